@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Set up and run berth from a fresh clone, with nothing but Python.
+
+    python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo`
+    python3 dev.py test        sets up .venv, then lint, types, import rules, docs and tests
+    python3 dev.py test --slow the same with the slow tests too
+    python3 dev.py docs        builds the documentation into site/
+    python3 dev.py run ARGS    runs `berth ARGS` in that environment
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+HOME = ROOT / ".venv"
+BIN = HOME / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+
+
+def say(text: str) -> None:
+    print(f"dev: {text}", flush=True)
+
+
+def run(*command: str | Path) -> None:
+    """Run a command in the project; a failure ends this program with the command's exit status."""
+    done = subprocess.run([str(part) for part in command], cwd=ROOT)
+    if done.returncode:
+        say(f"failed: {' '.join(str(part) for part in command)}")
+        sys.exit(done.returncode)
+
+
+def install(extras: str) -> None:
+    """Make .venv and install berth with these extras, unless that is done for this pyproject.toml already."""
+    want = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extras.encode()).hexdigest()
+    stamp = HOME / f"berth-{extras or 'plain'}.stamp"
+    if stamp.exists() and stamp.read_text() == want and PYTHON.exists():
+        return
+    if not PYTHON.exists():
+        say(f"making {HOME.name} with Python {sys.version.split()[0]}")
+        try:
+            venv.create(HOME, with_pip=True)
+        except subprocess.CalledProcessError:
+            sys.exit("dev: this Python cannot make virtual environments; install its venv module (Debian: python3-venv)")
+    say("installing berth and what it needs (a minute or two)")
+    target = f".[{extras}]" if extras else "."
+    run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", target)
+    stamp.write_text(want)
+
+
+def test(arguments: list[str]) -> None:
+    """Everything that must hold before a change is accepted."""
+    install("test,docs")
+    slow = "--slow" in arguments
+    rest = [argument for argument in arguments if argument != "--slow"]
+    for title, command in (
+        ("lint", [BIN / "ruff", "check", "."]),
+        ("format", [BIN / "ruff", "format", "--check", "."]),
+        ("types", [BIN / "mypy"]),
+        ("import rules", [BIN / "lint-imports"]),
+        ("docs", [BIN / "mkdocs", "build", "--strict", "--quiet"]),
+        ("tests", [PYTHON, "-m", "pytest", "-n", "auto", "-m", "not gpu" if slow else "not slow and not gpu", *rest]),
+    ):
+        say(title)
+        run(*command)
+
+
+def main() -> None:
+    if sys.version_info < (3, 11):
+        sys.exit(f"dev: berth needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+    command, *rest = sys.argv[1:] or ["help"]
+    if command == "demo":
+        install("")
+        run(PYTHON, "-m", "berth", "demo", *rest)
+    elif command == "test":
+        test(rest)
+    elif command == "docs":
+        install("test,docs")
+        run(BIN / "mkdocs", "build", "--strict")
+    elif command == "run":
+        install("")
+        run(PYTHON, "-m", "berth", *rest)
+    else:
+        print(__doc__)
+        sys.exit(0 if command in ("help", "-h", "--help") else 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""berth: online-learning scheduling of multi-server jobs.
+
+The names that most programs need; `berth.protocols` is the page to read first. They are imported
+when first used, so that `import berth` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from berth.errors import BerthError as BerthError
+    from berth.lab.compare import compare as compare
+    from berth.model import Berth as Berth
+    from berth.model import Cluster as Cluster
+    from berth.model import Instance as Instance
+    from berth.model import JobType as JobType
+    from berth.model import Resource as Resource
+    from berth.problems.allocation import AllocationProblem as AllocationProblem
+    from berth.scenario import load_scenario as load_scenario
+    from berth.simulate import Result as Result
+    from berth.simulate import simulate as simulate
+    from berth.utility import Utility as Utility
+    from berth.worlds.allocation import AllocationWorld as AllocationWorld
+
+_HOME = {
+    "BerthError": "berth.errors",
+    "compare": "berth.lab.compare",
+    "Berth": "berth.model",
+    "Cluster": "berth.model",
+    "Instance": "berth.model",
+    "JobType": "berth.model",
+    "Resource": "berth.model",
+    "AllocationProblem": "berth.problems.allocation",
+    "load_scenario": "berth.scenario",
+    "Result": "berth.simulate",
+    "simulate": "berth.simulate",
+    "Utility": "berth.utility",
+    "AllocationWorld": "berth.worlds.allocation",
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'berth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

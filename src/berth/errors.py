@@ -1,0 +1,115 @@
+"""Every error berth raises on purpose.
+
+```
+BerthError
+├── InvalidInput          something a person or a file gave is wrong; says where, what, and what was expected
+├── UnknownName           no policy, scenario or utility has this name; suggests near ones
+├── UnsupportedProblem    this policy or oracle cannot serve this problem
+├── InfeasibleDecision    a decision breaks the constraints where only feasible ones are allowed
+├── MissingExtra          an optional dependency is not installed; says how to get it
+└── PolicyCheckFailed     `berth.testing.check_policy` found broken promises
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = [
+    "BerthError",
+    "InfeasibleDecision",
+    "InvalidInput",
+    "MissingExtra",
+    "PolicyCheckFailed",
+    "UnknownName",
+    "UnsupportedProblem",
+]
+
+
+class BerthError(Exception):
+    """The root of every error that berth raises on purpose."""
+
+
+class InvalidInput(BerthError):
+    """Something given from outside is wrong.
+
+    Says file, line, key path, the offending `value` (or, in words, what was `found`) and what was
+    expected, as far as each is known.
+
+    >>> print(InvalidInput("a number ≥ 0", value=-4, key="cluster.servers[2].capacity.gpu", file="lab.yaml", line=7))
+    lab.yaml:7: cluster.servers[2].capacity.gpu: got -4, expected a number ≥ 0
+    """
+
+    def __init__(
+        self,
+        expected: str,
+        *,
+        value: object = ...,
+        found: str | None = None,
+        key: str | None = None,
+        file: str | Path | None = None,
+        line: int | None = None,
+    ) -> None:
+        self.expected, self.value, self.found, self.key = expected, value, found, key
+        self.file, self.line = file, line
+        super().__init__(expected)
+
+    def at(self, *, key: str | None = None, file: str | Path | None = None, line: int | None = None) -> InvalidInput:
+        """The same error, placed: a caller that knows the file or an outer key adds it."""
+        inner = self.key
+        if key and inner:
+            inner = f"{key}{inner}" if inner.startswith("[") else f"{key}.{inner}"
+        return InvalidInput(
+            self.expected,
+            value=self.value,
+            found=self.found,
+            key=inner or key,
+            file=self.file or file,
+            line=self.line or line,
+        )
+
+    def __str__(self) -> str:
+        where = str(self.file) if self.file is not None else ""
+        if where and self.line is not None:
+            where += f":{self.line}"
+        parts = [part for part in (where, self.key) if part]
+        shown = self.found if self.found is not None else "" if self.value is ... else repr(self.value)
+        if len(shown) > 120:
+            shown = shown[:117] + "..."
+        parts.append(f"got {shown}, expected {self.expected}" if shown else f"expected {self.expected}")
+        return ": ".join(parts)
+
+
+class UnknownName(BerthError):
+    """No such name; near names are suggested.
+
+    >>> print(UnknownName("policy", "farness", ["fairness", "drf"]))
+    unknown policy 'farness'; did you mean 'fairness'? (known: drf, fairness)
+    """
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        self.what, self.name, self.known = what, name, sorted(known)
+        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown {what} {name!r}{hint} (known: {', '.join(self.known)})")
+
+
+class UnsupportedProblem(BerthError):
+    """This policy or oracle cannot serve this problem; the message says why."""
+
+
+class InfeasibleDecision(BerthError):
+    """A decision breaks the constraints where only feasible ones are allowed."""
+
+
+class MissingExtra(BerthError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional dependency: pip install 'berth[{extra}]'")
+
+
+class PolicyCheckFailed(BerthError):
+    """A policy broke one or more promises of `berth.testing.check_policy`."""

@@ -1,0 +1,136 @@
+"""The layout that makes allocation fast: 16 (server, resource) segments side by side.
+
+A decision is an array (E, K). Every constraint and utility of the allocation problem belongs to one
+**segment** (r, k): the channels of server r, resource k. Kernels work on segments of one utility
+code in blocks of `WIDTH` lanes: element [row, lane] is the row-th channel of the lane's segment, so
+that one instruction serves several segments. Elements that can never be positive (no capacity, or
+nothing requested) are left out; padding has a cap of 0 and belongs to one spare cell.
+
+A **cell** is a pair (job, resource), numbered job·K + k: prices and sums live on cells.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["WIDTH", "Lanes", "build_lanes", "pack", "unpack"]
+
+WIDTH = 16
+
+
+class Lanes(NamedTuple):
+    """Blocks b, rows i, lanes j. All arrays; passed whole to compiled functions."""
+
+    start: NDArray[np.int64]  # (B+1,) first row of each block
+    kind: NDArray[np.int64]  # (B,) utility code of the block
+    alpha: NDArray[Any]  # (B, W)
+    server: NDArray[np.int64]  # (B, W) segment's server; R in padding
+    resource: NDArray[np.int64]  # (B, W)
+    cap: NDArray[Any]  # (N, W) a: the most this element may get
+    cell: NDArray[np.int32]  # (N, W) job·K + k; J·K in padding
+    element: NDArray[np.int64]  # (N, W) place in a decision, e·K + k; E·K in padding
+    slopes: NDArray[Any]  # (U, M) utility tables
+    values: NDArray[Any]  # (U, M)
+    steps: NDArray[Any]  # (U,)
+
+
+def build_lanes(
+    server_start: NDArray[np.int64],
+    channel_job: NDArray[np.int64],
+    cap: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    kind: NDArray[np.int64],
+    alpha: NDArray[np.float64],
+    jobs: int,
+    tables: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    dtype: Any = np.float64,
+) -> Lanes:
+    """Lay out channels sorted by server; `cap` is (E, K), `capacity`, `kind`, `alpha` are (R, K)."""
+    channels, resources = cap.shape
+    servers = len(server_start) - 1
+    channel_server = np.repeat(np.arange(servers), np.diff(server_start))
+    # every element that can be positive, ordered by segment (utility code, size, server, resource)
+    e, k = np.nonzero((cap > 0) & (capacity[channel_server] > 0))
+    segment = channel_server[e] * resources + k
+    size = np.bincount(segment, minlength=servers * resources)
+    used = np.flatnonzero(size)
+    codes = kind.reshape(-1)[used]
+    used = used[np.lexsort((used, -size[used], codes))]
+    codes = kind.reshape(-1)[used]
+    # lanes: consecutive segments of one code, WIDTH to a block
+    blocks_of_code = [-(-int(n) // WIDTH) for n in np.unique(codes, return_counts=True)[1]]
+    block_count = sum(blocks_of_code)
+    lane_of_segment = np.full(servers * resources, -1)
+    block_kind = np.repeat(np.unique(codes), blocks_of_code).astype(np.int64)
+    first_block = np.concatenate([[0], np.cumsum(blocks_of_code)])
+    for code_place, code in enumerate(np.unique(codes)):
+        members = used[codes == code]
+        lane_of_segment[members] = first_block[code_place] * WIDTH + np.arange(len(members))
+    segment_of_lane = np.full(block_count * WIDTH, -1)
+    segment_of_lane[lane_of_segment[used]] = used
+    lane_size = np.where(segment_of_lane >= 0, size[np.maximum(segment_of_lane, 0)], 0)
+    rows_of_block = lane_size.reshape(block_count, WIDTH).max(axis=1) if block_count else np.zeros(0, np.int64)
+    start = np.concatenate([[0], np.cumsum(rows_of_block)]).astype(np.int64)
+    # the row of an element is its rank within its segment
+    order = np.lexsort((e, segment))
+    ranked = segment[order]
+    rank = np.empty(len(e), dtype=np.int64)
+    rank[order] = np.arange(len(e)) - np.searchsorted(ranked, ranked)
+    lane = lane_of_segment[segment]
+    row = start[lane // WIDTH] + rank
+    shape = (int(start[-1]), WIDTH)
+    caps = np.zeros(shape, dtype=dtype)
+    cells = np.full(shape, jobs * resources, dtype=np.int32)
+    elements = np.full(shape, channels * resources, dtype=np.int64)
+    caps[row, lane % WIDTH] = cap[e, k]
+    cells[row, lane % WIDTH] = channel_job[e] * resources + k
+    elements[row, lane % WIDTH] = e * resources + k
+    real = segment_of_lane >= 0
+    lane_server = np.where(real, segment_of_lane // resources, servers).reshape(block_count, WIDTH)
+    lane_resource = np.where(real, segment_of_lane % resources, 0).reshape(block_count, WIDTH)
+    alphas = np.ones(block_count * WIDTH)
+    alphas[real] = alpha.reshape(-1)[segment_of_lane[real]]
+    return Lanes(
+        start,
+        block_kind,
+        alphas.reshape(block_count, WIDTH).astype(dtype),
+        lane_server,
+        lane_resource,
+        caps,
+        cells,
+        elements,
+        *(np.ascontiguousarray(table, dtype=dtype) for table in tables),
+    )
+
+
+def limits(lanes: Lanes, capacity: NDArray[np.float64]) -> NDArray[Any]:
+    """Capacity (R, K) laid out by lane (B, W); 0 in padding."""
+    padded = np.vstack([capacity, np.zeros((1, capacity.shape[1]))])
+    return np.ascontiguousarray(padded[lanes.server, lanes.resource], dtype=lanes.cap.dtype)
+
+
+@njit(cache=True)
+def pack(element: Any, decision: Any, out: Any) -> None:
+    """Decision (E, K) → lanes (N, W)."""
+    flat = decision.reshape(-1)
+    last = flat.shape[0]
+    for i in range(element.shape[0]):
+        for j in range(element.shape[1]):
+            place = element[i, j]
+            out[i, j] = flat[place] if place < last else 0.0
+
+
+@njit(cache=True)
+def unpack(element: Any, values: Any, decision: Any) -> None:
+    """Lanes (N, W) → decision (E, K); elements that are not laid out stay as they are."""
+    flat = decision.reshape(-1)
+    last = flat.shape[0]
+    for i in range(element.shape[0]):
+        for j in range(element.shape[1]):
+            place = element[i, j]
+            if place < last:
+                flat[place] = values[i, j]

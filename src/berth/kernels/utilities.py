@@ -1,0 +1,107 @@
+"""Utilities f(y) and their slopes as integer codes plus parameters, eq. (51) of the OGASched paper.
+
+| code | name | f(y) |
+|---|---|---|
+| 0 | linear | αy |
+| 1 | log | α ln(y+1) |
+| 2 | reciprocal | 1/α − 1/(y+α) |
+| 3 | poly | α√(y+1) − α |
+| 4 + u | table u | α times the integral of a slope that is linear between evenly spaced knots |
+
+A table is how anyone's own concave utility enters compiled code: its value is the exact integral of
+its slope, so gradients and rewards agree to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+LINEAR, LOG, RECIPROCAL, POLY, TABLE = 0, 1, 2, 3, 4
+
+
+@njit(cache=True)
+def table_slope(slopes: Any, step: Any, y: Any) -> Any:
+    """Slope at y ≥ 0 of one table: linear between knots, constant after the last."""
+    last = slopes.shape[0] - 1
+    place = y / step
+    i = int(place)
+    if i >= last:
+        return slopes[last]
+    return slopes[i] + (slopes[i + 1] - slopes[i]) * (place - i)
+
+
+@njit(cache=True)
+def table_value(slopes: Any, values: Any, step: Any, y: Any) -> Any:
+    """The integral of `table_slope` from 0 to y."""
+    last = slopes.shape[0] - 1
+    i = min(int(y / step), last)
+    d = y - i * step
+    if i == last:
+        return values[last] + slopes[last] * d
+    return values[i] + d * (slopes[i] + 0.5 * (slopes[i + 1] - slopes[i]) * (d / step))
+
+
+@njit(cache=True)
+def utility(kind: Any, alpha: Any, y: Any, slopes: Any, values: Any, steps: Any) -> Any:
+    """f(y) for one element; `slopes`, `values` (U, M) and `steps` (U,) are the tables."""
+    if kind == LINEAR:
+        return alpha * y
+    if kind == LOG:
+        return alpha * math.log1p(y)
+    if kind == RECIPROCAL:
+        return 1.0 / alpha - 1.0 / (y + alpha)
+    if kind == POLY:
+        return alpha * math.sqrt(y + 1.0) - alpha
+    u = kind - TABLE
+    return alpha * table_value(slopes[u], values[u], steps[u], y)
+
+
+@njit(cache=True)
+def slope(kind: Any, alpha: Any, y: Any, slopes: Any, steps: Any) -> Any:
+    """f'(y) for one element."""
+    if kind == LINEAR:
+        return alpha
+    if kind == LOG:
+        return alpha / (y + 1.0)
+    if kind == RECIPROCAL:
+        return 1.0 / ((y + alpha) * (y + alpha))
+    if kind == POLY:
+        return 0.5 * alpha / math.sqrt(y + 1.0)
+    u = kind - TABLE
+    return alpha * table_slope(slopes[u], steps[u], y)
+
+
+@njit(cache=True)
+def inverse_slope(kind: Any, alpha: Any, price: Any, cap: Any, slopes: Any, steps: Any) -> Any:
+    """The y in [0, cap] that maximises f(y) − price·y."""
+    if slope(kind, alpha, 0.0, slopes, steps) <= price:
+        return 0.0
+    if slope(kind, alpha, cap, slopes, steps) >= price:
+        return cap
+    if kind == LOG:
+        y = alpha / price - 1.0
+    elif kind == RECIPROCAL:
+        y = 1.0 / math.sqrt(price) - alpha
+    elif kind == POLY:
+        half = 0.5 * alpha / price
+        y = half * half - 1.0
+    else:
+        low, high = 0.0, cap
+        for _ in range(60):
+            y = 0.5 * (low + high)
+            if slope(kind, alpha, y, slopes, steps) > price:
+                low = y
+            else:
+                high = y
+        y = low
+    return min(max(y, 0.0), cap)
+
+
+def tabulate(slopes: Any, step: float) -> Any:
+    """Values at the knots: the trapezoidal integral of the slopes, exact for a piecewise linear slope."""
+    slopes = np.asarray(slopes, dtype=np.float64)
+    return np.concatenate([[0.0], np.cumsum(0.5 * step * (slopes[1:] + slopes[:-1]))])

@@ -1,0 +1,1 @@
+"""What the scheduler knows, a module for each family."""

@@ -1,0 +1,108 @@
+"""Policies by name: the built-in ones and those that installed packages offer.
+
+A policy is written `name`, `name:setting=value,setting=value`, or `package.module:Class` for one
+that is not registered.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+import yaml
+
+from berth.errors import InvalidInput, UnknownName
+from berth.policies import BUILTIN
+
+__all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve"]
+
+GROUP = "berth.policies"
+
+
+def policy_names() -> dict[str, str]:
+    """Every name and where it comes from, `module:Class`; an installed package cannot take a built-in name."""
+    offered = {point.name: point.value for point in entry_points(group=GROUP)}
+    return {**offered, **BUILTIN}
+
+
+def _load(target: str, name: str) -> type[Any]:
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput("an importable package.module:Class", value=target, key=f"policy {name!r}") from error
+    if not (callable(getattr(found, "decide", None)) and callable(getattr(found, "observe", None))):
+        raise InvalidInput("a class with decide and observe", value=target, key=f"policy {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def resolve(name: str) -> type[Any]:
+    """The policy class of this name.
+
+    >>> resolve("fairness").__name__
+    'Fairness'
+    >>> resolve("farness")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    berth.errors.UnknownName: unknown policy 'farness'; did you mean 'fairness'? (known: ...)
+    """
+    names = policy_names()
+    if name in names:
+        return _load(names[name], name)
+    if ":" in name:
+        return _load(name, name)
+    raise UnknownName("policy", name, names)
+
+
+def policy_settings(cls: type[Any]) -> dict[str, Any]:
+    """The settings that a policy class takes, with their defaults."""
+    parameters = list(inspect.signature(cls).parameters.values())
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy as written by a person: its name and settings.
+
+    >>> PolicySpec.parse("ogasched:step=0.5,optimistic=true")
+    PolicySpec(name='ogasched', settings=(('step', 0.5), ('optimistic', True)))
+    >>> PolicySpec.parse("ogasched:stp=1")
+    Traceback (most recent call last):
+    berth.errors.UnknownName: unknown setting of ogasched 'stp'; did you mean 'step'? (known: geometry, gradient, optimistic, step)
+    """
+
+    name: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> PolicySpec:
+        """Read `name`, `name:key=value,…` or `package.module:Class[:key=value,…]`."""
+        head, separator, tail = text.rpartition(":")
+        if not separator or "=" not in tail:
+            head, tail = text, ""
+        settings: dict[str, Any] = {}
+        for part in filter(None, tail.split(",")):
+            key, equals, value = part.partition("=")
+            if not equals or not key.strip():
+                raise InvalidInput("setting=value", value=part, key=f"policy {text!r}")
+            settings[key.strip()] = yaml.safe_load(value)
+        spec = cls(head, tuple(settings.items()))
+        known = policy_settings(spec.load())
+        for key in settings:
+            if key not in known:
+                raise UnknownName(f"setting of {head}", key, known)
+        return spec
+
+    def load(self) -> type[Any]:
+        """The class itself."""
+        return resolve(self.name)
+
+    def build(self, problem: Any, rng: Any) -> Any:
+        """The policy for this problem; its constructor refuses a problem it cannot serve."""
+        return self.load()(problem, rng, **dict(self.settings))
+
+    def __str__(self) -> str:
+        tail = ",".join(f"{k}={v}" for k, v in self.settings)
+        return f"{self.name}:{tail}" if tail else self.name

@@ -1,0 +1,92 @@
+"""The loop: an environment, a policy, and what is recorded of a run. The same for every family."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from berth.errors import InfeasibleDecision
+from berth.model import Floats, Ints
+from berth.protocols import Environment, Observer, Policy
+
+__all__ = ["Result", "simulate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One run, slot by slot; every array has shape (T,).
+
+    `reward` is what was really earned. Where a decision broke constraints (`violations` > 0) it was
+    first made feasible, and `claimed` holds what it would have earned if nobody had checked.
+    `measures` are further numbers of the family, for allocation `gain` and `overhead`.
+    """
+
+    reward: Floats
+    claimed: Floats
+    violations: Ints
+    decide_seconds: Floats
+    measures: dict[str, Floats]
+
+    @property
+    def total(self) -> float:
+        """The cumulative reward."""
+        return float(self.reward.sum())
+
+
+def simulate(
+    environment: Environment,
+    policy: Policy[Any, Any, Any],
+    *,
+    observers: Iterable[Observer] = (),
+    infeasible: str = "repair",
+    progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Run the policy through every slot of the environment.
+
+    An infeasible decision is counted, made feasible and played (`infeasible="repair"`), or ends the
+    run with `InfeasibleDecision` (`infeasible="raise"`). `progress` is called with the number of
+    slots done. `decide_seconds` times `decide` and `observe` together.
+    """
+    problem = environment.problem
+    watchers = tuple(observers)
+    reward: list[float] = []
+    claimed: list[float] = []
+    broken_counts: list[int] = []
+    seconds: list[float] = []
+    measured: dict[str, list[float]] = {name: [] for name in environment.measures}
+    for slot in environment:
+        began = time.perf_counter()
+        decision = policy.decide(slot)
+        spent = time.perf_counter() - began
+        broken = problem.violations(slot, decision)
+        played = decision
+        if broken:
+            if infeasible == "raise":
+                raise InfeasibleDecision(f"slot {slot.index}: {len(broken)} constraints broken, first: {broken[0]}")
+            claimed.append(environment.score(decision))
+            played = problem.repaired(slot, decision)
+        outcome = environment.step(played)
+        if not broken:
+            claimed.append(outcome.reward)
+        reward.append(outcome.reward)
+        broken_counts.append(len(broken))
+        for name, values in measured.items():
+            values.append(getattr(outcome, name))
+        for watch in watchers:
+            watch(slot, played, outcome)
+        began = time.perf_counter()
+        policy.observe(outcome)
+        seconds.append(spent + time.perf_counter() - began)
+        if progress is not None:
+            progress(len(reward))
+    return Result(
+        np.array(reward),
+        np.array(claimed),
+        np.array(broken_counts, dtype=np.int64),
+        np.array(seconds),
+        {name: np.array(values) for name, values in measured.items()},
+    )

@@ -1,0 +1,21 @@
+"""Settings of the whole test run."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import pytest
+
+# Compiling a kernel on first use is slow once; hypothesis must not take that for a slow test.
+hypothesis.settings.register_profile("berth", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("berth")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With BERTH_NO_SKIPS set, a skipped test fails the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("BERTH_NO_SKIPS") and reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("BERTH_NO_SKIPS: skipped tests count as failures", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
