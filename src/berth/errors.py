@@ -14,8 +14,9 @@ BerthError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 __all__ = [
     "BerthError",
@@ -112,4 +113,8 @@ class MissingExtra(BerthError):
 
 
 class PolicyCheckFailed(BerthError):
-    """A policy broke one or more promises of `berth.testing.check_policy`."""
+    """A policy broke one or more promises of `berth.testing.check_policy`; `results` holds what each check found."""
+
+    def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
+        self.results = list(results)
+        super().__init__(message)

@@ -18,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, UnknownName
 
-__all__ = ["Berth", "Cluster", "Floats", "Instance", "Ints", "JobType", "Resource", "frozen_array"]
+__all__ = ["Berth", "Cluster", "Floats", "FrozenArrays", "Instance", "Ints", "JobType", "Resource", "frozen_array"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,6 +45,17 @@ def frozen_array(values: ArrayLike, key: str, shape: tuple[int, ...] | None = No
     return array
 
 
+class FrozenArrays:
+    """Keeps arrays read-only through pickling and copying, where NumPy forgets the flag."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for value in state.values():
+            for array in value if isinstance(value, tuple) else (value,):
+                if isinstance(array, np.ndarray):
+                    array.setflags(write=False)
+        self.__dict__.update(state)
+
+
 def _unique(names: Iterable[str], key: str) -> None:
     seen: dict[str, int] = {}
     for place, name in enumerate(names):
@@ -66,7 +77,7 @@ class Resource:
 
 
 @dataclass(frozen=True, eq=False)
-class Cluster:
+class Cluster(FrozenArrays):
     """Servers and what they hold; `capacity` has shape (R, K).
 
     >>> cluster = Cluster((Resource("cpu"), Resource("gpu")), ("a", "b"), [[8, 1], [4, 0]])
@@ -96,7 +107,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, eq=False)
-class JobType:
+class JobType(FrozenArrays):
     """A port: a type of job, and the most of each resource it can use on one server, shape (K,).
 
     >>> JobType("train", [4, 1]).demand
@@ -123,7 +134,7 @@ class Berth:
 
 
 @dataclass(frozen=True, eq=False)
-class Instance:
+class Instance(FrozenArrays):
     """Cluster, ports and the channels between them, sorted by server and then port.
 
     `channel_port` and `channel_server` have shape (E,); `server_start` (R+1,) says where each
@@ -156,7 +167,13 @@ class Instance:
                 raise InvalidInput(
                     f"{resources} numbers, one per resource", value=port.demand.shape, key=f"ports[{place}].demand"
                 )
-        listed = channels if isinstance(channels, np.ndarray) else np.array(list(channels), dtype=np.int64)
+        try:
+            listed: NDArray[Any] = channels if isinstance(channels, np.ndarray) else np.array(list(channels))
+        except ValueError as error:  # rows of different length
+            raise InvalidInput("pairs of integers (port, server)", key="channels") from error
+        if listed.size and (listed.ndim != 2 or listed.shape[1] != 2 or not np.issubdtype(listed.dtype, np.integer)):
+            found = f"an array of {listed.dtype} and shape {listed.shape}"
+            raise InvalidInput("pairs of integers (port, server)", found=found, key="channels")
         pairs = listed.reshape(-1, 2).astype(np.int64)
         for column, (what, size) in enumerate((("port", len(self.ports)), ("server", len(self.cluster.servers)))):
             wrong = np.flatnonzero((pairs[:, column] < 0) | (pairs[:, column] >= size))
@@ -197,11 +214,16 @@ class Instance:
         """The other way round: start (L+1,) and channel (E,), so that port l has `channel[start[l]:start[l + 1]]`."""
         channel = np.argsort(self.channel_port, kind="stable")
         start = np.searchsorted(self.channel_port[channel], np.arange(len(self.ports) + 1))
+        for array in (start, channel):
+            array.setflags(write=False)
         return start, channel
 
     def reach(self, port: str) -> tuple[str, ...]:
         """The servers that this port has a channel to."""
-        index = [p.name for p in self.ports].index(port)
+        names = [p.name for p in self.ports]
+        if port not in names:
+            raise UnknownName("port", port, names)
+        index = names.index(port)
         return tuple(self.cluster.servers[r] for r in self.channel_server[self.channel_port == index])
 
     def replace(self, **changes: Any) -> Instance:

@@ -1,13 +1,20 @@
 """What could have been earned: the best stationary decision and the best decision of each slot.
 
+Where a problem has gangs, both leave the all-or-nothing constraint out: they are upper bounds then.
+
 Axes: T slots, J jobs, R servers, K resources, E channels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from berth.errors import UnsupportedProblem
 from berth.model import Floats
+from berth.problems.programme import Programme
 from berth.worlds.allocation import AllocationWorld
 
 __all__ = ["SlotOptima", "Stationary", "best_stationary", "slot_optima"]
@@ -34,8 +41,36 @@ class SlotOptima:
 
 
 def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
-    raise RuntimeError("being written")
+    """The best stationary decision in hindsight, within `gap` of optimal (relative, certified).
+
+    The reward is linear in the arrivals, so it is the optimum of one programme whose weights say how often
+    each port had a job.
+    """
+    if world.up is not None and not world.up.all():
+        raise UnsupportedProblem("no decision is feasible in every slot while servers come and go")
+    problem = world.problem
+    rates = world.arrivals.mean(axis=0)
+    solution = Programme(problem).solve(rates, gap)
+    reward = np.empty(len(world))
+    for t, arrivals in enumerate(world.arrivals):
+        gain, overhead = problem.reward(arrivals, solution.decision)
+        reward[t] = gain - overhead
+    return Stationary(solution.decision, reward, solution.bound * len(world))
 
 
-def slot_optima(world: AllocationWorld, gap: float = 2e-4) -> SlotOptima:
-    raise RuntimeError("being written")
+def slot_optima(
+    world: AllocationWorld, gap: float = 2e-4, progress: Callable[[int], None] | None = None
+) -> SlotOptima:
+    """The optimum of every slot, within `gap` (relative, certified). Equal slots are solved once."""
+    programme = Programme(world.problem)
+    known: dict[bytes, tuple[float, float]] = {}
+    reward, bound = np.empty(len(world)), np.empty(len(world))
+    for t, arrivals in enumerate(world.arrivals):
+        key = arrivals.tobytes() if world.up is None else arrivals.tobytes() + world.up[t].tobytes()
+        if key not in known:
+            solution = programme.solve(arrivals, gap, world.free(t))
+            known[key] = solution.value, solution.bound
+        reward[t], bound[t] = known[key]
+        if progress is not None:
+            progress(t + 1)
+    return SlotOptima(reward, bound)

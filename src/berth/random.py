@@ -24,5 +24,5 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     False
     """
     digest = hashlib.sha256("\x1f".join(str(name) for name in names).encode()).digest()
-    words = np.frombuffer(digest, dtype=np.uint32)
+    words = np.frombuffer(digest, dtype="<u4")  # little-endian everywhere: the same streams on every machine
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *words.tolist()])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
@@ -20,6 +21,7 @@ from berth.policies import BUILTIN
 __all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve"]
 
 GROUP = "berth.policies"
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def policy_names() -> dict[str, str]:
@@ -32,7 +34,7 @@ def _load(target: str, name: str) -> type[Any]:
     module, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no or a relative module
         raise InvalidInput("an importable package.module:Class", value=target, key=f"policy {name!r}") from error
     if not (callable(getattr(found, "decide", None)) and callable(getattr(found, "observe", None))):
         raise InvalidInput("a class with decide and observe", value=target, key=f"policy {name!r}")
@@ -62,6 +64,15 @@ def policy_settings(cls: type[Any]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def _value(text: str, key: str) -> Any:
+    """A setting's value as YAML reads it, except that 1e-3 is a number (to YAML 1.1 it is a word)."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInput("a value that YAML can read", value=text, key=key) from error
+    return float(text) if isinstance(value, str) and _EXPONENT.fullmatch(text.strip()) else value
+
+
 @dataclass(frozen=True)
 class PolicySpec:
     """A policy as written by a person: its name and settings.
@@ -70,7 +81,7 @@ class PolicySpec:
     PolicySpec(name='ogasched', settings=(('step', 0.5), ('optimistic', True)))
     >>> PolicySpec.parse("ogasched:stp=1")
     Traceback (most recent call last):
-    berth.errors.UnknownName: unknown setting of ogasched 'stp'; did you mean 'step'? (known: geometry, gradient, optimistic, step)
+    berth.errors.UnknownName: unknown setting of ogasched 'stp'; did you mean 'step'? (known: ...)
     """
 
     name: str
@@ -87,7 +98,7 @@ class PolicySpec:
             key, equals, value = part.partition("=")
             if not equals or not key.strip():
                 raise InvalidInput("setting=value", value=part, key=f"policy {text!r}")
-            settings[key.strip()] = yaml.safe_load(value)
+            settings[key.strip()] = _value(value, f"policy {text!r}")
         spec = cls(head, tuple(settings.items()))
         known = policy_settings(spec.load())
         for key in settings:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.errors import InfeasibleDecision
+from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Floats, Ints
 from berth.protocols import Environment, Observer, Policy
 
@@ -51,6 +51,8 @@ def simulate(
     run with `InfeasibleDecision` (`infeasible="raise"`). `progress` is called with the number of
     slots done. `decide_seconds` times `decide` and `observe` together.
     """
+    if infeasible not in ("repair", "raise"):
+        raise InvalidInput("'repair' or 'raise'", value=infeasible, key="infeasible")
     problem = environment.problem
     watchers = tuple(observers)
     reward: list[float] = []

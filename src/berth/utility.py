@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from berth.errors import InvalidInput, UnknownName
 from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, slope, tabulate, utility
-from berth.model import Floats, frozen_array
+from berth.model import Floats, FrozenArrays, frozen_array
 
 __all__ = ["BUILTIN", "Utilities", "Utility", "utility_named"]
 
 
 @dataclass(frozen=True, eq=False)
-class Utility:
+class Utility(FrozenArrays):
     """A concave utility f with f(0) = 0, scaled by α where it is used.
 
     >>> amdahl = Utility.from_function("amdahl", lambda y: y / (1 + 0.1 * y), upto=50)
@@ -113,7 +113,7 @@ def utility_named(name: str) -> Utility:
 
 
 @dataclass(frozen=True, eq=False)
-class Utilities:
+class Utilities(FrozenArrays):
     """Which utility, and with which α, each resource of each server has: `choice`, `alpha` are (R, K).
 
     >>> Utilities(("log",), [[0, 0]], [[1.0, 1.2]]).kind
@@ -147,12 +147,18 @@ class Utilities:
 
 
 def _stack(tables: Sequence[Utility]) -> tuple[Floats, Floats, Floats]:
-    """Slopes (U, M), values (U, M), steps (U,); shorter tables go on with their last slope."""
+    """Slopes (U, M), values (U, M), steps (U,), read-only; shorter tables go on with their last slope."""
     if not tables:
-        return np.zeros((1, 2)), np.zeros((1, 2)), np.ones(1)
+        return _locked(np.zeros((1, 2)), np.zeros((1, 2)), np.ones(1))
     knots = [np.zeros(2) if table.slopes is None else table.slopes for table in tables]
     width = max(len(k) for k in knots)
     slopes = np.array([np.pad(k, (0, width - len(k)), mode="edge") for k in knots])
     steps = np.array([t.step for t in tables])
     values = np.array([tabulate(row, step) for row, step in zip(slopes, steps, strict=True)])
+    return _locked(slopes, values, steps)
+
+
+def _locked(slopes: Floats, values: Floats, steps: Floats) -> tuple[Floats, Floats, Floats]:
+    for array in (slopes, values, steps):
+        array.setflags(write=False)
     return slopes, values, steps

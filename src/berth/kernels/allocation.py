@@ -2,20 +2,71 @@
 
 All of it in the lane layout of `berth.kernels.lanes`; arrays are outputs where their name comes
 after the inputs. Works in float64 and float32: every constant takes the arrays' type.
+
+`slot_step` is a whole slot in one pass over the blocks, so that a block's numbers stay in the nearest
+cache from its gradient to its projection. The other functions are its parts, for policies that put
+them together in another way; all are made of the same few pieces (names with an underscore).
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from berth.kernels.lanes import WIDTH
-from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, table_slope, table_value
+from berth.kernels.lanes import (
+    WIDTH,
+    address,
+    any_lane,
+    filled,
+    gather_pairs,
+    lane,
+    load,
+    logarithm,
+    maximum,
+    minimum,
+    root,
+    store,
+    total,
+    where,
+    with_lane,
+)
+from berth.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, knot_value
 
-MAX_EVALUATIONS = 100
+MAX_EVALUATIONS = 200
+LOG_ROWS = 16  # rows whose factors 1 + y are multiplied before one logarithm is taken
+
+
+class Rows(NamedTuple):
+    """Addresses of what `Lanes` holds, for the compiled functions below."""
+
+    start: Any
+    kind: Any
+    alpha: Any
+    cap: Any
+    cell: Any
+    shared: Any
+    slopes: Any
+    values: Any
+    steps: Any
+    knots: Any
+
+
+@njit(cache=True, forceinline=True)
+def _rows(lanes: Any) -> Any:
+    return Rows(
+        address(lanes.start),
+        address(lanes.kind),
+        address(lanes.alpha),
+        address(lanes.cap),
+        address(lanes.cell),
+        address(lanes.shared),
+        address(lanes.slopes),
+        address(lanes.values),
+        address(lanes.steps),
+        lanes.slopes.shape[1],
+    )
 
 
 @njit(cache=True)
@@ -23,8 +74,27 @@ def cell_sums(cell: Any, y: Any, sums: Any) -> None:
     """Σ_r y of every cell (job, resource); `sums` has one spare cell at its end."""
     sums[:] = 0.0
     for i in range(y.shape[0]):
-        for j in range(WIDTH):
-            sums[cell[i, j]] += y[i, j]
+        # lanes next to each other often share a cell: add them up before touching memory
+        here, held = cell[i, 0], y[i, 0]
+        for j in range(1, WIDTH):
+            if cell[i, j] == here:
+                held += y[i, j]
+            else:
+                sums[here] += held
+                here, held = cell[i, j], y[i, j]
+        sums[here] += held
+
+
+@njit(cache=True, forceinline=True)
+def _add_block(rows: Any, b: Any, y: Any, sums: Any) -> None:
+    """`cell_sums` of one block, without clearing."""
+    for i in range(rows.start[b], rows.start[b + 1]):
+        cell = rows.shared[i]
+        if cell >= 0:
+            sums[cell] += total(load(y, i))
+        else:
+            for j in range(WIDTH):
+                sums[rows.cell[i * WIDTH + j]] += y[i * WIDTH + j]
 
 
 @njit(cache=True)
@@ -52,68 +122,170 @@ def dominant_prices(weight: Any, beta: Any, sums: Any, price: Any) -> Any:
     return overhead
 
 
+@njit(cache=True, forceinline=True)
+def _charges(rows: Any, price: Any, i: Any) -> Any:
+    """Weight and price of the cells of row i."""
+    cell = rows.shared[i]
+    if cell >= 0:
+        return filled(price, price[2 * cell]), filled(price, price[2 * cell + 1])
+    return gather_pairs(price, rows.cell, i)
+
+
+@njit(cache=True, forceinline=True)
+def _marginal(rows: Any, kind: Any, alpha: Any, y: Any) -> Any:
+    """f(y) without its factor (1/α for reciprocal, else α) and f'(y), which share a root or a division.
+
+    The value of a log is not computed.
+    """
+    value, slope = y, alpha
+    if kind == LOG:
+        slope = alpha / (y + 1.0)
+    elif kind == RECIPROCAL:
+        inverse = 1.0 / (y + alpha)
+        value, slope = y * inverse, inverse * inverse
+    elif kind == POLY:
+        s = root(y + 1.0)
+        value, slope = s - 1.0, 0.5 * alpha / s
+    elif kind >= TABLE:
+        u = kind - TABLE
+        first, last, step = u * rows.knots, (u + 1) * rows.knots - 1, rows.steps[u]
+        for j in range(WIDTH):
+            v = lane(y, j)
+            value = with_lane(value, j, knot_value(rows.slopes, rows.values, first, last, step, v))
+            slope = with_lane(slope, j, lane(alpha, j) * knot_slope(rows.slopes, first, last, step, v))
+    return value, slope
+
+
+@njit(cache=True, forceinline=True)
+def _climb(rows: Any, b: Any, price: Any, unit: Any, y: Any, eta: Any, offset: Any, out: Any) -> Any:
+    """One block of the ascent; returns Σ weight·f(y), ‖g‖² and the highest number written in each lane.
+
+    Rows from `offset` of `out` get y + η g, or g where `eta` is None; where `out` is None, nothing is written.
+    With weights of 0 and 1 (`unit`), Σ ln(1+y) is the logarithm of a product: one serves LOG_ROWS rows.
+    """
+    kind, alpha = rows.kind[b], load(rows.alpha, b)
+    first, last = rows.start[b], rows.start[b + 1]
+    gain, norm, top = filled(y, 0.0), filled(y, 0.0), filled(y, 0.0)
+    for chunk in range(first, last, LOG_ROWS):
+        end = min(chunk + LOG_ROWS, last)
+        product = filled(y, 1.0)
+        for i in range(chunk, end):
+            before = load(y, i)
+            held = maximum(before, 0.0)
+            weight, charge = _charges(rows, price, i)
+            value, slope = _marginal(rows, kind, alpha, held)
+            if kind == LOG:
+                product *= where(weight > 0.0, held + 1.0, 1.0)
+            else:
+                gain += weight * value
+            g = weight * slope - charge
+            norm += g * g
+            if out is not None:
+                after = g if eta is None else before + eta * g
+                top = maximum(top, after)
+                store(out, i - first + offset, after)
+        if kind == LOG:
+            if unit and not any_lane(product == np.inf):
+                gain += logarithm(product)
+            else:
+                for i in range(chunk, end):
+                    gain += _charges(rows, price, i)[0] * logarithm(maximum(load(y, i), 0.0) + 1.0)
+    return total(gain / alpha if kind == RECIPROCAL else gain * alpha), total(norm), top
+
+
+@njit(cache=True, forceinline=True)
+def _unit(weight: Any) -> Any:
+    """Whether all weights are 0 or 1."""
+    others = 0
+    for w in weight:
+        others += w != 0.0 and w != 1.0
+    return others == 0
+
+
 @njit(cache=True)
 def gradient(lanes: Any, y: Any, price: Any, g: Any) -> Any:
     """g = weight·f'(y) − price, eq. (30); returns ‖g‖² over elements that may move."""
-    one = y.dtype.type(1.0)
-    zero = y.dtype.type(0.0)
-    half = y.dtype.type(0.5)
-    norm = zero
+    rows, y_, price_, g_ = _rows(lanes), address(y), address(price), address(g)
+    norm = y.dtype.type(0.0)
     for b in range(lanes.kind.shape[0]):
-        kind = lanes.kind[b]
-        alpha = lanes.alpha[b]
-        for i in range(lanes.start[b], lanes.start[b + 1]):
-            gi, yi, cell = g[i], y[i], lanes.cell[i]
-            if kind == LINEAR:
-                for j in range(WIDTH):
-                    gi[j] = alpha[j]
-            elif kind == LOG:
-                for j in range(WIDTH):
-                    gi[j] = alpha[j] / (max(yi[j], zero) + one)
-            elif kind == RECIPROCAL:
-                for j in range(WIDTH):
-                    d = max(yi[j], zero) + alpha[j]
-                    gi[j] = one / (d * d)
-            elif kind == POLY:
-                for j in range(WIDTH):
-                    gi[j] = half * alpha[j] / math.sqrt(max(yi[j], zero) + one)
-            else:
-                slopes, step = lanes.slopes[kind - TABLE], lanes.steps[kind - TABLE]
-                for j in range(WIDTH):
-                    gi[j] = alpha[j] * table_slope(slopes, step, max(yi[j], zero))
-            for j in range(WIDTH):
-                gi[j] = price[cell[j], 0] * gi[j] - price[cell[j], 1]
-                norm += gi[j] * gi[j]
+        norm += _climb(rows, b, price_, True, y_, None, rows.start[b], g_)[1]
     return norm
 
 
 @njit(cache=True)
 def gain(lanes: Any, weight: Any, y: Any) -> Any:
-    """Σ weight·f(y); `weight` (cells + 1,) is 0 or 1 for arrivals, any number ≥ 0 in general."""
-    one = y.dtype.type(1.0)
-    total = y.dtype.type(0.0)
+    """Σ weight·f(max(y, 0)); `weight` (cells + 1,) is 0 or 1 for arrivals, any number ≥ 0 in general."""
+    price = np.empty((weight.shape[0], 2), y.dtype)
+    for cell in range(weight.shape[0]):
+        price[cell, 0] = weight[cell]
+        price[cell, 1] = 0.0
+    rows, y_, price_ = _rows(lanes), address(y), address(price)
+    unit = _unit(weight)
+    gained = y.dtype.type(0.0)
     for b in range(lanes.kind.shape[0]):
-        kind = lanes.kind[b]
-        alpha = lanes.alpha[b]
-        for i in range(lanes.start[b], lanes.start[b + 1]):
-            yi, cell = y[i], lanes.cell[i]
-            for j in range(WIDTH):
-                w = weight[cell[j]]
-                if w == 0.0:
-                    continue
-                if kind == LINEAR:
-                    f = alpha[j] * yi[j]
-                elif kind == LOG:
-                    f = alpha[j] * math.log(yi[j] + one)
-                elif kind == RECIPROCAL:
-                    f = yi[j] / (alpha[j] * (yi[j] + alpha[j]))
-                elif kind == POLY:
-                    f = alpha[j] * (math.sqrt(yi[j] + one) - one)
-                else:
-                    u = kind - TABLE
-                    f = alpha[j] * table_value(lanes.slopes[u], lanes.values[u], lanes.steps[u], yi[j])
-                total += w * f
-    return total
+        gained += _climb(rows, b, price_, unit, y_, None, 0, None)[0]
+    return gained
+
+
+@njit(cache=True, forceinline=True)
+def _fill(rows: Any, b: Any, offset: Any, z: Any, t: Any, y: Any) -> Any:
+    """y = clip(z − t, 0, a) in one block; returns Σ y, and how many elements of each lane move with t."""
+    first, last = rows.start[b], rows.start[b + 1]
+    zero, one = filled(y, 0.0), filled(y, 1.0)
+    filling, moving = zero, zero
+    for i in range(first, last):
+        d = load(z, i - first + offset) - t
+        v = minimum(maximum(d, 0.0), load(rows.cap, i))
+        store(y, i, v)
+        filling += v
+        moving += where(v == d, one, zero)
+    return filling, moving
+
+
+@njit(cache=True, forceinline=True)
+def _next_bend(rows: Any, b: Any, offset: Any, z: Any, t: Any, over: Any, top: Any, eps: Any) -> Any:
+    """Where Σ y begins to move again when no element moves at t: above t where it is `over` c, else below."""
+    first, last = rows.start[b], rows.start[b + 1]
+    above, below = top, filled(z, 0.0)
+    for i in range(first, last):
+        zi, a = load(z, i - first + offset), load(rows.cap, i)
+        leaves_cap = zi - a  # a little further, or rounding may leave it at its cap
+        leaves_cap += eps * (leaves_cap + a)
+        above = where((zi - t > a) & (a > 0.0), minimum(above, leaves_cap), above)
+        below = where(zi < t, maximum(below, zi - eps * zi), below)
+    return where(over, above, below)
+
+
+@njit(cache=True, forceinline=True)
+def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: Any, tau: Any, y: Any) -> Any:
+    """Project one block: rows of z from `offset`, `top` the highest z of each lane; returns τ.
+
+    Σ clip(z − τ, 0, a) falls in τ, in straight pieces. Newton's method walks from piece to piece and lands
+    exactly once on the right one, but with caps the sum is not convex and bare Newton can cycle: so each
+    step must stay inside the bracket (low, high) that earlier evaluations left, or the middle is taken.
+    """
+    c, t = load(limit, b), load(tau, b)
+    t = minimum(where(t > 0.0, t, 0.0), top)
+    low, high = filled(y, -1.0), top  # the sum at low is above c, or low < 0; at high it is not above c
+    # what rounding leaves: half a unit of τ for every element, and of the sum for every addition
+    rounding = filled(y, eps) * (4 + rows.start[b + 1] - rows.start[b])
+    for _ in range(MAX_EVALUATIONS):
+        filling, moving = _fill(rows, b, offset, z, t, y)
+        excess = filling - c
+        slack = rounding * (c + t)
+        unfinished = (excess > slack) | ((excess < 0.0 - slack) & (t > 0.0))
+        if not any_lane(unfinished):
+            break
+        over = excess > 0.0
+        low, high = where(over, t, low), where(over, high, t)
+        step = maximum(t + excess / moving, 0.0)
+        if any_lane(unfinished & (moving == 0.0)):
+            step = where(moving == 0.0, _next_bend(rows, b, offset, z, t, over, top, eps), step)
+        step = where((low < step) & (step < high), step, maximum(0.5 * low + 0.5 * high, 0.0))
+        step = where(c > 0.0, step, top)  # without capacity nothing is left, not even rounding
+        t = where(unfinished, step, t)
+    store(tau, b, t)
+    return t
 
 
 @njit(cache=True)
@@ -121,79 +293,86 @@ def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
     """y = Π(z): for each segment the nearest y with 0 ≤ y ≤ a and Σ y ≤ c. Exact.
 
     y = clip(z, 0, a) where that fits; else y = clip(z − τ, 0, a) with the τ > 0 that fills c, found by
-    Newton's method inside a bracket (with caps the sum is not convex in τ: bare Newton can cycle),
-    started from `tau` (B, W), which is left at the new multipliers. Returns how many blocks had a
-    full segment. `z` and `y` may be the same array... they must not be: z is read again.
+    Newton's method inside a bracket, started from `tau` (B, W), which is left at the new multipliers (0 where
+    the segment is not full). Any start gives the same answer; the last slot's is the quickest. `z` and `y`
+    must not be the same array. Returns how many blocks have a full segment.
     """
-    zero = y.dtype.type(0.0)
-    half = y.dtype.type(0.5)
-    eps = y.dtype.type(4.0) * np.finfo(y.dtype).eps
-    total = np.empty(WIDTH, y.dtype)
-    inside = np.empty(WIDTH, y.dtype)
-    top = np.empty(WIDTH, y.dtype)
-    low = np.empty(WIDTH, y.dtype)
-    high = np.empty(WIDTH, y.dtype)
+    rows, limit_, z_, tau_, y_ = _rows(lanes), address(limit), address(z), address(tau), address(y)
+    eps = np.finfo(y.dtype).eps
     full_blocks = 0
     for b in range(lanes.kind.shape[0]):
-        first, last = lanes.start[b], lanes.start[b + 1]
-        total[:] = zero
-        top[:] = zero
-        for i in range(first, last):
-            zi, ai, yi = z[i], lanes.cap[i], y[i]
-            for j in range(WIDTH):
-                v = min(max(zi[j], zero), ai[j])
-                yi[j] = v
-                total[j] += v
-                top[j] = max(top[j], zi[j])
-        open_lanes = 0
-        for j in range(WIDTH):
-            if total[j] > limit[b, j]:
-                open_lanes += 1
-                low[j] = zero
-                high[j] = top[j]
-                t = tau[b, j]
-                tau[b, j] = t if zero < t < top[j] else half * top[j]
-            else:
-                low[j] = zero
-                high[j] = -y.dtype.type(1.0)  # closed
-                tau[b, j] = zero
-        if open_lanes == 0:
-            continue
-        full_blocks += 1
-        for _ in range(MAX_EVALUATIONS):
-            total[:] = zero
-            inside[:] = zero
-            for i in range(first, last):
-                zi, ai, yi = z[i], lanes.cap[i], y[i]
-                for j in range(WIDTH):
-                    d = zi[j] - tau[b, j]
-                    v = min(max(d, zero), ai[j])
-                    yi[j] = v
-                    total[j] += v
-                    inside[j] += y.dtype.type(1.0) if v == d else zero
-            for j in range(WIDTH):
-                if high[j] < low[j]:
-                    continue
-                excess = total[j] - limit[b, j]
-                t = tau[b, j]
-                if abs(excess) <= eps * (limit[b, j] + top[j]) or high[j] - low[j] <= eps * top[j]:
-                    high[j] = low[j] - y.dtype.type(1.0)
-                    open_lanes -= 1
-                    continue
-                if excess > zero:
-                    low[j] = t
-                else:
-                    high[j] = t
-                step = t + excess / inside[j] if inside[j] > zero else -y.dtype.type(1.0)
-                tau[b, j] = step if low[j] < step < high[j] else half * (low[j] + high[j])
-            if open_lanes == 0:
-                break
+        first = rows.start[b]
+        top = filled(y_, 0.0)
+        for i in range(first, rows.start[b + 1]):
+            top = maximum(top, load(z_, i))
+        if any_lane(_settle(rows, b, limit_, eps, top, first, z_, tau_, y_) > 0.0):
+            full_blocks += 1
     return full_blocks
 
 
 @njit(cache=True)
 def ascend(y: Any, g: Any, eta: Any, z: Any) -> None:
     """z = y + η g."""
+    y_, g_, z_ = address(y), address(g), address(z)
     for i in range(y.shape[0]):
-        for j in range(WIDTH):
-            z[i, j] = y[i, j] + eta * g[i, j]
+        store(z_, i, load(y_, i) + eta * load(g_, i))
+
+
+@njit(cache=True)
+def scratch_rows(lanes: Any) -> int:
+    """Rows of the longest block: `scratch` below has the shape (scratch_rows, WIDTH)."""
+    most = 0
+    for b in range(lanes.kind.shape[0]):
+        most = max(most, lanes.start[b + 1] - lanes.start[b])
+    return most
+
+
+@njit(cache=True)
+def ascent_step(lanes: Any, limit: Any, g: Any, eta: Any, scratch: Any, tau: Any, y: Any) -> None:
+    """y ← Π(y + η g), in place: `ascend` and `project` in one pass."""
+    rows, limit_, g_, z_ = _rows(lanes), address(limit), address(g), address(scratch)
+    tau_, y_ = address(tau), address(y)
+    eps = np.finfo(y.dtype).eps
+    for b in range(lanes.kind.shape[0]):
+        first = rows.start[b]
+        top = filled(y_, 0.0)
+        for i in range(first, rows.start[b + 1]):
+            z = load(y_, i) + eta * load(g_, i)
+            top = maximum(top, z)
+            store(z_, i - first, z)
+        _settle(rows, b, limit_, eps, top, 0, z_, tau_, y_)
+
+
+@njit(cache=True)
+def slot_step(
+    lanes: Any,
+    limit: Any,
+    weight: Any,
+    beta: Any,
+    eta: Any,
+    scratch: Any,
+    price: Any,
+    sums: Any,
+    tau: Any,
+    y: Any,
+) -> Any:
+    """A slot: the reward of y and one step y ← Π(y + η g), in place. Returns (gain, overhead, ‖g‖²) at the old y.
+
+    `weight` (J,) are the arrivals, `beta` (J, K). `sums` must be the cell sums of y (zeros for y = 0, else see
+    `cell_sums`) and is left at those of the new y; `price` (cells + 1, 2) is left at the prices that made the
+    gradient. `scratch` is (scratch_rows(lanes), WIDTH).
+    """
+    overhead = dominant_prices(weight, beta, sums, price)
+    rows, limit_, z_, price_ = _rows(lanes), address(limit), address(scratch), address(price)
+    sums_, tau_, y_ = address(sums), address(tau), address(y)
+    eps = np.finfo(y.dtype).eps
+    unit = _unit(weight)
+    gained, norm = y.dtype.type(0.0), y.dtype.type(0.0)
+    sums[:] = 0.0
+    for b in range(lanes.kind.shape[0]):
+        value, square, top = _climb(rows, b, price_, unit, y_, eta, 0, z_)
+        gained += value
+        norm += square
+        _settle(rows, b, limit_, eps, top, 0, z_, tau_, y_)
+        _add_block(rows, b, y_, sums_)
+    return gained, overhead, norm

@@ -23,26 +23,39 @@ from numba import njit
 LINEAR, LOG, RECIPROCAL, POLY, TABLE = 0, 1, 2, 3, 4
 
 
+@njit(cache=True, forceinline=True)
+def knot_slope(slopes: Any, first: Any, last: Any, step: Any, y: Any) -> Any:
+    """`table_slope` of the knots first…last of a flat array."""
+    place = y / step
+    if not place < last - first:  # before the conversion: a huge number has no integer
+        return slopes[last]
+    i = int(place)
+    low = slopes[first + i]
+    return low + (slopes[first + i + 1] - low) * (place - type(step)(i))
+
+
+@njit(cache=True, forceinline=True)
+def knot_value(slopes: Any, values: Any, first: Any, last: Any, step: Any, y: Any) -> Any:
+    """`table_value` of the knots first…last of flat arrays."""
+    place = y / step
+    if not place < last - first:
+        return values[last] + slopes[last] * (y - type(step)(last - first) * step)
+    i = int(place)
+    low = slopes[first + i]
+    d = y - type(step)(i) * step
+    return values[first + i] + d * (low + type(step)(0.5) * (slopes[first + i + 1] - low) * (d / step))
+
+
 @njit(cache=True)
 def table_slope(slopes: Any, step: Any, y: Any) -> Any:
     """Slope at y ≥ 0 of one table: linear between knots, constant after the last."""
-    last = slopes.shape[0] - 1
-    place = y / step
-    i = int(place)
-    if i >= last:
-        return slopes[last]
-    return slopes[i] + (slopes[i + 1] - slopes[i]) * (place - i)
+    return knot_slope(slopes, 0, slopes.shape[0] - 1, step, y)
 
 
 @njit(cache=True)
 def table_value(slopes: Any, values: Any, step: Any, y: Any) -> Any:
     """The integral of `table_slope` from 0 to y."""
-    last = slopes.shape[0] - 1
-    i = min(int(y / step), last)
-    d = y - i * step
-    if i == last:
-        return values[last] + slopes[last] * d
-    return values[i] + d * (slopes[i] + 0.5 * (slopes[i + 1] - slopes[i]) * (d / step))
+    return knot_value(slopes, values, 0, slopes.shape[0] - 1, step, y)
 
 
 @njit(cache=True)

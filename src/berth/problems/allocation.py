@@ -22,7 +22,7 @@ from berth.errors import InvalidInput
 from berth.kernels.capacity import scale_to_fit
 from berth.kernels.lanes import Lanes, build_lanes
 from berth.kernels.reward import decision_gradient, job_rewards
-from berth.model import Berth, Floats, Instance, Ints, JobType, frozen_array
+from berth.model import Berth, Floats, FrozenArrays, Instance, Ints, JobType, frozen_array
 from berth.utility import Utilities
 
 __all__ = ["AllocationOutcome", "AllocationProblem", "AllocationSlot", "Gang", "replicate_ports"]
@@ -49,7 +49,7 @@ class AllocationOutcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Gang:
+class Gang(FrozenArrays):
     """All-or-nothing jobs: ports grouped into jobs, each port a task component.
 
     `job_of_port` (L,) names the job of each component; `minimum` (J,) how many components a job needs.
@@ -85,7 +85,7 @@ class Gang:
 
 
 @dataclass(frozen=True, eq=False)
-class AllocationProblem:
+class AllocationProblem(FrozenArrays):
     """All that an allocation policy may know.
 
     `overhead` is β, (K,) or one row a job (J, K). `arrivals_known` says whether slots reveal who has
@@ -95,8 +95,10 @@ class AllocationProblem:
     >>> graph = Instance.from_arrays([[5.0]], [[4.0], [4.0]], [(0, 0), (1, 0)])
     >>> problem = AllocationProblem(graph, Utilities(("log",), [[0]], [[1.0]]), overhead=[0.3])
     >>> slot = AllocationSlot(0, graph.capacity, None)
-    >>> [str(v) for v in problem.violations(slot, np.array([[4.5], [2.0]]))]
-    ['request of port-0 on server-0/resource-0: 4.5 used, 4 allowed', 'capacity of server-0/resource-0: 6.5 used, 5 allowed']
+    >>> for violation in problem.violations(slot, np.array([[4.5], [2.0]])):
+    ...     print(violation)
+    request of port-0 on server-0/resource-0: 4.5 used, 4 allowed
+    capacity of server-0/resource-0: 6.5 used, 5 allowed
     >>> gain, overhead = problem.reward([1, 0], np.array([[3.0], [2.0]]))
     >>> round(gain, 4), round(overhead, 4)
     (1.3863, 0.9)
@@ -140,7 +142,11 @@ class AllocationProblem:
     def channel_job(self) -> Ints:
         """The job that each channel serves, (E,)."""
         ports = self.instance.channel_port
-        return ports if self.gang is None else self.gang.job_of_port[ports]
+        if self.gang is None:
+            return ports
+        job = self.gang.job_of_port[ports]
+        job.setflags(write=False)
+        return job
 
     @cached_property
     def cap(self) -> Floats:

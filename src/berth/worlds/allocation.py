@@ -48,6 +48,8 @@ class AllocationWorld:
         self.up = None if up is None else np.array(up, dtype=bool)
         if self.up is not None and self.up.shape != (len(self.arrivals), len(problem.instance.cluster.servers)):
             raise InvalidInput("up (T, R), one flag per slot and server", value=self.up.shape, key="up")
+        if self.up is not None:
+            self.up.setflags(write=False)
         self._now = -1
 
     def __len__(self) -> int:
@@ -58,7 +60,7 @@ class AllocationWorld:
         capacity = self.problem.instance.capacity
         if self.up is None or self.up[index].all():
             return capacity
-        free = capacity * self.up[index][:, None]
+        free: Floats = capacity * self.up[index][:, None]
         free.setflags(write=False)
         return free
 

@@ -1,0 +1,334 @@
+"""The command line. Thin: a command is one library call.
+
+Only typer is imported here; everything heavier waits inside the command that needs it, so that help
+and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import berth
+from berth.errors import BerthError
+
+if TYPE_CHECKING:
+    from berth.lab.compare import Progress
+    from berth.lab.results import Comparison
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="berth",
+    help="Compare online-learning policies that schedule multi-server jobs. Start with: berth demo",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help needs no rich, whose import is most of the time that help takes
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_markup_mode=None)
+app.add_typer(scenarios_app, name="scenarios")
+
+
+class Output(StrEnum):
+    """How a command answers."""
+
+    table = "table"
+    json = "json"
+
+
+class Arrivals(StrEnum):
+    """Do policies see who has a job before they decide?"""
+
+    hidden = "hidden"
+    revealed = "revealed"
+    both = "both"
+
+
+def _complete_scenario(incomplete: str) -> list[tuple[str, str]]:
+    from berth.scenario.catalog import scenario_names
+
+    return [(name, title) for name, title in scenario_names().items() if name.startswith(incomplete)]
+
+
+def _complete_policy(incomplete: str) -> list[str]:
+    from berth.registry import policy_names
+
+    return [name for name in sorted(policy_names()) if name.startswith(incomplete)]
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"berth {berth.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from (anywhere in the line).")
+    ] = False,
+) -> None:
+    """Compare online-learning policies that schedule multi-server jobs. Start with: berth demo"""
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to answer; json is for programs.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one a core.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Where results and report go.")] = Path("berth-demo"),
+    workers: WorkersOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare all policies on a small cluster, and write a report to look at."""
+    from berth.lab.compare import compare
+
+    with _progress(quiet) as show:
+        comparison = compare("demo", out=out, workers=workers, progress=show)
+    _print_table(comparison)
+    typer.echo("")
+    typer.echo(f"Report: {(out / 'report.html').resolve()}")
+    typer.echo("Next:   berth compare small --policy ogasched --policy fairness --set arrivals.probability=0.3")
+    _exit_with_failures(comparison)
+
+
+@app.command("compare")
+def compare_command(
+    scenario: Annotated[
+        str, typer.Argument(help="Name of a scenario, or a scenario file.", autocompletion=_complete_scenario)
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="A policy, such as ogasched or ogasched:step=0.5 (repeat). Default: those of the scenario.",
+            autocompletion=_complete_policy,
+        ),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, … N−1.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", min=0, help="One seed (repeat), instead of --seeds.")
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="The policy that others are compared with.", autocompletion=_complete_policy),
+    ] = None,
+    arrivals: Annotated[
+        Arrivals | None, typer.Option("--arrivals", help="Do policies see who has a job before they decide?")
+    ] = None,
+    oracle: Annotated[
+        list[str] | None,
+        typer.Option("--oracle", help="stationary or slot (repeat), or none. Default: the scenario's."),
+    ] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: horizon=500 (repeat).")
+    ] = None,
+    workers: WorkersOption = None,
+    output: OutputOption = Output.table,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory for results and report.")] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare policies on a scenario, paired by seed, with the same information for all."""
+    if seeds is not None and seed:
+        raise typer.BadParameter("give --seeds or --seed, not both")
+    from berth.lab.compare import compare
+    from berth.scenario import parse_overrides
+
+    with _progress(quiet) as show:
+        comparison = compare(
+            scenario,
+            policies=policy or None,
+            seeds=seed or seeds,
+            baseline=baseline,
+            arrivals=arrivals.value if arrivals else None,
+            oracles=None if not oracle else [] if oracle == ["none"] else oracle,
+            out=out,
+            workers=workers,
+            overrides=parse_overrides(override or ()),
+            progress=show,
+        )
+    if output is Output.json:
+        _print_json(comparison.as_dict())
+    else:
+        _print_table(comparison)
+        if out is not None:
+            typer.echo(f"\nReport: {(out / 'report.html').resolve()}")
+    _exit_with_failures(comparison)
+
+
+@app.command()
+def policies(output: OutputOption = Output.table) -> None:
+    """List the policies, their settings and where they come from."""
+    from berth.lab.listing import describe_policies
+
+    found = describe_policies()
+    if output is Output.json:
+        _print_json(found)
+        return
+    for item in found:
+        typer.secho(item["name"], bold=True, nl=False)
+        typer.echo("" if item["source"] == "builtin" else f"  (from {item['source']})")
+        typer.echo(f"    {item['summary']}")
+        if item["settings"]:
+            typer.echo("    " + ", ".join(f"{key}={value}" for key, value in item["settings"].items()))
+
+
+@scenarios_app.callback(invoke_without_command=True)
+def scenarios(context: typer.Context, output: OutputOption = Output.table) -> None:
+    """List the scenarios; `show NAME` prints one, `schema` prints the JSON schema of scenario files."""
+    if context.invoked_subcommand is not None:
+        return
+    from berth.scenario.catalog import scenario_names
+
+    names = scenario_names()
+    if output is Output.json:
+        _print_json([{"name": name, "title": title} for name, title in names.items()])
+        return
+    width = max(map(len, names), default=0)
+    for name, title in names.items():
+        typer.echo(f"{name:<{width}}  {title}")
+
+
+@scenarios_app.command("show")
+def show_scenario(
+    name: Annotated[str, typer.Argument(help="Name or file.", autocompletion=_complete_scenario)],
+    full: Annotated[bool, typer.Option("--full", help="Every setting, also those it takes from others.")] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Print a scenario as YAML: as it is written, or with --full every setting."""
+    from berth.scenario import load_scenario
+    from berth.scenario.catalog import named_file
+
+    file = named_file(name)
+    scenario = load_scenario(name)
+    if output is Output.json:
+        _print_json(scenario.dump())
+    elif full or file is None:
+        import yaml
+
+        typer.echo(yaml.safe_dump(scenario.dump(), sort_keys=False, allow_unicode=True, width=100), nl=False)
+    else:
+        typer.echo(file.read_text(encoding="utf-8"), nl=False)
+
+
+@scenarios_app.command("schema")
+def schema() -> None:
+    """Print the JSON schema of scenario files, for editors."""
+    from berth.scenario import scenario_schema
+
+    _print_json(scenario_schema())
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _print_table(comparison: Comparison) -> None:
+    from rich.console import Console
+
+    from berth.lab.tables import print_comparison
+
+    print_comparison(comparison, Console(highlight=False))
+
+
+def _exit_with_failures(comparison: Comparison) -> None:
+    for cell, failure in comparison.failed.items():
+        typer.echo(f"berth: failed: {cell}: {failure.error}", err=True)
+        if _debug and failure.traceback:
+            typer.echo(failure.traceback, err=True)
+    if comparison.failed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """Shows how far a comparison is, on stderr: a bar on a terminal, else a line at either end."""
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True, highlight=False)
+    terminal = console.is_terminal
+    bar = Bar(
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("cells  {task.fields[speed]}"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        transient=True,
+        disable=not terminal,
+        expand=True,
+    )
+    last: list[Progress] = []
+    with bar:
+        task = bar.add_task("starting", total=None, speed="")
+
+        def show(now: Progress) -> None:
+            if not last and not terminal:
+                console.print(f"berth: {now.total} cells, {now.reused} of them already there")
+            last[:] = [now]
+            seconds = bar.tasks[0].elapsed or 0.0
+            speed = f"{now.slots / seconds:,.0f} slots/s" if now.slots and seconds else ""
+            label = now.note if len(now.note) < 40 else now.note[:39] + "…"
+            bar.update(task, completed=now.done, total=now.total, description=label, speed=speed)
+
+        yield show
+    if last:
+        again = f", {last[0].reused} reused" if last[0].reused else ""
+        console.print(f"berth: {last[0].done} cells done{again}", style="dim")
+
+
+_debug = False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and give its exit code: 0, 1 (a cell failed), 2 (bad input), 130 (Ctrl-C)."""
+    global _debug
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    _debug = "--debug" in words  # taken out here, so that it may stand anywhere in the line
+    words = [word for word in words if word != "--debug"] or ["--help"]
+    # typer keeps its own copy of click; the class of all its usage errors is reached through this one
+    usage_error: Any = typer.BadParameter.__mro__[2]
+    try:
+        code = app(words, standalone_mode=False, prog_name="berth")
+        return code if isinstance(code, int) else 0
+    except BerthError as error:
+        if _debug:
+            raise
+        return _complain(error)
+    except usage_error as error:
+        if _debug:
+            raise
+        return _complain(error.format_message())
+    except KeyboardInterrupt as stop:
+        typer.echo(f"berth: {str(stop) or 'stopped'}", err=True)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has left; there is nobody to tell
+        return 141
+
+
+def _complain(error: object) -> int:
+    typer.echo(f"berth: error: {' '.join(str(error).split())}", err=True)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+"""The lab: compare policies on a scenario, and tell about it.
+
+```
+compare.py     the one call: scenario × information × policy × seed → Comparison
+cells.py       one cell: what it is, its key, how it is computed
+store.py       finished cells on disk, and a result directory's other files
+pool.py        many cells over several processes
+results.py     Comparison: everything that came of it, and its summary
+statistics.py  means over seeds, paired by seed, with intervals
+plots.py       the pictures, report.py the page, tables.py the terminal
+```
+"""

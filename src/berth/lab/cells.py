@@ -1,0 +1,136 @@
+"""A cell: one policy under one seed and one information setting, or one oracle under one seed.
+
+A cell depends on nothing but itself, so that cells may run in any order, in any process, or have
+been run before: its key names everything that its numbers depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import berth
+from berth import oracles
+from berth.errors import UnknownName
+from berth.lab.heat import MeanShare
+from berth.model import Floats
+from berth.random import stream
+from berth.registry import PolicySpec
+from berth.scenario import Scenario
+from berth.simulate import simulate
+from berth.worlds.allocation import AllocationWorld
+
+__all__ = ["HIDDEN", "INFORMATION", "ORACLES", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "warm"]
+
+HIDDEN, REVEALED = "hidden", "revealed"
+INFORMATION = (HIDDEN, REVEALED)
+ORACLES = ("stationary", "slot")
+
+# What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
+NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`name` is a policy as written, or one of `ORACLES` (then `information` is None: it makes no difference)."""
+
+    name: str
+    seed: int
+    information: str | None = None
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether this is an oracle's cell."""
+        return self.information is None
+
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.seed}" + ("" if self.is_oracle else f", arrivals {self.information}")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What came of a cell.
+
+    `series` holds arrays (T,): for a policy reward, claimed, violations, decide_seconds and the
+    measures of its family; for an oracle only reward. `share` is the mean share of each server that
+    each port held, (ports, servers), both grouped where there are many. `bound` is an oracle's
+    certified upper bound on the total reward.
+    """
+
+    series: Mapping[str, Floats]
+    share: Floats | None = None
+    bound: float = field(default=math.nan)
+
+    @property
+    def reward(self) -> Floats:
+        """What was earned in each slot, (T,)."""
+        return self.series["reward"]
+
+    def mean(self, name: str) -> float:
+        """The mean over slots of one series."""
+        return float(self.series[name].mean())
+
+
+def _source(name: str) -> str:
+    """A hash of the file a policy is written in: whoever edits a policy wants it run again."""
+    file = inspect.getsourcefile(PolicySpec.parse(name).load())
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+
+def cell_key(scenario: Scenario, cell: Cell) -> str:
+    """The name under which a finished cell is kept: a hash of all that its numbers depend on."""
+    settings = {key: value for key, value in scenario.dump().items() if key not in NOT_IN_KEY}
+    parts = {
+        "berth": berth.__version__,
+        "scenario": settings,
+        "name": cell.name,
+        "seed": cell.seed,
+        "information": cell.information,
+        "source": "" if cell.is_oracle else _source(cell.name),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def run_cell(scenario: Scenario, cell: Cell) -> Record:
+    """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
+    return _run(scenario.build(cell.seed, cell.information == REVEALED), cell)
+
+
+def _run(world: AllocationWorld, cell: Cell) -> Record:
+    if cell.is_oracle:
+        return _run_oracle(world, cell.name)
+    policy = PolicySpec.parse(cell.name).build(world.problem, stream(cell.seed, "policy", cell.name))
+    share = MeanShare(world.problem.instance)
+    result = simulate(world, policy, observers=[share])
+    series: dict[str, Floats] = {
+        "reward": result.reward,
+        "claimed": result.claimed,
+        "violations": result.violations.astype(np.float64),
+        **result.measures,
+        "decide_seconds": result.decide_seconds,
+    }
+    return Record(series, share.mean())
+
+
+def _run_oracle(world: AllocationWorld, name: str) -> Record:
+    if name == "stationary":
+        best = oracles.best_stationary(world)
+        return Record({"reward": best.reward}, bound=float(best.bound))
+    if name == "slot":
+        optima = oracles.slot_optima(world)
+        return Record({"reward": optima.reward}, bound=float(np.sum(optima.bound)))
+    raise UnknownName("oracle", name, ORACLES)
+
+
+def warm(world: AllocationWorld, cell: Cell) -> None:
+    """Run the first slots of a cell, so that its kernels are compiled and in the cache of compiled code."""
+    up = None if world.up is None else world.up[:2]
+    short = AllocationWorld(world.problem, world.arrivals[:2], up)
+    _run(short, cell)

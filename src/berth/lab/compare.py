@@ -1,0 +1,261 @@
+"""Compare policies on a scenario: the same seeds, the same luck and the same information for all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.lab.cells import HIDDEN, INFORMATION, ORACLES, REVEALED, Cell, Record, cell_key, warm
+from berth.lab.manifest import command_line, manifest, now, versions
+from berth.lab.pool import Failure, leave_if_imported_by_worker, run_cells
+from berth.lab.results import Comparison, Unsupported
+from berth.lab.store import ResultDirectory
+from berth.random import stream
+from berth.registry import PolicySpec
+from berth.scenario import Scenario, load_scenario
+from berth.worlds.allocation import AllocationWorld
+
+__all__ = ["Interrupted", "Progress", "compare"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a comparison is: cells done (with those `reused`) of `total`, slots simulated, and what just happened."""
+
+    done: int
+    total: int
+    reused: int
+    slots: int
+    note: str
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a comparison: `done` of `total` cells are finished, and kept where there is an `out`."""
+
+    def __init__(self, done: int, total: int, out: str | None) -> None:
+        self.done, self.total, self.out = done, total, out
+        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
+        super().__init__(f"stopped; {kept}")
+
+
+def compare(
+    scenario: str | os.PathLike[str] | Mapping[str, Any] | Scenario,
+    policies: Sequence[str] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    baseline: str | None = None,
+    arrivals: str | None = None,
+    oracles: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """Run every policy under every seed, in one information setting or in both, and compare.
+
+    `scenario` is a name, a file, what a file would hold, or a `Scenario`; what is not given here is
+    taken from it. `seeds` is a number N, for seeds 0 … N−1, or the seeds themselves. `arrivals` is
+    "hidden", "revealed" or "both". `oracles` may hold "stationary" and "slot". `workers` is the number of processes, by
+    default one a core; the numbers do not depend on it.
+
+    With `out`, each finished cell is kept there at once and found again by a later call, and the
+    report is written there. A cell that fails is listed in `failed` and spoils no other. A policy that
+    cannot serve a setting is listed in `unsupported`; it is an error only when it was asked for by
+    name and can serve none of the settings.
+    """
+    leave_if_imported_by_worker()
+    began, started = time.perf_counter(), now()
+    chosen = _scenario(scenario, overrides)
+    names = _policies(policies if policies is not None else chosen.policies)
+    base = str(PolicySpec.parse(baseline if baseline is not None else chosen.baseline or names[0]))
+    if base not in names:
+        names.append(base)
+    settings = _information(arrivals if arrivals is not None else chosen.arrivals_known)
+    luck = _seeds(seeds if seeds is not None else chosen.seeds)
+    best = _oracles(oracles if oracles is not None else chosen.oracles)
+    processes = _workers(workers)
+    directory = None if out is None else ResultDirectory(out)
+
+    worlds = {information: chosen.build(luck[0], information == REVEALED) for information in settings}
+    unsupported = _unsupported(worlds, names, named=set(names) if policies is not None else {base})
+    refused = {(item.information, item.policy) for item in unsupported}
+    # The oracles first: they take longest, and the pool should not end with them.
+    cells = [Cell(name, seed) for seed in luck for name in best]
+    cells += [Cell(p, seed, i) for seed in luck for i in settings for p in names if (i, p) not in refused]
+
+    records: dict[Cell, Record] = {}
+    failed: dict[Cell, Failure] = {}
+    keys: dict[Cell, str] = {}
+    slots = 0
+
+    def tell(note: str) -> None:
+        if progress is not None:
+            progress(Progress(len(records) + len(failed), len(cells), reused, slots, note))
+
+    if directory is not None:
+        keys = {cell: cell_key(chosen, cell) for cell in cells}
+        loaded = ((cell, directory.load(key, len(next(iter(worlds.values()))))) for cell, key in keys.items())
+        records.update((cell, record) for cell, record in loaded if record is not None)
+    reused = len(records)
+    facts: dict[str, Any] = {
+        "settings": chosen.dump(),
+        "policies": tuple(names),
+        "baseline": base,
+        "seeds": tuple(luck),
+        "information": tuple(settings),
+        "oracles": tuple(best),
+        "started": started,
+        "versions": versions(),
+    }
+    facts["command"] = command_line(_repeatable(scenario, chosen, directory), facts, overrides, out)
+    if directory is not None:
+        directory.write_json("manifest.json", manifest(facts))
+
+    def done(cell: Cell, outcome: Record | Failure) -> None:
+        nonlocal slots
+        if isinstance(outcome, Failure):
+            failed[cell] = outcome
+        else:
+            if directory is not None:
+                directory.save(keys[cell], cell, outcome)
+            records[cell] = outcome
+            slots += len(outcome.reward)
+        tell(str(cell))
+
+    missing = [cell for cell in cells if cell not in records]
+    try:
+        if missing:
+            tell("compiling")
+            _warm(worlds, missing)
+            tell("running")
+            run_cells(chosen, missing, processes, done)
+    except KeyboardInterrupt as stop:
+        raise Interrupted(len(records), len(cells), None if out is None else os.fspath(out)) from stop
+    # An oracle that cannot serve the world of one seed is no failure, but it is of no use for the others.
+    for name in best:
+        refusals = [f.error for cell, f in failed.items() if cell.is_oracle and cell.name == name and f.unsupported]
+        if refusals:
+            unsupported.append(Unsupported("oracle", name, refusals[0]))
+            failed = {cell: failure for cell, failure in failed.items() if cell.information or cell.name != name}
+    without = {item.policy for item in unsupported if item.information == "oracle"}
+    facts["oracles"] = tuple(name for name in best if name not in without)
+    comparison = Comparison(
+        **facts,
+        ports=tuple(port.name for port in next(iter(worlds.values())).problem.instance.ports),
+        records={cell: records[cell] for cell in cells if cell in records},  # whatever order they finished in
+        failed={cell: failed[cell] for cell in cells if cell in failed},
+        unsupported=tuple(unsupported),
+        reused=reused,
+        seconds=time.perf_counter() - began,
+        finished=now(),
+        out=None if out is None else os.fspath(out),
+    )
+    if directory is not None:
+        tell("writing the report")
+        _write(directory, comparison, facts)
+    return comparison
+
+
+def _write(directory: ResultDirectory, comparison: Comparison, facts: Mapping[str, Any]) -> None:
+    from berth.lab.plots import save_plots
+    from berth.lab.report import render_report
+
+    if comparison.rows:
+        directory.write("summary.parquet", comparison.summary_frame().write_parquet)
+        directory.write("slots.parquet", comparison.slots_frame().write_parquet)
+    done = manifest(facts, comparison.finished, comparison.reused, len(comparison.failed))
+    drawn = save_plots(comparison, directory)
+    directory.write_text("report.html", render_report(comparison, drawn, done))
+    directory.write_json("manifest.json", done)  # last: only now is everything there
+
+
+def _scenario(given: Any, overrides: Mapping[str, Any] | None) -> Scenario:
+    if isinstance(given, Scenario):
+        return load_scenario(given.dump(), overrides) if overrides else given
+    return load_scenario(given if isinstance(given, Mapping) else os.fspath(given), overrides)
+
+
+def _repeatable(given: Any, scenario: Scenario, directory: ResultDirectory | None) -> str:
+    """What a command line calls the scenario; one made in a program is written down first."""
+    if not isinstance(given, Scenario | Mapping):
+        return str(os.fspath(given))
+    if directory is None:
+        return scenario.name
+    import yaml
+
+    text = yaml.safe_dump(scenario.dump(), sort_keys=False, allow_unicode=True)
+    return str(directory.write_text("scenario.yaml", text))
+
+
+def _policies(texts: Iterable[str]) -> list[str]:
+    """The policies as berth writes them, each once."""
+    names = list(dict.fromkeys(str(PolicySpec.parse(text)) for text in texts))
+    if not names:
+        raise InvalidInput("at least one policy", key="policies")
+    return names
+
+
+def _information(arrivals: str) -> list[str]:
+    if arrivals == "both":
+        return list(INFORMATION)
+    if arrivals not in INFORMATION:
+        raise InvalidInput(f"{HIDDEN}, {REVEALED} or both", value=arrivals, key="arrivals")
+    return [arrivals]
+
+
+def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    luck = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if not luck:
+        raise InvalidInput("at least one seed", value=seeds, key="seeds")
+    for seed in luck:
+        if seed < 0:
+            raise InvalidInput("a seed ≥ 0", value=seed, key="seeds")
+    return luck
+
+
+def _oracles(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in ORACLES:
+            raise UnknownName("oracle", name, ORACLES)
+    return [name for name in ORACLES if name in names]
+
+
+def _workers(workers: int | None) -> int:
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers < 1:
+        raise InvalidInput("at least 1", value=workers, key="workers")
+    return workers
+
+
+def _unsupported(worlds: Mapping[str, AllocationWorld], names: Sequence[str], named: set[str]) -> list[Unsupported]:
+    """Policies that refuse a setting; raises where one asked for by name refuses them all."""
+    found: list[Unsupported] = []
+    for name in names:
+        refusals: list[Unsupported] = []
+        for information, world in worlds.items():
+            try:
+                PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
+            except UnsupportedProblem as error:
+                refusals.append(Unsupported(information, name, str(error)))
+            except Exception:  # any other error is the cell's, which reports it
+                continue
+        if len(refusals) == len(worlds) and name in named:
+            raise UnsupportedProblem(f"{name} cannot serve this comparison: {refusals[0].reason}")
+        found.extend(refusals)
+    return found
+
+
+def _warm(worlds: Mapping[str, AllocationWorld], cells: Iterable[Cell]) -> None:
+    """Compile here what the cells need, once, before several processes would each compile it."""
+    seen: set[tuple[str, str | None]] = set()
+    for cell in cells:
+        if (cell.name, cell.information) not in seen:
+            seen.add((cell.name, cell.information))
+            world = worlds[cell.information] if cell.information else next(iter(worlds.values()))
+            with suppress(Exception):  # the cell itself reports it
+                warm(world, cell)

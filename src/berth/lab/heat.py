@@ -1,0 +1,58 @@
+"""Where a policy puts the ports' jobs: the mean share of each server that each port holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from berth.model import Floats, Instance
+
+__all__ = ["MeanShare", "grouped"]
+
+MOST = 48
+"""Rows or columns that a map has at most; beyond, neighbours are averaged."""
+
+
+def grouped(values: Floats, axis: int, most: int = MOST) -> Floats:
+    """Average neighbours along an axis until at most `most` groups are left.
+
+    >>> grouped(np.array([[1.0, 3.0, 5.0, 7.0]]), axis=1, most=2)
+    array([[2., 6.]])
+    """
+    size = values.shape[axis]
+    if size <= most:
+        return values
+    edges = np.linspace(0, size, most + 1).astype(np.int64)
+    total = np.add.reduceat(values, edges[:-1], axis=axis)
+    shape = [1] * values.ndim
+    shape[axis] = most
+    return np.asarray(total / np.diff(edges).reshape(shape))
+
+
+class MeanShare:
+    """Watches a run and averages what each port holds of each server.
+
+    The share of a server is the mean over its resources of held / capacity: a server that is full in
+    every resource has shares that sum to 1.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._total = np.zeros((len(instance.channel_port), len(instance.cluster.resources)))
+        self._slots = 0
+
+    def __call__(self, slot: Any, decision: Floats, outcome: Any, /) -> None:
+        self._total += decision
+        self._slots += 1
+
+    def mean(self) -> Floats:
+        """The mean share, (ports, servers), neighbours averaged where there are many."""
+        graph = self.instance
+        capacity = graph.capacity[graph.channel_server]
+        there = capacity > 0
+        part = np.divide(self._total, capacity, out=np.zeros_like(self._total), where=there)
+        share = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1) / max(self._slots, 1)
+        table = np.zeros((len(graph.ports), len(graph.cluster.servers)))
+        table[graph.channel_port, graph.channel_server] = share
+        return grouped(grouped(table, 0), 1)

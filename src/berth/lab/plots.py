@@ -1,0 +1,375 @@
+"""Pictures of a comparison, one set for each information setting.
+
+Drawn with matplotlib's objects, without its global state. Colours are the ones of Okabe and Ito,
+which people with colour blindness can tell apart; a policy has the same colour in every picture.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from berth.lab.heat import MOST
+from berth.lab.results import Comparison
+from berth.lab.store import ResultDirectory
+from berth.model import Floats
+from berth.regret import Band, band
+
+__all__ = ["GRID", "INK", "TITLES", "draw", "palette", "save_plots", "to_png", "to_svg"]
+
+INK, GRID = "#1f2933", "#d9dee5"
+"""Text and grid; the report puts its own colours in their place, so that pictures follow dark mode."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7A5CC7")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+BASELINE, ORACLE = "#7b8794", "#9aa5b1"
+POINTS = 400
+"""Slots that a curve shows at most: about one for each two dots of the picture."""
+
+TITLES = {
+    "average-reward": "Average reward so far",
+    "ratio": "Cumulative reward, relative to the baseline",
+    "cumulative-reward": "Cumulative reward",
+    "regret": "Cumulative regret",
+    "gain-overhead": "Where the reward comes from",
+    "allocation": "Who holds what",
+}
+ORACLE_NAMES = {"stationary": "y* (best stationary)", "slot": "slot optimum"}
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10.0,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "lines.linewidth": 1.7,
+    "lines.solid_capstyle": "round",
+}
+
+
+def palette(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """Line colour and dashes of each policy: grey for the baseline, dashes where colours begin again."""
+    looks: dict[str, dict[str, Any]] = {}
+    others = [policy for policy in comparison.policies if policy != comparison.baseline]
+    for place, policy in enumerate(others):
+        looks[policy] = {
+            "color": COLOURS[place % len(COLOURS)],
+            "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
+        }
+    looks[comparison.baseline] = {"color": BASELINE, "linestyle": "-", "linewidth": 2.4}
+    return looks
+
+
+def _thin(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """At most `POINTS` slots, the last one among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(np.int64))
+
+
+def _line(axes: Axes, slots: Any, curve: Band, look: dict[str, Any], label: str, shade: float = 0.16) -> None:
+    axes.plot(slots + 1, curve.mean[slots], label=label, **look)
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(slots + 1, curve.low[slots], curve.high[slots], color=look["color"], alpha=shade, linewidth=0)
+
+
+def _rewards(comparison: Comparison, information: str, policy: str) -> Floats:
+    return np.array([run.reward for run in comparison.runs(information, policy).values()])
+
+
+def _new(width: float = 8.4, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **more)
+
+
+def _frame(figure: Figure, left: float, right: float, top: float, bottom: float, between: float = 0.0) -> None:
+    """Margins in inches. Given, not measured: measuring every text takes longer than drawing it."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=between)
+
+
+def _finish(figure: Figure, axes: Axes, top: float = 0.15, between: float = 0.0) -> None:
+    """Margins, and the legend below the picture, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    columns = max(1, min(len(labels), int((width - 0.4) / (0.6 + 0.075 * max(map(len, labels), default=1)))))
+    lines = -(-len(labels) // columns)
+    room = 0.21 * lines + 0.1
+    figure.set_size_inches(width, height + room)
+    _frame(figure, 0.85, 0.2, top, 0.48 + room, between)
+    figure.legend(
+        handles, labels, loc="lower center", ncols=columns, fontsize=9, bbox_to_anchor=(0.5, 0.0), borderaxespad=0.2
+    )
+
+
+def _slot_axis(axes: Axes) -> None:
+    axes.set_xlabel("slot")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.margins(x=0.01)
+
+
+def _over_time(
+    comparison: Comparison, information: str, change: Callable[[Floats], Floats], label: str, focus: bool
+) -> Figure:
+    """Every policy, and the oracles in dashed grey, after `change` of their rewards (S, T).
+
+    Without bands: instances differ so much from seed to seed that these would hide the policies;
+    pictures that compare seed by seed have them.
+    """
+    figure, grid = _new()
+    axes = grid[0][0]
+    looks = palette(comparison)
+    settled: list[Floats] = []
+    for place, name in enumerate(comparison.oracles):
+        runs = comparison.oracle(name)
+        if runs:
+            mean = change(np.array([run.reward for run in runs.values()])).mean(axis=0)
+            slots = _thin(len(mean))
+            look = {"color": ORACLE, "linestyle": DASHES[1 + place], "linewidth": 1.5}
+            axes.plot(slots + 1, mean[slots], label=ORACLE_NAMES[name], **look)
+            settled.append(mean[len(mean) // 10 :])
+    for policy in comparison.served(information):
+        mean = change(_rewards(comparison, information, policy)).mean(axis=0)
+        slots = _thin(len(mean))
+        axes.plot(slots + 1, mean[slots], label=policy, **looks[policy])
+        settled.append(mean[len(mean) // 10 :])
+    if focus and settled:
+        _focus(axes, settled)
+    axes.set_ylabel(label)
+    if not focus:
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    _slot_axis(axes)
+    _finish(figure, axes)
+    return figure
+
+
+def _focus(axes: Axes, curves: list[Floats]) -> None:
+    """Limits from what comes after the first tenth: the first slots swing too far to see the rest."""
+    values = np.concatenate(curves)
+    values = values[np.isfinite(values)]
+    if values.size:
+        low, high = float(values.min()), float(values.max())
+        room = 0.06 * ((high - low) or abs(high) or 1.0)
+        axes.set_ylim(low - room, high + room)
+
+
+def _running_mean(rewards: Floats) -> Floats:
+    return np.asarray(np.cumsum(rewards, axis=1) / np.arange(1, rewards.shape[1] + 1))
+
+
+def average_reward(comparison: Comparison, information: str) -> Figure:
+    """Mean reward over the slots so far."""
+    return _over_time(comparison, information, _running_mean, "reward a slot, mean so far", focus=True)
+
+
+def cumulative_reward(comparison: Comparison, information: str) -> Figure:
+    """Reward summed over the slots so far."""
+    return _over_time(comparison, information, lambda r: np.cumsum(r, axis=1), "cumulative reward", focus=False)
+
+
+def ratio(comparison: Comparison, information: str) -> Figure | None:
+    """Cumulative reward over that of the baseline, seed by seed."""
+    base = comparison.runs(information, comparison.baseline)
+    if not base:
+        return None
+    figure, grid = _new()
+    axes = grid[0][0]
+    looks = palette(comparison)
+    settled: list[Floats] = [np.ones(1)]
+    axes.axhline(1.0, color=BASELINE, linewidth=2.0, label=f"{comparison.baseline} (baseline)")
+    for policy in comparison.served(information):
+        runs = comparison.runs(information, policy)
+        seeds = sorted(runs.keys() & base.keys())
+        if policy == comparison.baseline or not seeds:
+            continue
+        ours = np.cumsum([runs[s].reward for s in seeds], axis=1)
+        theirs = np.cumsum([base[s].reward for s in seeds], axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            curve = band(np.where(theirs > 0, ours / theirs, np.nan))
+        _line(axes, _thin(len(curve.mean)), curve, looks[policy], policy)
+        settled += [c[len(c) // 10 :] for c in (curve.mean, curve.low, curve.high) if c is not None]
+    _focus(axes, settled)
+    axes.set_ylabel(f"reward ÷ reward of {comparison.baseline}")
+    _slot_axis(axes)
+    _finish(figure, axes)
+    return figure
+
+
+def regret(comparison: Comparison, information: str) -> Figure | None:
+    """Cumulative regret to each oracle, with the interval over seeds."""
+    oracles = [name for name in comparison.oracles if comparison.oracle(name)]
+    if not oracles:
+        return None
+    figure, grid = _new(columns=len(oracles))
+    looks = palette(comparison)
+    for axes, oracle in zip(grid[0], oracles, strict=True):
+        axes.axhline(0.0, color=INK, linewidth=0.8)
+        for policy in comparison.served(information):
+            curves = comparison.regret(information, policy, oracle)
+            if curves.size:
+                curve = band(curves)
+                _line(axes, _thin(len(curve.mean)), curve, looks[policy], policy)
+        axes.set_title(
+            "to y*, the best stationary decision" if oracle == "stationary" else "to the optimum of each slot"
+        )
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        _slot_axis(axes)
+    grid[0][0].set_ylabel("cumulative regret")
+    _finish(figure, grid[0][0], top=0.4, between=0.2)
+    return figure
+
+
+def gain_overhead(comparison: Comparison, information: str) -> Figure:
+    """Gain to the right, overhead to the left, and the reward that is left of both."""
+    rows = [row for row in comparison.rows if row.information == information and row.gain and row.overhead]
+    figure, grid = _new(height=1.3 + 0.42 * len(rows))
+    axes = grid[0][0]
+    looks = palette(comparison)
+    for place, row in enumerate(reversed(rows)):
+        if row.gain is None or row.overhead is None or row.reward is None:
+            continue
+        colour = looks[row.policy]["color"]
+        axes.barh(place, row.gain.mean, height=0.62, color=colour, alpha=0.85)
+        axes.barh(place, -row.overhead.mean, height=0.62, color=colour, alpha=0.35)
+        axes.plot(row.reward.mean, place, "D", color="white", markeredgecolor="#111111", markersize=6)
+        axes.annotate(
+            f"{row.reward.mean:.4g}",
+            (max(row.gain.mean, 0.0), place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [row.policy for row in reversed(rows)])
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.09)
+    axes.set_xlabel("← overhead  |  gain →   (a slot, mean over seeds; diamond and number: the reward)")
+    _frame(figure, 0.35 + 0.085 * max((len(row.policy) for row in rows), default=1), 0.2, 0.1, 0.6)
+    return figure
+
+
+def allocation(comparison: Comparison, information: str) -> Figure | None:
+    """The mean share of each server that each port holds, one small map a policy, for the first seed."""
+    maps = {}
+    for policy in comparison.served(information):
+        runs = comparison.runs(information, policy)
+        share = runs[min(runs)].share
+        if share is not None:
+            maps[policy] = share
+    if not maps:
+        return None
+    columns = min(3, len(maps))
+    rows = -(-len(maps) // columns)
+    figure, grid = _new(8.4, 0.7 + 1.95 * rows, columns, rows, sharex=True, sharey=True)
+    _frame(figure, 0.6, 0.15, 0.35, 0.55, 0.08)
+    figure.subplots_adjust(hspace=0.3)
+    top = max(float(share.max()) for share in maps.values()) or 1.0
+    flat = list(grid.ravel())
+    image = None
+    for axes, (policy, share) in zip(flat, maps.items(), strict=False):
+        image = axes.imshow(share, aspect="auto", cmap="cividis", vmin=0.0, vmax=top, interpolation="nearest")
+        axes.set_title(policy)
+        axes.grid(visible=False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    for axes in flat[len(maps) :]:
+        axes.set_visible(False)
+    size = next(iter(maps.values())).shape
+    for axes in grid[:, 0]:
+        axes.set_ylabel("port" if size[0] == len(comparison.ports) else "group of ports")
+    for place, axes in enumerate(flat[: len(maps)]):
+        if place + columns >= len(maps):
+            axes.set_xlabel("server" if size[1] < MOST else "server, or group of neighbours")
+            axes.xaxis.set_tick_params(labelbottom=True)
+    if image is not None:
+        figure.subplots_adjust(right=0.89)
+        bar = figure.colorbar(image, cax=figure.add_axes((0.91, 0.25, 0.014, 0.5)))
+        bar.set_label("mean share of the server")
+        bar.outline.set_visible(False)
+    return figure
+
+
+PICTURES: dict[str, Callable[[Comparison, str], Figure | None]] = {
+    "average-reward": average_reward,
+    "ratio": ratio,
+    "cumulative-reward": cumulative_reward,
+    "regret": regret,
+    "gain-overhead": gain_overhead,
+    "allocation": allocation,
+}
+
+
+def draw(comparison: Comparison) -> dict[tuple[str, str], Figure]:
+    """Every picture there is something to show in, by setting and name (the keys of `TITLES`)."""
+    with mpl.rc_context(STYLE):
+        drawn = {
+            (information, name): picture(comparison, information)
+            for information in comparison.information
+            if comparison.served(information)
+            for name, picture in PICTURES.items()
+        }
+    return {key: figure for key, figure in drawn.items() if figure is not None}
+
+
+def to_svg(figure: Figure, salt: str) -> str:
+    """The figure as SVG text; the same figure and salt give the same text."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def to_png(figure: Figure, dots: int = 120) -> bytes:
+    """The figure as PNG on white."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format="png", dpi=dots, facecolor="white")
+    return buffer.getvalue()
+
+
+def save_plots(comparison: Comparison, directory: ResultDirectory) -> dict[tuple[str, str], str]:
+    """Write every picture to DIR/plots as PNG and SVG; the SVG texts, by setting and name."""
+    texts: dict[tuple[str, str], str] = {}
+    written: set[str] = set()
+    for (information, name), figure in draw(comparison).items():
+        stem = f"{name}-{information}"
+        texts[information, name] = text = to_svg(figure, stem)
+        image = to_png(figure)
+        white = text.replace("<defs>", '<rect width="100%" height="100%" fill="#ffffff"/>\n <defs>', 1)
+        directory.write_text(f"plots/{stem}.svg", white)
+        directory.write(f"plots/{stem}.png", lambda path, image=image: path.write_bytes(image))  # type: ignore[misc]
+        written |= {f"{stem}.svg", f"{stem}.png"}
+    for path in (directory.path / "plots").iterdir():
+        # left by an earlier comparison in this directory that had more to show
+        if path.name not in written and path.stem.rpartition("-")[0] in PICTURES:
+            path.unlink()
+    return texts

@@ -1,0 +1,154 @@
+"""Many cells over several processes.
+
+Workers are started afresh (never forked), so that nothing but the scenario and the cell decides
+what they compute. A cell that fails takes no other with it, not even when it kills its process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from berth.errors import UnsupportedProblem
+from berth.lab.cells import Cell, Record, run_cell
+from berth.scenario import Scenario
+
+__all__ = ["Failure", "leave_if_imported_by_worker", "run_cells"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell has no numbers: the error in one line, and where it came from.
+
+    `unsupported` is set where an oracle cannot serve the world: nothing went wrong then.
+    """
+
+    error: str
+    traceback: str = ""
+    unsupported: bool = False
+
+
+Done = Callable[[Cell, Record | Failure], None]
+
+_scenario: Scenario | None = None  # a worker's own, sent once when it starts
+
+
+def run_cells(scenario: Scenario, cells: Sequence[Cell], workers: int, done: Done) -> None:
+    """Compute every cell and hand each to `done` as it finishes, in no particular order.
+
+    With one worker everything happens in this process. An interrupt (Ctrl-C) ends the workers at
+    once and is raised again.
+    """
+    workers = min(workers, len(cells))
+    if workers > 1:
+        left = _in_pool(scenario, cells, workers, done)
+        if left is not None:
+            for cell in left:
+                done(cell, _alone(scenario, cell))
+            return
+        warnings.warn(
+            "no worker process could start, so this one does all the work; in a script, call compare() under "
+            '`if __name__ == "__main__":`',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    for cell in cells:
+        done(cell, _attempt(scenario, cell))
+
+
+def leave_if_imported_by_worker() -> None:
+    """End this process when it is a worker that is only importing the script which started it.
+
+    A worker imports the script again; where that calls `compare` unguarded, the worker would start
+    workers of its own. It leaves without a word instead, and its parent says what to do.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
+
+
+def _attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
+    try:
+        return run_cell(scenario, cell)
+    except UnsupportedProblem as error:
+        return Failure(str(error), traceback.format_exc(), unsupported=cell.is_oracle)
+    except Exception as error:  # a policy may raise anything; the other cells go on
+        text = " ".join(str(error).split()) or "no message"
+        return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
+
+
+def _start(scenario: Scenario) -> None:
+    """First thing in a worker. Ctrl-C is for the parent, which ends its workers; one thread each is fastest."""
+    global _scenario
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _scenario = scenario
+    import numba
+
+    numba.set_num_threads(1)
+
+
+def _ready() -> int:
+    return os.getpid()
+
+
+def _work(cell: Cell) -> Record | Failure:
+    if _scenario is None:
+        raise RuntimeError("a worker was not started by _start")
+    return _attempt(_scenario, cell)
+
+
+@contextmanager
+def _pool(scenario: Scenario, workers: int) -> Iterator[ProcessPoolExecutor]:
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenario,)
+    )
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_pool(scenario: Scenario, cells: Iterable[Cell], workers: int, done: Done) -> list[Cell] | None:
+    """Cells left over because a worker died; None when no worker could start at all.
+
+    The latter happens in a script that calls `compare` outside `if __name__ == "__main__":`, since a
+    worker imports the script again; then this process does the work.
+    """
+    left = list(cells)
+    started = False
+    try:
+        with _pool(scenario, workers) as pool:
+            pool.submit(_ready).result()
+            started = True
+            futures = {pool.submit(_work, cell): cell for cell in left}
+            for future in as_completed(futures):
+                outcome = future.result()
+                left.remove(futures[future])
+                done(futures[future], outcome)
+    except BrokenProcessPool:
+        return left if started else None
+    return []
+
+
+def _alone(scenario: Scenario, cell: Cell) -> Record | Failure:
+    """One cell in a process of its own: if that dies, it was this cell that killed it."""
+    try:
+        with _pool(scenario, 1) as pool:
+            outcome: Record | Failure = pool.submit(_work, cell).result()
+            return outcome
+    except BrokenProcessPool:
+        return Failure("its process died (out of memory, or a crash in compiled code)")

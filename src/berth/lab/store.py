@@ -1,0 +1,114 @@
+"""A result directory: finished cells, and the files made of them. Every file appears whole or not at all.
+
+```
+DIR/manifest.json    what was run, with what, when: also the sign that this is a result directory
+DIR/cells/KEY.parquet  one finished cell each, one row
+DIR/summary.parquet  one row per information setting and policy
+DIR/slots.parquet    one row per information setting, policy, seed and slot
+DIR/plots/*.png|svg  DIR/report.html
+```
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from berth.errors import BerthError, InvalidInput
+from berth.lab.cells import Cell, Record
+
+__all__ = ["KIND", "ResultDirectory"]
+
+KIND = "berth comparison"
+
+
+class ResultDirectory:
+    """Opens DIR for writing; refuses one that holds something else."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if self.path.is_file():
+            raise InvalidInput("a directory", value=str(path), found=f"the file {str(path)!r}", key="out")
+        if self.path.is_dir() and any(self.path.iterdir()) and self.manifest() is None:
+            raise InvalidInput(
+                "a new or empty directory, or one with berth results",
+                found=f"{str(path)!r}, which holds other files",
+                key="out",
+            )
+        try:
+            (self.path / "cells").mkdir(parents=True, exist_ok=True)
+            (self.path / "plots").mkdir(exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                "a directory that can be written", found=f"{path} ({error.strerror})", key="out"
+            ) from error
+
+    def manifest(self) -> dict[str, Any] | None:
+        """The manifest, where there is one of ours."""
+        try:
+            found = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.get("kind") == KIND else None
+
+    def write(self, name: str, write: Callable[[Path], object]) -> Path:
+        """Have `write` fill a temporary file beside DIR/name, and put it in place when it is complete."""
+        target = self.path / name
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            write(temporary)
+            os.replace(temporary, target)
+        except OSError as error:
+            raise BerthError(f"cannot write {target}: {error.strerror or error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return target
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write one text file."""
+        return self.write(name, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write one JSON file."""
+        return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def save(self, key: str, cell: Cell, record: Record) -> None:
+        """Keep a finished cell."""
+        import polars as pl  # not before something is to be written: it takes its time
+
+        row: Mapping[str, Any] = {
+            "key": [key],
+            "name": [cell.name],
+            "seed": [cell.seed],
+            "information": pl.Series([cell.information], dtype=pl.String),
+            "bound": [record.bound],
+            "share": [None] if record.share is None else [record.share.ravel()],
+            "share_ports": [0 if record.share is None else len(record.share)],
+            **{f"slot_{name}": [values] for name, values in record.series.items()},
+        }
+        self.write(f"cells/{key}.parquet", pl.DataFrame(row).write_parquet)
+
+    def load(self, key: str, slots: int) -> Record | None:
+        """A finished cell; None when there is none, or when its file is damaged or from something else."""
+        import polars as pl
+
+        path = self.path / "cells" / f"{key}.parquet"
+        if not path.is_file():
+            return None
+        try:
+            row = pl.read_parquet(path).row(0, named=True)
+            series = {
+                name.removeprefix("slot_"): np.array(values, dtype=np.float64)
+                for name, values in row.items()
+                if name.startswith("slot_")
+            }
+            share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
+            whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
+            return Record(series, share, float(row["bound"])) if whole else None
+        except Exception:  # whatever a damaged file makes the reader raise, the cell counts as not there
+            return None

@@ -1,0 +1,90 @@
+"""A comparison in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from berth.lab.results import Comparison, Row, spoken
+from berth.lab.statistics import Estimate
+from berth.lab.words import MISSING, number, percent, plus_minus, verdict
+
+__all__ = ["print_comparison"]
+
+NARROW = 96
+"""Below this many characters a line, the table keeps to what decides."""
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """One table for each information setting, then the verdict."""
+    narrow = console.width < NARROW
+    for information in comparison.information:
+        rows = [row for row in comparison.rows if row.information == information]
+        console.print(_table(comparison, information, rows, narrow))
+        for item in comparison.unsupported:
+            if item.information in (information, "oracle"):
+                console.print(Text(f"  {item.policy} is not in this setting: {item.reason}", style="dim"))
+        console.print()
+    for line in verdict(comparison):
+        console.print(Text(line))
+    if len(comparison.seeds) > 1:
+        console.print(Text("± is half of the 95 % interval over seeds, paired where two are compared.", style="dim"))
+    else:
+        console.print(Text("One seed: no intervals. --seeds 4 gives them.", style="dim"))
+
+
+def _estimate(value: Estimate | None) -> Text:
+    mean, half = plus_minus(value)
+    return Text.assemble(mean, (f" {half}", "dim")) if half else Text(mean)
+
+
+def _share(value: Estimate | None, sign: bool = False) -> Text:
+    if value is None:
+        return Text(MISSING)
+    mean = percent(value.mean - 1 if sign else value.mean, sign=sign)
+    style = ""
+    if sign and value.low is not None and value.high is not None:
+        style = "green" if value.low > 1 else "red" if value.high < 1 else ""
+    return Text.assemble((mean, style), (f" ± {100 * value.half:.1f}", "dim") if value.half is not None else "")
+
+
+def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bool) -> Table:
+    table = Table(title=spoken(information), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("policy", overflow="fold")
+    table.add_column("reward a slot", justify="right")
+    table.add_column(f"vs {escape(comparison.baseline)}", justify="right")
+    stationary, slot = "stationary" in comparison.oracles, "slot" in comparison.oracles
+    broken = any(row.violations for row in comparison.rows)
+    if stationary:
+        table.add_column("of y*", justify="right")
+    if slot:
+        table.add_column("of slot optimum" if not narrow else "of opt.", justify="right")
+    if broken:
+        table.add_column("slots broken" if not narrow else "broken", justify="right")
+        if not narrow:
+            table.add_column("claimed", justify="right", style="dim")
+    if not narrow:
+        table.add_column("µs", justify="right")
+    for place, row in enumerate(rows):
+        same = row.policy == comparison.baseline
+        cells: list[str | Text] = [
+            Text(row.policy, style="bold" if place == 0 else ""),
+            Text(number(row.reward.mean if row.reward else None)) if narrow else _estimate(row.reward),
+            Text(MISSING) if same else _share(row.ratio, sign=True),
+        ]
+        cells += [Text(percent(_mean(row.fraction_of_stationary)))] if stationary else []
+        cells += [Text(percent(_mean(row.fraction_of_oracle)))] if slot else []
+        if broken:
+            cells.append(Text(percent(row.violating_slots), style="yellow") if row.violations else Text(MISSING))
+            if not narrow:
+                cells.append(Text(number(_mean(row.claimed))))
+        if not narrow:
+            cells.append(Text(number(row.decide_microseconds, 3)))
+        table.add_row(*cells)
+    return table
+
+
+def _mean(value: Estimate | None) -> float | None:
+    return None if value is None else value.mean

@@ -1,0 +1,107 @@
+"""The concave programme behind the allocation family, with its warm start and its certificate.
+
+The reward is linear in the arrivals, so one programme with weights w (J,) serves everybody: with a slot's
+arrivals it is that slot's optimum, with arrival rates it is the best reservation, with the counts of a whole
+run it is the best stationary decision y*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from berth.kernels import ascent
+from berth.kernels.lanes import limits, pack, unpack
+from berth.model import Floats
+from berth.problems.allocation import AllocationProblem
+
+__all__ = ["Programme", "Solution"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A feasible decision (E, K), its value, and a certified upper bound on the optimum."""
+
+    decision: Floats
+    value: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How far, relative to the bound, the value can be from the optimum."""
+        return (self.bound - self.value) / max(abs(self.bound), 1.0)
+
+
+class Programme:
+    """Maximise Σ_j w_j (gain_j − overhead_j) over the feasible decisions of a problem, again and again.
+
+    Each call starts from what every job had when it last had a weight. `floor` (E, K), where given, are lower
+    bounds that fit.
+
+    >>> from berth.testing import example_problem
+    >>> problem = example_problem()
+    >>> solution = Programme(problem).solve(np.ones(problem.jobs), gap=1e-6)
+    >>> 0 <= solution.gap <= 1e-6
+    True
+    """
+
+    def __init__(self, problem: AllocationProblem, dtype: Any = np.float64) -> None:
+        self.problem = problem
+        self._dtype = np.dtype(dtype)
+        lanes = problem.lanes(self._dtype)
+        resources = problem.overhead.shape[1]
+        self._beta = np.array(problem.overhead, dtype=self._dtype)
+        self._work = ascent.workspace(lanes, problem.jobs, resources)
+        # a cold start at half of each request; the first iteration makes it feasible
+        self._work.memory[:] = 0.5 * lanes.cap
+        self._dual = ascent.even_dual(problem.jobs, resources, self._dtype)
+        self._y = np.zeros_like(lanes.cap)
+        self._no_floor = np.zeros_like(lanes.cap)
+        self._free = problem.instance.capacity
+        self._limit = limits(lanes, self._free)
+
+    def _prepare(self, weights: Floats, free: Floats | None, floor: Floats | None) -> tuple[Any, ...]:
+        lanes = self.problem.lanes(self._dtype)
+        free = self.problem.instance.capacity if free is None else free
+        if free is not self._free:
+            self._free, self._limit = free, limits(lanes, free)
+        bottom = self._no_floor
+        if floor is not None:
+            bottom = np.empty_like(bottom)
+            pack(lanes.element, floor, bottom)
+        weight = np.array(weights, dtype=self._dtype)  # a copy: compiled code is specialised on writeable arrays
+        ascent.recall(lanes, weight, self._beta.shape[1], self._work, self._y)
+        return lanes, self._limit, weight, self._beta, bottom
+
+    def _decision(self) -> Floats:
+        decision = np.zeros(self.problem.cap.shape)
+        unpack(self.problem.lanes(self._dtype).element, self._y, decision)
+        return decision
+
+    def improve(
+        self, weights: Floats, iterations: int, free: Floats | None = None, floor: Floats | None = None
+    ) -> Floats:
+        """A feasible decision (E, K) after this many iterations from the warm start."""
+        given = self._prepare(weights, free, floor)
+        ascent.maximise(*given, iterations, self._y, self._dual, self._work)
+        return self._decision()
+
+    def solve(
+        self,
+        weights: Floats,
+        gap: float,
+        free: Floats | None = None,
+        floor: Floats | None = None,
+        max_iterations: int = 20_000,
+    ) -> Solution:
+        """Iterate until value and bound are within `gap` of each other, relative, or the iterations are used up."""
+        given = self._prepare(weights, free, floor)
+        value, bound, _ = ascent.solve(*given, gap, max_iterations, self._y, self._dual, self._work)
+        return Solution(self._decision(), float(value), float(bound))
+
+    def bound(self, weights: Floats, free: Floats | None = None) -> float:
+        """A certified upper bound on the programme's optimum, from the present multipliers."""
+        lanes, limit, weight, beta, bottom = self._prepare(weights, free, None)
+        return float(ascent.upper_bound(lanes, limit, weight, beta, bottom, self._dual))

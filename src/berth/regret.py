@@ -1,0 +1,95 @@
+"""Regret: how much less was earned than could have been, as curves over time and over seeds.
+
+Rewards are arrays of shape (T,), or (S, T) for several seeds. Regret can be negative: against the
+best stationary decision a policy that adapts may well earn more.
+
+Axes: S seeds, T slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from berth.errors import InvalidInput
+from berth.model import Floats
+
+__all__ = ["Band", "band", "cumulative_regret", "growth_exponent", "half_width"]
+
+
+def cumulative_regret(reward: ArrayLike, reference: ArrayLike) -> Floats:
+    """Σ (reference − reward) up to each slot; same shape as `reward`.
+
+    >>> cumulative_regret([1.0, 2.0, 4.0], reference=[3.0, 3.0, 3.0])
+    array([2., 3., 2.])
+    """
+    earned, possible = np.asarray(reward, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    if earned.shape != possible.shape:
+        raise InvalidInput(f"as many slots as the reward has, {earned.shape}", value=possible.shape, key="reference")
+    return np.cumsum(possible - earned, axis=-1)
+
+
+def half_width(values: ArrayLike, level: float = 0.95) -> Floats | None:
+    """Half the width of the Student-t interval of the mean over the first axis; None for a single value.
+
+    >>> float(half_width([1.0, 2.0, 3.0])).__round__(4)
+    2.4841
+    >>> half_width([1.0]) is None
+    True
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    count = len(sample)
+    if count < 2:
+        return None
+    error = sample.std(axis=0, ddof=1) / np.sqrt(count)
+    return np.asarray(stdtrit(count - 1, 0.5 + level / 2) * error)
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The mean over seeds, (T,), and the interval around it at each slot; no interval with one seed."""
+
+    mean: Floats
+    low: Floats | None
+    high: Floats | None
+
+
+def band(curves: ArrayLike, level: float = 0.95) -> Band:
+    """Mean and pointwise Student-t interval of curves (S, T) over seeds.
+
+    >>> both = band([[0.0, 1.0], [0.0, 3.0]])
+    >>> both.mean, both.high.round(2)
+    (array([0., 2.]), array([ 0.  , 14.71]))
+    >>> band([[1.0, 2.0]]).low is None
+    True
+    """
+    sample = np.asarray(curves, dtype=np.float64)
+    if sample.ndim != 2 or not len(sample):
+        raise InvalidInput("curves (S, T) of at least one seed", value=sample.shape, key="curves")
+    mean, half = sample.mean(axis=0), half_width(sample, level)
+    return Band(mean, None, None) if half is None else Band(mean, mean - half, mean + half)
+
+
+def growth_exponent(curve: ArrayLike) -> float:
+    """How a regret curve (T,) grows: the slope of log regret against log slot over the second half.
+
+    About 0.5 for √T, 1 for linear growth; NaN where the second half is not positive in at least
+    two slots.
+
+    >>> slots = np.arange(1, 1001)
+    >>> round(growth_exponent(3.0 * np.sqrt(slots)), 6)
+    0.5
+    >>> growth_exponent(-slots)
+    nan
+    """
+    values = np.asarray(curve, dtype=np.float64)
+    slots = np.arange(1, len(values) + 1)
+    second = (slots > len(values) // 2) & (values > 0)
+    if second.sum() < 2:
+        return float("nan")
+    x, y = np.log(slots[second]), np.log(values[second])
+    x = x - x.mean()
+    return float((x * (y - y.mean())).sum() / (x * x).sum())

@@ -1,0 +1,20 @@
+"""Scenarios: a cluster, its job types, what arrives, and what to run on it, written down in one YAML file.
+
+A scenario comes with berth under a name, or is a file of your own. Every part is either drawn from a
+seed or given outright; `berth.scenarios` holds the named ones, `example-explicit` is the one to copy.
+
+>>> scenario = load_scenario("small", {"horizon": 50})
+>>> world = scenario.build(seed=1, arrivals_known=False)
+>>> len(world), world.problem.instance.capacity.shape
+(50, (12, 6))
+>>> load_scenario("small", {"ports.count": -3})
+Traceback (most recent call last):
+berth.errors.InvalidInput: ports.count: got -3, expected a whole number from 1 to 100000
+"""
+
+from __future__ import annotations
+
+from berth.scenario.catalog import scenario_names
+from berth.scenario.loading import Scenario, load_scenario, parse_overrides, scenario_schema
+
+__all__ = ["Scenario", "load_scenario", "parse_overrides", "scenario_names", "scenario_schema"]

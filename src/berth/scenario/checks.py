@@ -1,0 +1,312 @@
+"""From raw values to settings: every mistake found, told in plain words, the first one raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from berth.errors import BerthError, InvalidInput
+from berth.scenario.drawing import RESOURCES, server_names
+from berth.scenario.layering import did_you_mean
+from berth.scenario.reading import Key, Tree, key_text
+from berth.scenario.settings import (
+    TAGS,
+    Bernoulli,
+    DrawnCluster,
+    DrawnPorts,
+    Given,
+    Poisson,
+    PortEntry,
+    Settings,
+    Switching,
+)
+
+__all__ = ["checked", "resource_names"]
+
+LARGEST_TABLE = 500_000_000
+"""The most slots × job types: about what fits into memory."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong: where, what was expected, and what is there, as a value or in words."""
+
+    key: Key
+    expected: str
+    value: Any = ...
+    found: str | None = None
+
+
+def checked(tree: Tree) -> Settings:
+    """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others."""
+    try:
+        settings = Settings.model_validate(tree.value)
+    except ValidationError as error:
+        mistakes = [_plain_words(detail) for detail in error.errors()]
+    else:
+        mistakes = list(_across(settings))
+        if not mistakes:
+            return settings
+
+    def order(mistake: Mistake) -> tuple[bool, int]:
+        # an override has no line and is what the person has just typed: it comes first
+        line = tree.place(mistake.key)[1]
+        return line is not None, line or 0
+
+    mistakes.sort(key=order)
+    first, others = mistakes[0], len(mistakes) - 1
+    more = f" (and {others} more mistake{'s' if others > 1 else ''})" if others else ""
+    file, line = tree.place(first.key)
+    raise InvalidInput(
+        first.expected + more,
+        value=first.value,
+        found=first.found,
+        key=key_text(first.key) or None,
+        file=file,
+        line=line,
+    )
+
+
+def resource_names(settings: Settings) -> list[str]:
+    """The names of the cluster's resources."""
+    if isinstance(settings.cluster, DrawnCluster):
+        return [resource.name for resource in RESOURCES]
+    return [entry if isinstance(entry, str) else entry.name for entry in settings.cluster.resources]
+
+
+def _plain_words(detail: Mapping[str, Any]) -> Mistake:
+    """One of pydantic's errors in our words."""
+    key: Key = tuple(part for part in detail["loc"] if part not in TAGS)
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "missing":
+        return Mistake(key, "this key", found="nothing")
+    if kind == "unknown_key":
+        known, name = context["known"], detail["loc"][-1]
+        if len(detail["loc"]) == 1:
+            known = sorted([*known, "extends"])  # read and gone before the settings are made
+        hint = did_you_mean(name, known)
+        expected = "a known key" if hint and len(known) > 8 else f"one of {', '.join(known)}"
+        return Mistake(key, expected + hint, found="an unknown key")
+    if kind in ("literal_error", "union_tag_invalid"):
+        if kind == "union_tag_invalid":  # only `arrivals` is told apart by a key that a person writes
+            key, value = (*key, "process"), value["process"]
+        options = re.findall(r"'<?([^'<>]*)>?'", str(context.get("expected") or context.get("expected_tags")))
+        hint = did_you_mean(value, options)
+        return Mistake(key, f"{'one of ' if len(options) > 1 else ''}{', '.join(options)}{hint}", value)
+    words = {
+        "model_type": "a mapping (key: value)",
+        "model_attributes_type": "a mapping (key: value)",
+        "dict_type": "a mapping (key: value)",
+        "list_type": "a list",
+        "too_short": "at least one entry",
+    }
+    expected = words.get(kind, detail["msg"])
+    short = isinstance(value, list) and 0 < len(value) <= 4 and not any(isinstance(v, (dict, list)) for v in value)
+    if value is None or (isinstance(value, (dict, list)) and not short):
+        shape = "nothing" if value is None else "a mapping" if isinstance(value, dict) else "a list"
+        return Mistake(key, expected, found=f"an empty {shape[2:]}" if value is not None and not value else shape)
+    return Mistake(key, expected, value)
+
+
+def _across(settings: Settings) -> Iterator[Mistake]:
+    """What pydantic cannot see: names that must exist or be unique, lists and limits that must match."""
+    resources = resource_names(settings)
+    yield from _cluster(settings, resources)
+    yield from _ports(settings, resources)
+    yield from _utilities(settings, resources)
+    yield from _arrivals(settings)
+    yield from _gangs(settings)
+    yield from _policies(settings)
+
+
+def _names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mistake]:
+    first: dict[str, Key] = {}
+    for name, key in zip(names, keys, strict=True):
+        if name in first:
+            yield Mistake(key, f"a {what} name not already used at {key_text(first[name])}", name)
+        else:
+            first[name] = key
+
+
+def _known(given: Iterable[str], known: Sequence[str], key: Key, what: str) -> Iterator[Mistake]:
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            yield Mistake((*key, name), f"one of {', '.join(known)}{hint}", found=f"an unknown {what}")
+
+
+def _range(bounds: object, key: Key) -> Iterator[Mistake]:
+    if isinstance(bounds, list) and bounds[0] > bounds[1]:
+        yield Mistake(key, "[lowest, highest] in this order", bounds)
+
+
+def _cluster(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
+    cluster = settings.cluster
+    if isinstance(cluster, DrawnCluster):
+        return
+    keys: list[Key] = [
+        ("cluster", "resources", i) if isinstance(entry, str) else ("cluster", "resources", i, "name")
+        for i, entry in enumerate(cluster.resources)
+    ]
+    yield from _names(resources, keys, "resource")
+    # a group may not be called like a server either: `servers: [a]` must mean one thing
+    taken = [
+        (name, i)
+        for i, entry in enumerate(cluster.servers)
+        for name in ([entry.name] if entry.count > 1 else []) + server_names(entry)
+    ]
+    yield from _names([name for name, _ in taken], [("cluster", "servers", i, "name") for _, i in taken], "server")
+    for i, entry in enumerate(cluster.servers):
+        yield from _known(entry.capacity, resources, ("cluster", "servers", i, "capacity"), "resource")
+
+
+def _ports(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
+    ports = settings.ports
+    if isinstance(ports, DrawnPorts):
+        drawn = [resource.name for resource in RESOURCES]
+        for name in resources:
+            if name not in drawn:
+                yield Mistake(
+                    ("ports", "draw"), f"a cluster of {', '.join(drawn)} only", found=f"one with the resource {name!r}"
+                )
+        return
+    yield from _names([port.name for port in ports], [("ports", i, "name") for i in range(len(ports))], "port")
+    servers = _reachable(settings)
+    for i, port in enumerate(ports):
+        yield from _port(port, ("ports", i), resources, servers)
+
+
+def _port(port: PortEntry, key: Key, resources: list[str], servers: list[str]) -> Iterator[Mistake]:
+    if (port.demand is None) == (port.components is None):
+        found = "neither demand nor components" if port.demand is None else "both demand and components"
+        yield Mistake(key, "one of them", found=found)
+    demands: list[tuple[Key, Mapping[str, float] | None]] = [((*key, "demand"), port.demand)]
+    demands += [((*key, "components", c, "demand"), entry.demand) for c, entry in enumerate(port.components or [])]
+    for place, demand in demands:
+        if demand is not None:
+            yield from _known(demand, resources, place, "resource")
+            if not any(demand.values()):
+                yield Mistake(place, "more than 0 of some resource", found="a job that requests nothing")
+    if port.minimum is not None:
+        if port.components is None:
+            yield Mistake((*key, "minimum"), "components beside it", found="a minimum alone")
+        elif port.minimum > len(port.components):
+            yield Mistake((*key, "minimum"), f"at most the {len(port.components)} components there are", port.minimum)
+    if isinstance(port.servers, list):
+        if not port.servers:
+            yield Mistake((*key, "servers"), "at least one server", found="a port with no channel")
+        for s, name in enumerate(port.servers):
+            if name not in servers:
+                hint = did_you_mean(name, servers)
+                yield Mistake((*key, "servers", s), f"the name of a server or group{hint}", name)
+
+
+def _reachable(settings: Settings) -> list[str]:
+    cluster = settings.cluster
+    if isinstance(cluster, DrawnCluster):
+        return [f"server-{r}" for r in range(cluster.servers)]
+    return [*(entry.name for entry in cluster.servers), *(n for e in cluster.servers for n in server_names(e))]
+
+
+def _utilities(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
+    utilities = settings.utilities
+    yield from _range(utilities.alpha, ("utilities", "alpha"))
+    yield from _known(utilities.fixed, resources, ("utilities", "fixed"), "resource")
+    kinds: list[tuple[Key, str]] = [(("utilities", "kinds", i), kind) for i, kind in enumerate(utilities.kinds)]
+    kinds += [(("utilities", "fixed", name, "kind"), entry.kind) for name, entry in utilities.fixed.items()]
+    for key, kind in kinds:
+        if kind not in ("linear", "log", "reciprocal", "poly"):
+            yield from _utility(key, kind)
+    overhead = settings.overhead
+    yield from _range(overhead, ("overhead",))
+    if isinstance(overhead, dict):
+        yield from _known(overhead, resources, ("overhead",), "resource")
+        missing = [name for name in resources if name not in overhead]
+        if missing:
+            yield Mistake(("overhead",), "a number for every resource", found=f"none for {', '.join(missing)}")
+
+
+def _utility(key: Key, kind: str) -> Iterator[Mistake]:
+    from berth.errors import UnknownName
+    from berth.utility import utility_named
+
+    try:
+        utility_named(kind)
+    except UnknownName as error:
+        yield Mistake(key, f"one of {', '.join(error.known)}{did_you_mean(kind, error.known)}", kind)
+    except InvalidInput as error:
+        yield Mistake(key, error.expected, kind)
+
+
+def _arrivals(settings: Settings) -> Iterator[Mistake]:
+    arrivals, ports = settings.arrivals, settings.ports
+    types = ports.count if isinstance(ports, DrawnPorts) else len(ports)
+    own = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.probability is not None]
+    lists: list[tuple[str, object]] = []
+    if isinstance(arrivals, Bernoulli):
+        lists.append(("probability", arrivals.probability))
+        if own and isinstance(arrivals.probability, list):
+            key: Key = ("ports", own[0], "probability")
+            yield Mistake(key, "it here or in the list arrivals.probability", found="a probability twice")
+    elif own:
+        place: Key = ("ports", own[0], "probability")
+        yield Mistake(place, "arrivals.process bernoulli", found=f"a probability beside process {arrivals.process}")
+    if isinstance(arrivals, Poisson):
+        lists.append(("mean", arrivals.mean))
+    for name, values in lists:
+        if isinstance(values, list) and len(values) != types:
+            yield Mistake(("arrivals", name), f"{types} numbers, one for each job type", found=f"{len(values)} of them")
+    if isinstance(arrivals, Switching) and arrivals.low > arrivals.high:
+        yield Mistake(("arrivals", "low"), f"at most high, {arrivals.high:g}", arrivals.low)
+    if isinstance(arrivals, Given):
+        for t, row in enumerate(arrivals.slots):
+            if len(row) != types:
+                expected = f"{types} numbers, one for each job type"
+                yield Mistake(("arrivals", "slots", t), expected, found=f"{len(row)} of them")
+        if settings.horizon is not None and settings.horizon > len(arrivals.slots):
+            yield Mistake(("horizon",), f"at most the {len(arrivals.slots)} slots given in arrivals", settings.horizon)
+    elif (settings.horizon or 2000) * types > LARGEST_TABLE:
+        expected = f"at most {LARGEST_TABLE} slots × job types"
+        yield Mistake(("horizon",), expected, found=f"{(settings.horizon or 2000) * types}")
+
+
+def _gangs(settings: Settings) -> Iterator[Mistake]:
+    gangs, ports = settings.gangs, settings.ports
+    listed = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.components is not None]
+    if gangs is not None:
+        if gangs.components is None and not listed:
+            yield Mistake(("gangs", "components"), "this key, or components at the ports", found="nothing")
+        if gangs.components is not None and listed:
+            yield Mistake(("gangs", "components"), "no number where ports list their own components", gangs.components)
+        if gangs.minimum is not None and gangs.components is None:
+            yield Mistake(("gangs", "minimum"), "components beside it", found="a minimum alone")
+        elif gangs.minimum is not None and gangs.components is not None and gangs.minimum > gangs.components:
+            yield Mistake(("gangs", "minimum"), f"at most the {gangs.components} components", gangs.minimum)
+    if isinstance(settings.arrivals, Poisson) and (gangs is not None or listed):
+        yield Mistake(("arrivals", "process"), "at most one job a slot where there are gangs", "poisson")
+
+
+def _policies(settings: Settings) -> Iterator[Mistake]:
+    from berth.errors import UnknownName
+    from berth.registry import PolicySpec, policy_names
+
+    given: list[tuple[Key, str]] = [(("policies", i), text) for i, text in enumerate(settings.policies or [])]
+    if settings.baseline is not None:
+        given.append((("baseline",), settings.baseline))
+    for key, text in given:
+        if text in policy_names():
+            continue  # a bare known name needs no import of the policy, which takes its time
+        try:
+            PolicySpec.parse(text)
+        except UnknownName as error:
+            near = did_you_mean(error.name, error.known)
+            what = "policy" if error.what == "policy" else error.what
+            yield Mistake(key, f"a known {what}{near or ' (known: ' + ', '.join(error.known) + ')'}", text)
+        except InvalidInput as error:
+            yield Mistake(key, error.expected, text)
+        except BerthError as error:
+            yield Mistake(key, f"a policy ({error})", text)

@@ -1,0 +1,163 @@
+"""Layers of a scenario: the file it `extends`, the file itself, and overrides by dotted key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from berth.errors import InvalidInput, UnknownName
+from berth.scenario.catalog import named_file, scenario_names
+from berth.scenario.reading import Key, Tree, key_text, read_file
+
+__all__ = ["did_you_mean", "find_file", "overridden", "read_layers"]
+
+OWN = ("name", "title", "description")
+"""What a scenario says of itself, and so does not take over from the one that it extends."""
+
+_PART = re.compile(r"\.?([^.\[\]\s]+)|\[([0-9]+)\]")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """`; did you mean 'count'?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def find_file(name: str | Path, folder: Path | None = None) -> Path:
+    """The file of a scenario given by name or path; a relative path starts at `folder`."""
+    named = named_file(name) if isinstance(name, str) else None
+    if named is not None:
+        return named
+    path = Path(name) if folder is None else folder / name
+    written_as_path = isinstance(name, Path) or len(path.parts) > (1 if folder is None else len(folder.parts) + 1)
+    if written_as_path or path.suffix in (".yaml", ".yml", ".json") or _is_file(path):
+        return path
+    raise UnknownName("scenario", str(name), scenario_names())
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for a file
+        return False
+
+
+def read_layers(path: Path, above: tuple[Path, ...] = ()) -> Tree:
+    """This file on top of all that it extends."""
+    tree = read_file(path)
+    return with_base(tree, path.parent, (*above, path.resolve()), path)
+
+
+def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path | None = None) -> Tree:
+    """The tree on top of what its key `extends` names."""
+    if "extends" not in tree.value:
+        return tree
+    base = tree.value.pop("extends")
+    line = tree.place(("extends",))[1]
+    if not isinstance(base, str):
+        raise InvalidInput("the name or file of a scenario", value=base, key="extends", file=file, line=line)
+    try:
+        found = find_file(base, folder)
+    except UnknownName as error:
+        hint = did_you_mean(base, error.known)
+        raise InvalidInput(
+            f"the name or file of a scenario{hint}", value=base, key="extends", file=file, line=line
+        ) from None
+    if found.resolve() in chain:
+        circle = [*chain[chain.index(found.resolve()) :], found.resolve()]
+        raise InvalidInput(
+            "a chain that ends",
+            found="a cycle " + " → ".join(p.name for p in circle),
+            key="extends",
+            file=file,
+            line=line,
+        )
+    if not found.is_file():
+        raise InvalidInput(
+            "the name or file of a scenario", found=f"no such file {base!r}", key="extends", file=file, line=line
+        )
+    below = read_layers(found, chain)
+    for key in OWN:
+        below.value.pop(key, None)
+        below.places.pop((key,), None)
+    return _laid(below, tree)
+
+
+def overridden(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
+    """The tree with values by dotted key (`ports.count`, `ports[0].demand.gpu`) laid on top."""
+    layer = Tree({})
+    for text, value in overrides.items():
+        key = _parts(text)
+        inner: dict[Any, Any] = layer.value
+        for part in key[:-1]:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise InvalidInput("a key that no other override holds already", value=text, key="override")
+        inner[key[-1]] = _plain(value)
+        layer.places[key] = (None, None)
+    return _laid(tree, layer)
+
+
+def _parts(text: str) -> Key:
+    parts: list[str | int] = []
+    at = 0
+    while at < len(text) and (match := _PART.match(text, at)):
+        parts.append(match[1] if match[1] is not None else int(match[2]))
+        at = match.end()
+    if not parts or at < len(text) or text.startswith("."):
+        raise InvalidInput("a key such as ports.count or ports[0].demand.gpu", value=text, key="override")
+    return tuple(parts)
+
+
+def _plain(value: Any) -> Any:
+    """What a program hands over (tuples, NumPy numbers and arrays) as a file would hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value) if isinstance(value, Path) else value
+
+
+def _laid(below: Tree, above: Tree) -> Tree:
+    """Mappings are merged key by key; anything else above replaces what is below."""
+    tree = Tree(None, dict(below.places))
+    tree.value = _merged((), below.value, above.value, tree.places, above)
+    return tree
+
+
+def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tree) -> Any:
+    if key in layer.places:
+        places[key] = layer.places[key]
+    indexed = isinstance(above, dict) and bool(above) and all(isinstance(part, int) for part in above)
+    if isinstance(below, list) and indexed:
+        items = list(below)
+        for index, value in above.items():
+            if index >= len(items):
+                raise InvalidInput(f"an index below {len(items)}", value=index, key=key_text((*key, index)))
+            items[index] = _merged((*key, index), items[index], value, places, layer)
+        return items
+    if indexed:
+        raise InvalidInput("a list", found="no list to index", key=key_text(key))
+    if not isinstance(above, dict) or (isinstance(below, dict) and _restated(key, below, above)):
+        for stale in [k for k in places if len(k) > len(key) and k[: len(key)] == key]:
+            del places[stale]
+        below = {}
+    if isinstance(above, dict):
+        old = below if isinstance(below, dict) else {}
+        return {**old, **{k: _merged((*key, k), old.get(k), v, places, layer) for k, v in above.items()}}
+    places.update({k: place for k, place in layer.places.items() if k[: len(key)] == key})
+    return above
+
+
+def _restated(key: Key, below: dict[str, Any], above: dict[str, Any]) -> bool:
+    """Whether a part is given anew, in another form: then nothing of the form below may linger in it."""
+    if key == ("arrivals",):
+        return "process" in above and above["process"] != below.get("process", "bernoulli")
+    if key == ("cluster",):
+        return ("resources" in above) != ("resources" in below) and ("resources" in above or "draw" in above)
+    return False

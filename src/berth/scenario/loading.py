@@ -1,0 +1,188 @@
+"""Scenario files in, `Scenario` out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from berth.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from berth.scenario.settings import Settings
+    from berth.worlds.allocation import AllocationWorld
+
+__all__ = ["Scenario", "load_scenario", "parse_overrides", "scenario_schema"]
+
+POLICIES = (
+    "ogasched-aware",
+    "ogasched-rates",
+    "ogasched",
+    "ogasched-printed",
+    "fairness",
+    "drf",
+    "binpacking",
+    "spreading",
+)
+GANG_POLICIES = ("ogasched-gang",)
+HORIZON = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """What to simulate, on what, and which policies; made by `load_scenario`.
+
+    `arrivals_known` is "hidden", "revealed" or "both": whether policies see who has a job before
+    they decide. `policies` and `baseline` are written as for `berth compare`; `seeds` is how many
+    seeds a comparison runs; `oracles` which of "stationary" and "slot" it sets them against.
+
+    >>> scenario = load_scenario("small")
+    >>> scenario.horizon, scenario.seeds, scenario.baseline, scenario.information
+    (200, 4, 'fairness', (False, True))
+    """
+
+    settings: Settings
+    name: str
+    title: str
+    description: str
+    family: str
+    horizon: int
+    arrivals_known: str
+    policies: tuple[str, ...]
+    baseline: str
+    seeds: int
+    oracles: tuple[str, ...]
+
+    @property
+    def information(self) -> tuple[bool, ...]:
+        """The values of `arrivals_known` that `build` is to be called with."""
+        return {"hidden": (False,), "revealed": (True,)}.get(self.arrivals_known, (False, True))
+
+    def build(self, seed: int, arrivals_known: bool) -> AllocationWorld:
+        """The world of this seed: the same instance and arrivals whether they are known beforehand or not.
+
+        >>> world = load_scenario("small").build(seed=3, arrivals_known=True)
+        >>> world.arrivals.shape
+        (200, 4)
+        """
+        if seed < 0:
+            raise InvalidInput("a whole number ≥ 0", value=seed, key="seed")
+        from berth.scenario.building import build_world
+
+        return build_world(self.settings, self.horizon, seed, arrivals_known)
+
+    def dump(self) -> dict[str, Any]:
+        """All settings, defaults filled in, as plain values that `load_scenario` takes again.
+
+        >>> load_scenario(load_scenario("small").dump()).dump() == load_scenario("small").dump()
+        True
+        """
+        dumped = self.settings.model_dump(mode="json", exclude_none=True)
+        resolved = {
+            "name": self.name,
+            "horizon": self.horizon,
+            "policies": list(self.policies),
+            "baseline": self.baseline,
+            "oracles": list(self.oracles),
+        }
+        # in the order of the reference page, whichever of them the file left out
+        return {
+            key: resolved.get(key, dumped.get(key))
+            for key in type(self.settings).model_fields
+            if key in {**dumped, **resolved}
+        }
+
+
+def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """A scenario by name, from a file, or from values as a file would hold them.
+
+    `overrides` change single settings by dotted key and are checked as if they stood in the file.
+
+    >>> load_scenario("small", {"ports.count": 3, "arrivals.probability": 0.5}).build(0, False).arrivals.shape
+    (200, 3)
+    >>> load_scenario("smal")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'? (known: ...)
+    """
+    from berth.scenario.checks import checked
+    from berth.scenario.layering import find_file, overridden, read_layers, with_base
+    from berth.scenario.reading import Tree
+
+    if isinstance(name_or_path, Mapping):
+        tree = with_base(overridden(Tree({}), name_or_path) if name_or_path else Tree({}), Path())
+        stem = "unnamed"
+    else:
+        path = find_file(name_or_path)
+        tree = read_layers(path)
+        stem = path.stem
+    if overrides:
+        tree = overridden(tree, overrides)
+    return _scenario(checked(tree), stem)
+
+
+def _scenario(settings: Settings, stem: str) -> Scenario:
+    from berth.scenario.settings import Given
+
+    ports = settings.ports
+    gangs = settings.gangs is not None or (isinstance(ports, list) and any(p.components for p in ports))
+    given = len(settings.arrivals.slots) if isinstance(settings.arrivals, Given) else HORIZON
+    policies = tuple(settings.policies or (GANG_POLICIES if gangs else POLICIES))
+    oracles = settings.oracles
+    if oracles is None:
+        # with gangs neither optimum is a concave programme
+        oracles = [] if gangs else ["stationary", "slot"]
+    return Scenario(
+        settings=settings,
+        name=settings.name or stem,
+        title=settings.title,
+        description=settings.description,
+        family=settings.family,
+        horizon=settings.horizon or given,
+        arrivals_known=settings.arrivals_known,
+        policies=policies,
+        baseline=settings.baseline or (GANG_POLICIES[0] if gangs else "fairness"),
+        seeds=settings.seeds,
+        oracles=tuple(oracles),
+    )
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """`key=value` texts, as a command line has them, as `overrides`; values are read as in a file.
+
+    >>> parse_overrides(["ports.count=20", "overhead=[0.4, 0.6]"])
+    {'ports.count': 20, 'overhead': [0.4, 0.6]}
+    """
+    from berth.scenario.reading import read_text
+
+    overrides: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InvalidInput("key=value, such as ports.count=20", value=text, key="override")
+        try:
+            overrides[key.strip()] = read_text(value).value
+        except InvalidInput as error:
+            raise InvalidInput(error.expected, found=error.found, key=key.strip()) from None
+    return overrides
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON schema of scenario files, for editors that complete and check while you type.
+
+    >>> sorted(scenario_schema()["properties"])[:4]
+    ['arrivals', 'arrivals_known', 'baseline', 'channels']
+    """
+    from berth.scenario.settings import Settings
+
+    schema = Settings.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "berth scenario"
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "title": "Extends",
+        "description": "name or file of a scenario of which this one gives only the differences",
+    }
+    required = schema.pop("required", [])
+    schema["anyOf"] = [{"required": ["extends"]}, {"required": required}]
+    return schema

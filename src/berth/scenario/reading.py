@@ -1,0 +1,217 @@
+"""YAML → plain values, with the file and line of every key, so that each later error can say where.
+
+The values are those of YAML 1.2, which is what people mean: `1e-3` is a number, `on` and `no` are
+texts, `012` is twelve, keys are always texts. What PyYAML lets pass silently is refused: the same
+key twice, tags, and aliases (a few hundred bytes of which can stand for gigabytes).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from berth.errors import InvalidInput
+
+__all__ = ["Key", "Place", "Tree", "key_text", "read_file", "read_text"]
+
+LARGEST_FILE = 4 * 2**20
+DEEPEST = 32
+
+Key = tuple[str | int, ...]
+"""Where a value is: ("ports", 0, "demand", "gpu") is written `ports[0].demand.gpu`."""
+
+Place = tuple[str | None, int | None]
+"""File and line, as far as known."""
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+
+
+@dataclass
+class Tree:
+    """Values and where each of them was written."""
+
+    value: Any
+    places: dict[Key, Place] = field(default_factory=dict)
+
+    def place(self, key: Key) -> Place:
+        """Where this key was written; for one that was not, where the nearest one around it was."""
+        for end in range(len(key), -1, -1):
+            if key[:end] in self.places:
+                return self.places[key[:end]]
+        return None, None
+
+
+def key_text(key: Key) -> str:
+    """The key as people write it.
+
+    >>> key_text(("ports", 0, "demand", "gpu"))
+    'ports[0].demand.gpu'
+    """
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)
+    return text.removeprefix(".")
+
+
+def read_file(path: Path) -> Tree:
+    """The mapping in this file; one `InvalidInput` for whatever is wrong with it."""
+    try:
+        if path.is_dir():
+            raise InvalidInput("a scenario file", found="a folder", file=path)
+        size = path.stat().st_size
+        if size <= LARGEST_FILE:
+            with path.open("rb") as stream:
+                # a pipe or device tells no size beforehand
+                data = stream.read(LARGEST_FILE + 1)
+            size = len(data)
+        if size > LARGEST_FILE:
+            raise InvalidInput(
+                f"a scenario file of at most {LARGEST_FILE / 2**20:g} MiB",
+                found=f"one of {size / 2**20:.1f} MiB",
+                file=path,
+            )
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InvalidInput("a scenario file", found="no such file", file=path) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput("text in UTF-8", found=f"byte {error.start} that is not", file=path) from None
+    except OSError as error:
+        raise InvalidInput(
+            "a readable scenario file", found=(error.strerror or str(error)).lower(), file=path
+        ) from None
+    except ValueError:
+        # a name that no file can have, such as one with a NUL in it
+        raise InvalidInput("a scenario file", found="no such file", file=path) from None
+    tree = read_text(text, str(path))
+    if tree.value is None:
+        raise InvalidInput("a mapping (key: value)", found="an empty file", file=path)
+    if not isinstance(tree.value, dict):
+        shape = "a list" if isinstance(tree.value, list) else repr(tree.value)
+        raise InvalidInput("a mapping (key: value)", found=shape, file=path, line=tree.place(())[1])
+    return tree
+
+
+def read_text(text: str, file: str | None = None) -> Tree:
+    """The one YAML document in this text.
+
+    >>> read_text("a: 1e-3\\nb: [on, 012]").value
+    {'a': 0.001, 'b': ['on', 12]}
+    >>> read_text("a: 1\\na: 2", "lab.yaml")
+    Traceback (most recent call last):
+    berth.errors.InvalidInput: lab.yaml:2: a: got the same key again, expected each key once (it is on line 1)
+    """
+    import yaml
+
+    # events rather than PyYAML's own construction: no recursion to exhaust, and every mark at hand
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    builder = _Builder(file)
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at column {mark.column + 1}" if mark else ""
+        found = f"text that is not YAML{where} ({error.problem or error.context})"
+        raise InvalidInput("YAML", found=found, file=file, line=mark.line + 1 if mark else None) from None
+    except yaml.YAMLError as error:
+        found = f"text that is not YAML ({str(error).splitlines()[0]})"
+        raise InvalidInput("YAML", found=found, file=file) from None
+    return builder.tree
+
+
+def _scalar(text: str) -> Any:
+    if text.lower() in _WORDS and (text.islower() or text in ("", "~", "True", "False", "Null", "NULL")):
+        return _WORDS[text.lower()]
+    if text.lower() in _SPECIAL:
+        return _SPECIAL[text.lower()]
+    if _INT.fullmatch(text):
+        # more digits than any number here has; int() itself refuses thousands of them
+        return int(text) if len(text) < 40 else float(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+class _Builder:
+    """Takes YAML events and grows the tree; `_open` is the chain of collections not yet ended."""
+
+    def __init__(self, file: str | None) -> None:
+        self.tree = Tree(None)
+        self._file = file
+        self._open: list[tuple[Key, dict[str, Any] | list[Any]]] = []
+        self._pending: str | None = None
+        self._documents = 0
+
+    def _refuse(self, event: Any, expected: str, found: str, key: Key = ()) -> InvalidInput:
+        return InvalidInput(expected, found=found, key=key_text(key) or None, file=self._file, line=_line(event))
+
+    def take(self, event: Any) -> None:
+        import yaml
+
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                raise self._refuse(event, "one document a file", "a second YAML document (---)")
+        elif isinstance(event, yaml.AliasEvent):
+            raise self._refuse(event, "the value itself, or `extends`", f"an alias (*{event.anchor})", self._next_key())
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._open.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            self._node(event)
+
+    def _next_key(self) -> Key:
+        if not self._open:
+            return ()
+        key, parent = self._open[-1]
+        if isinstance(parent, list):
+            return (*key, len(parent))
+        return key if self._pending is None else (*key, self._pending)
+
+    def _node(self, event: Any) -> None:
+        import yaml
+
+        if self._open and isinstance(self._open[-1][1], dict) and self._pending is None:
+            self._name(event)
+            return
+        key = self._next_key()
+        # a core tag, `!!str 5`, is as foreign here as any other: the file says what type each key has
+        if event.tag is not None and not (isinstance(event, yaml.ScalarEvent) and event.tag == "!"):
+            raise self._refuse(event, "a plain value", f"a YAML tag ({event.tag})", key)
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            value = _scalar(event.value) if event.implicit[0] and event.style in (None, "") else event.value
+        else:
+            value = {} if isinstance(event, yaml.MappingStartEvent) else []
+        if self._open:
+            parent = self._open[-1][1]
+            if isinstance(parent, list):
+                parent.append(value)
+            else:
+                parent[str(key[-1])] = value
+        else:
+            self.tree.value = value
+        self.tree.places.setdefault(key, (self._file, _line(event)))
+        self._pending = None
+        if isinstance(value, (dict, list)):
+            if len(self._open) >= DEEPEST:
+                raise self._refuse(event, f"at most {DEEPEST} levels", "deeper nesting")
+            self._open.append((key, value))
+
+    def _name(self, event: Any) -> None:
+        """The next key of the innermost mapping."""
+        import yaml
+
+        parent, mapping = self._open[-1]
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._refuse(event, "a text as key", "a list or mapping as key", parent)
+        key = (*parent, event.value)
+        if event.value in mapping:
+            first = self.tree.places[key][1]
+            raise self._refuse(event, f"each key once (it is on line {first})", "the same key again", key)
+        self.tree.places[key] = (self._file, _line(event))
+        self._pending = event.value

@@ -1,0 +1,289 @@
+"""What a scenario file may say: the keys, their types and defaults. The reference page is made from this.
+
+Numbers are strict: `true` is no number and `2.0` no count. Meaning across keys (names that must
+exist, lists that must match) is checked in `berth.scenario.checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+__all__ = ["TAGS", "Settings"]
+
+
+def _said(words: str) -> WrapValidator:
+    """Whatever pydantic would say about a wrong value, say `words`: what a right one is."""
+
+    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("said", words) from None
+
+    return WrapValidator(check)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), _said("a text")]
+Text = Annotated[str, _said("a text")]
+Amount = Annotated[float, Field(ge=0), _said("a number ≥ 0")]
+Positive = Annotated[float, Field(gt=0), _said("a number > 0")]
+Chance = Annotated[float, Field(ge=0, le=1), _said("a probability, 0 to 1")]
+Count = Annotated[int, Field(ge=1, le=10_000_000), _said("a whole number from 1 to 10000000")]
+Few = Annotated[int, Field(ge=1, le=1000), _said("a whole number from 1 to 1000")]
+Minimum = Annotated[int, Field(ge=0, le=1000), _said("a whole number from 0 to 1000")]
+AmountRange = Annotated[list[Amount], Field(min_length=2, max_length=2), _said("two numbers ≥ 0, [lowest, highest]")]
+PositiveRange = Annotated[
+    list[Positive], Field(min_length=2, max_length=2), _said("two numbers > 0, [lowest, highest]")
+]
+
+
+TAGS = {
+    *("<list>", "<mapping>", "<one>", "<text>", "<number>", "<name>", "<full>", "<drawn>"),
+    *("<given>", "<bernoulli>", "<switching>", "<poisson>"),
+}
+"""Tags of unions; they appear in pydantic's locations, and are written so that no key looks like them."""
+
+
+def _shape(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<mapping>" if isinstance(value, dict) else "<one>"
+
+
+def _list_or_one(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<one>"
+
+
+def _list_or_mapping(value: Any) -> str:
+    return "<list>" if isinstance(value, list) else "<mapping>"
+
+
+# these are also asked about what is already built, when it is dumped
+def _cluster_form(value: Any) -> str:
+    given = isinstance(value, dict) and ("resources" in value or isinstance(value.get("servers"), list))
+    return "<given>" if given or hasattr(value, "resources") else "<drawn>"
+
+
+def _process(value: Any) -> str:
+    process = value.get("process", "bernoulli") if isinstance(value, dict) else getattr(value, "process", "bernoulli")
+    return f"<{process}>"
+
+
+def _resource_form(value: Any) -> str:
+    return "<full>" if isinstance(value, (dict, BaseModel)) else "<name>"
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        """Refuse unknown keys ourselves: pydantic would not say which keys there are."""
+        unknown = [key for key in value if key not in cls.model_fields] if isinstance(value, dict) else []
+        if unknown:
+            known = {"known": sorted(cls.model_fields)}
+            wrong = PydanticCustomError("unknown_key", "an unknown key", known)
+            details = [InitErrorDetails(type=wrong, loc=(key,), input=value[key]) for key in unknown]
+            raise ValidationError.from_exception_data(cls.__name__, details)
+        return value
+
+
+class DrawnCluster(Part):
+    """Servers drawn like those of the Alibaba trace: six resources, three kinds of machine."""
+
+    draw: Literal["alibaba-like"] = "alibaba-like"
+    servers: Annotated[int, Field(ge=1, le=1_000_000), _said("a whole number from 1 to 1000000")] = 128
+
+
+class ResourceEntry(Part):
+    name: Name
+    unit: Text = ""
+
+
+class ServerEntry(Part):
+    """One server, or `count` alike, which are then called name-0, name-1, …"""
+
+    name: Name
+    count: Annotated[int, Field(ge=1, le=1_000_000), _said("a whole number from 1 to 1000000")] = 1
+    capacity: dict[str, Amount] = Field(description="what it has of each resource; 0 of those left out")
+
+
+class GivenCluster(Part):
+    """Resources and servers by name."""
+
+    resources: Annotated[
+        list[
+            Annotated[
+                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(_resource_form)
+            ]
+        ],
+        Field(min_length=1),
+    ]
+    servers: Annotated[list[ServerEntry], Field(min_length=1)]
+
+
+class DrawnPorts(Part):
+    """Job types drawn like those of the Alibaba trace; `contention` multiplies what they request."""
+
+    draw: Literal["alibaba-like"] = "alibaba-like"
+    count: Annotated[int, Field(ge=1, le=100_000), _said("a whole number from 1 to 100000")] = 10
+    contention: Positive = 10.0
+
+
+class ComponentEntry(Part):
+    """One task component of a gang job."""
+
+    name: Name | None = None
+    demand: dict[str, Amount]
+
+
+class PortEntry(Part):
+    """One job type: what a job can use on one server, and the servers that it can reach."""
+
+    name: Name
+    demand: dict[str, Amount] | None = None
+    components: Annotated[list[ComponentEntry], Field(min_length=1)] | None = Field(
+        None, description="in place of demand: the task components of an all-or-nothing job"
+    )
+    minimum: Minimum | None = Field(None, description="how many components must be seated; all where left out")
+    servers: (
+        Annotated[
+            Annotated[Literal["all"], _said("all, or a list of server names"), Tag("<one>")]
+            | Annotated[list[Name], Tag("<list>")],
+            Discriminator(_list_or_one),
+        ]
+        | None
+    ) = Field(None, description="all, or names of servers or of server groups; as `channels` says where left out")
+    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
+
+
+class Channels(Part):
+    """Which servers the job types reach that do not name them.
+
+    `density` is the mean number of job types a server serves: 3 draws 2, 3 or 4 of them, 2.5 draws
+    1 to 4, 2 draws 1 to 3; in general evenly from max(1, ⌊d⌋ − 1) up to as far above d. A density
+    between halves mixes its two neighbours so that the mean is met. Never more than there are job
+    types; a type that no server drew gets a channel to a server of its own draw. `all`: every type
+    reaches every server.
+    """
+
+    density: Annotated[
+        Annotated[Literal["all"], _said("a number ≥ 1, or all"), Tag("<text>")]
+        | Annotated[float, Field(ge=1), _said("a number ≥ 1, or all"), Tag("<number>")],
+        Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
+    ] = 3.0
+
+
+class FixedUtility(Part):
+    kind: Name
+    alpha: Positive = 1.0
+
+
+class UtilitySettings(Part):
+    """A kind and an α drawn for every server and resource; resources under `fixed` are not drawn."""
+
+    kinds: Annotated[list[Name], Field(min_length=1)] = ["linear", "log", "reciprocal", "poly"]
+    alpha: Annotated[
+        Annotated[PositiveRange, Tag("<list>")]
+        | Annotated[Positive, _said("a number > 0, or two, [lowest, highest]"), Tag("<one>")],
+        Discriminator(_list_or_one),
+    ] = [1.0, 1.5]
+    fixed: dict[str, FixedUtility] = Field(default_factory=dict, description="by resource")
+
+
+class Bernoulli(Part):
+    """A job with this probability, independently each slot: one number, or one for each job type."""
+
+    process: Literal["bernoulli"] = "bernoulli"
+    probability: Annotated[
+        Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
+        Discriminator(_list_or_one),
+    ] = 0.7
+
+
+class Switching(Part):
+    """Probabilities drawn anew between `low` and `high` for every job type every so many slots."""
+
+    process: Literal["switching"]
+    every: Count = 250
+    low: Chance = 0.1
+    high: Chance = 0.9
+
+
+class Poisson(Part):
+    """Several jobs a slot: Poisson with this mean (one number, or one for each job type), at most `most`."""
+
+    process: Literal["poisson"]
+    mean: Annotated[
+        Annotated[Amount, Tag("<one>")] | Annotated[list[Amount], Tag("<list>")],
+        Discriminator(_list_or_one),
+    ]
+    most: Few
+
+
+class Given(Part):
+    """Slot by slot, for each job type, 1 where it has a job and 0 where it has none."""
+
+    process: Literal["given"]
+    slots: Annotated[list[list[Annotated[int, Field(ge=0, le=1), _said("0 or 1")]]], Field(min_length=1)]
+
+
+class Gangs(Part):
+    """All-or-nothing jobs: every job type's request is split at random into so many components."""
+
+    components: Few | None = Field(None, description="left out where the ports list their own")
+    minimum: Minimum | None = Field(None, description="how many must be seated; all where left out")
+    share: Annotated[float, Field(ge=0, le=1), _said("a share, 0 to 1")] = Field(
+        0.5, description="of its request that seats a component"
+    )
+
+
+class Outages(Part):
+    """Servers that fail and come back: the chance of each, in a slot."""
+
+    probability: Chance
+    repair: Chance
+
+
+class Settings(Part):
+    """A whole scenario."""
+
+    name: Name | None = Field(None, description="the file's name where left out")
+    title: Text = ""
+    description: Text = ""
+    family: Literal["allocation"] = "allocation"
+    horizon: Count | None = Field(None, description="slots; 2000, or as many as are given")
+    arrivals_known: Literal["hidden", "revealed", "both"] = Field(
+        "both", description="whether policies see who has a job before they decide"
+    )
+    seeds: Annotated[int, Field(ge=1, le=100_000), _said("a whole number from 1 to 100000")] = 4
+    policies: Annotated[list[Name], Field(min_length=1)] | None = None
+    baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
+    oracles: list[Literal["stationary", "slot"]] | None = None
+    cluster: Annotated[
+        Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(_cluster_form)
+    ]
+    ports: Annotated[
+        Annotated[DrawnPorts, Tag("<mapping>")] | Annotated[list[PortEntry], Field(min_length=1), Tag("<list>")],
+        Discriminator(_list_or_mapping),
+    ]
+    channels: Channels | None = Field(None, description="density 3 for drawn ports, else all, where left out")
+    utilities: UtilitySettings = Field(default_factory=UtilitySettings)
+    overhead: Annotated[
+        Annotated[AmountRange, Tag("<list>")]
+        | Annotated[dict[str, Amount], Tag("<mapping>")]
+        | Annotated[Amount, _said("a number ≥ 0, a range [lowest, highest], or one for each resource"), Tag("<one>")],
+        Discriminator(_shape),
+    ] = Field([0.3, 0.5], description="β: one number, a range to draw from for each resource, or one by resource")
+    arrivals: Annotated[
+        Annotated[Bernoulli, Tag("<bernoulli>")]
+        | Annotated[Switching, Tag("<switching>")]
+        | Annotated[Poisson, Tag("<poisson>")]
+        | Annotated[Given, Tag("<given>")],
+        Discriminator(_process),
+    ] = Field(default_factory=Bernoulli)
+    gangs: Gangs | None = None
+    outages: Outages | None = None

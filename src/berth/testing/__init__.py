@@ -1,0 +1,49 @@
+"""What anyone who writes a policy needs to test it.
+
+`check_policy` runs every promise that a policy makes; `example_problem` and `example_slot` are a tiny
+problem for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
+`allocation_worlds`, `decisions`, `projection_cases`) need `pip install 'berth[test]'` and are only
+imported when they are first used.
+
+>>> from berth.testing import check_policy
+>>> all(result.passed for result in check_policy("fairness"))
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from berth.testing.checks import CHECKS, FAMILIES, CheckResult, check_policy
+from berth.testing.examples import example_problem, example_slot
+from berth.testing.family import Case, Family
+
+if TYPE_CHECKING:
+    from berth.testing.strategies import allocation_problems as allocation_problems
+    from berth.testing.strategies import allocation_worlds as allocation_worlds
+    from berth.testing.strategies import decisions as decisions
+    from berth.testing.strategies import projection_cases as projection_cases
+
+_STRATEGIES = ("allocation_problems", "allocation_worlds", "decisions", "projection_cases")
+
+__all__ = [
+    "CHECKS",
+    "FAMILIES",
+    "Case",
+    "CheckResult",
+    "Family",
+    "check_policy",
+    "example_problem",
+    "example_slot",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _STRATEGIES:
+        return getattr(importlib.import_module("berth.testing.strategies"), name)
+    raise AttributeError(f"module 'berth.testing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_STRATEGIES])

@@ -1,0 +1,47 @@
+"""A tiny problem that never changes, for docstrings and first tries."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.model import Cluster, Instance, JobType, Resource
+from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
+from berth.utility import Utilities
+
+__all__ = ["example_problem", "example_slot"]
+
+
+def example_problem(arrivals_known: bool = False, *, gang: bool = False) -> AllocationProblem:
+    """Two servers, two resources, three ports and five channels; with `gang`, two of the ports are one job.
+
+    >>> problem = example_problem()
+    >>> problem.cap.shape, problem.jobs, problem.horizon
+    ((5, 2), 3, 200)
+    >>> example_problem(gang=True).jobs
+    2
+    """
+    cluster = Cluster((Resource("cpu"), Resource("gpu")), ("big", "small"), np.array([[8.0, 4.0], [4.0, 0.0]]))
+    ports = (
+        JobType("train", np.array([4.0, 2.0])),
+        JobType("infer", np.array([2.0, 1.0])),
+        JobType("query", np.array([3.0, 0.0])),
+    )
+    graph = Instance(cluster, ports, [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)])
+    utilities = Utilities(("log", "linear", "poly"), np.array([[0, 1], [2, 0]]), np.array([[1.5, 1.0], [1.2, 1.0]]))
+    gangs = Gang(np.array([0, 0, 1]), np.array([2, 1])) if gang else None
+    return AllocationProblem(graph, utilities, np.array([0.3, 0.5]), arrivals_known, 200, gangs)
+
+
+def example_slot(problem: AllocationProblem, index: int = 0) -> AllocationSlot:
+    """A slot with every server free; where arrivals are revealed, two jobs in three have arrived, in turn.
+
+    >>> example_slot(example_problem()).arrivals is None
+    True
+    >>> example_slot(example_problem(arrivals_known=True), 1).arrivals
+    array([1., 1., 0.])
+    """
+    arrivals = None
+    if problem.arrivals_known:
+        arrivals = ((np.arange(problem.jobs) + index) % 3 != 0).astype(np.float64)
+        arrivals.setflags(write=False)
+    return AllocationSlot(index, problem.instance.capacity, arrivals)

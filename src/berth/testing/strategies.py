@@ -1,0 +1,116 @@
+"""Hypothesis strategies for allocation problems, worlds, decisions and projections.
+
+They need `pip install 'berth[test]'`. Numbers are drawn from few, plain values beside arbitrary ones,
+so that ties, zeros and exact fits, where things break, come up often.
+
+Axes: T slots, L ports, R servers, K resources, E channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from berth.errors import MissingExtra
+from berth.model import Floats, Instance
+from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
+from berth.testing.allocation import KINDS, ShrinkingWorld
+from berth.utility import Utilities
+
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    raise MissingExtra("berth.testing.strategies", "test") from error
+
+__all__ = ["ProjectionCase", "allocation_problems", "allocation_worlds", "decisions", "projection_cases"]
+
+
+def _amounts(most: float = 20.0) -> st.SearchStrategy[float]:
+    """Numbers ≥ 0, the plain ones often."""
+    return st.sampled_from([0.0, 0.5, 1.0, 2.0, 4.0]) | st.floats(0.0, most, allow_subnormal=False)
+
+
+def _array(values: Sequence[float], shape: tuple[int, ...]) -> Floats:
+    return np.array(values, dtype=np.float64).reshape(shape)
+
+
+@st.composite
+def allocation_problems(
+    draw: st.DrawFn, *, gangs: bool | None = False, arrivals_known: bool | None = None, largest: int = 4
+) -> AllocationProblem:
+    """Problems of up to `largest` ports and servers and 3 resources; `gangs` None draws both with and without."""
+    ports, servers, resources = (draw(st.integers(1, n)) for n in (largest, largest, 3))
+    cells = servers * resources
+    capacity = _array(draw(st.lists(_amounts(), min_size=cells, max_size=cells)), (servers, resources))
+    size = ports * resources
+    demand = _array(draw(st.lists(_amounts(), min_size=size, max_size=size)), (ports, resources))
+    every = [(port, server) for port in range(ports) for server in range(servers)]
+    channels = draw(st.lists(st.sampled_from(every), unique=True))
+    choice = np.array(draw(st.lists(st.integers(0, len(KINDS) - 1), min_size=cells, max_size=cells)))
+    alpha = _array(draw(st.lists(st.floats(0.25, 2.0), min_size=cells, max_size=cells)), (servers, resources))
+    gang = None
+    if gangs or (gangs is None and draw(st.booleans())):
+        jobs = draw(st.integers(1, ports))
+        job = [*range(jobs), *draw(st.lists(st.integers(0, jobs - 1), min_size=ports - jobs, max_size=ports - jobs))]
+        components = np.bincount(job, minlength=jobs)
+        minimum = [draw(st.integers(0, int(n))) for n in components]
+        gang = Gang(np.array(job), np.array(minimum), draw(st.sampled_from([0.0, 0.25, 0.5, 1.0])))
+    rows = (ports if gang is None else len(gang.minimum)) * resources
+    overhead = _array(draw(st.lists(st.floats(0.0, 2.0), min_size=rows, max_size=rows)), (-1, resources))
+    return AllocationProblem(
+        Instance.from_arrays(capacity, demand, channels),
+        Utilities(KINDS, choice.reshape(servers, resources), alpha),
+        overhead,
+        arrivals_known=draw(st.booleans()) if arrivals_known is None else arrivals_known,
+        gang=gang,
+    )
+
+
+@st.composite
+def allocation_worlds(
+    draw: st.DrawFn, *, gangs: bool | None = False, arrivals_known: bool | None = None, longest: int = 6
+) -> ShrinkingWorld:
+    """Worlds of up to `longest` slots in which servers may lose part or all of what they have, and regain it."""
+    problem = draw(allocation_problems(gangs=gangs, arrivals_known=arrivals_known))
+    slots = draw(st.integers(1, longest))
+    many = slots * problem.jobs
+    arrivals = _array(draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=many, max_size=many)), (slots, -1))
+    servers = len(problem.instance.capacity)
+    left = draw(st.lists(st.sampled_from([1.0, 1.0, 0.5, 0.0]), min_size=slots * servers, max_size=slots * servers))
+    free = problem.instance.capacity * _array(left, (slots, servers, 1))
+    return ShrinkingWorld(problem, arrivals, free)
+
+
+@st.composite
+def decisions(
+    draw: st.DrawFn, problem: AllocationProblem, *, feasible: bool = True, free: Floats | None = None
+) -> Floats:
+    """Decisions (E, K) for this problem: feasible ones, or any array of numbers, NaN and infinity included."""
+    shape = problem.cap.shape
+    size = int(np.prod(shape))
+    if not feasible:
+        return _array(draw(st.lists(st.floats(width=64), min_size=size, max_size=size)), shape)
+    parts = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0.0, 1.0), min_size=size, max_size=size))
+    slot = AllocationSlot(0, problem.instance.capacity if free is None else free, None)
+    return problem.repaired(slot, problem.cap * _array(parts, shape))
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionCase:
+    """Project `target` (n,) onto 0 ≤ y ≤ `cap` (n,) with Σ y ≤ `capacity`."""
+
+    target: Floats
+    cap: Floats
+    capacity: float
+
+
+@st.composite
+def projection_cases(draw: st.DrawFn, *, longest: int = 8, scale: float = 20.0) -> ProjectionCase:
+    """Projections of one server and resource, with zeros, ties, and capacities that just fit all the caps."""
+    size = draw(st.integers(1, longest))
+    target = draw(st.lists(st.integers(-5, 5) | st.floats(-scale, scale), min_size=size, max_size=size))
+    cap = _array(draw(st.lists(_amounts(scale), min_size=size, max_size=size)), (size,))
+    capacity = draw(st.sampled_from([0.0, float(cap.sum())]) | _amounts(scale))
+    return ProjectionCase(_array(target, (size,)), cap, capacity)

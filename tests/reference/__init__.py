@@ -1,0 +1,1 @@
+"""Slow plain twins of compiled kernels: no numba, no lanes."""

@@ -1,0 +1,103 @@
+"""A policy in another package: installed, found by name, checked, simulated and compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "external-policy"
+
+
+def write_by_hand(target: Path) -> None:
+    """What an installer would leave: the module and its metadata, for where there is no build backend."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name, version = project["name"].replace("-", "_"), project["version"]
+    shutil.copy(EXAMPLE / "berth_example_policy.py", target)
+    info = target / f"{name}-{version}.dist-info"
+    info.mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
+    (info / "METADATA").write_text(metadata, encoding="utf-8")
+    lines: list[str] = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment variables under which the example package is installed."""
+    target = tmp_path_factory.mktemp("site")
+    if importlib.util.find_spec("pip") and importlib.util.find_spec("hatchling"):
+        source = tmp_path_factory.mktemp("source") / "package"
+        shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(source)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    else:
+        write_by_hand(target)
+    return {**os.environ, "PYTHONPATH": str(target)}
+
+
+def python(environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> str:
+    command = [sys.executable, *arguments]
+    run = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+CHECKED = """
+from berth.registry import PolicySpec, policy_names
+from berth.simulate import simulate
+from berth.testing import check_policy, example_problem
+from berth.worlds.allocation import AllocationWorld
+
+assert policy_names()["greedy-gain"] == "berth_example_policy:GreedyGain"
+assert all(result.passed for result in check_policy("greedy-gain"))
+problem = example_problem()
+policy = PolicySpec.parse("greedy-gain:threshold=0.1").build(problem, None)
+result = simulate(AllocationWorld(problem, [[1, 0, 1]] * 5), policy, infeasible="raise")
+assert result.total > 0
+print("done")
+"""
+
+
+def test_found_by_name_checked_and_simulated(environment: dict[str, str]) -> None:
+    assert python(environment, "-W", "error", "-c", CHECKED) == "done\n"
+
+
+def test_the_metadata_written_by_hand_is_found_too(tmp_path: Path) -> None:
+    write_by_hand(tmp_path)
+    question = "from berth.registry import resolve; print(resolve('greedy-gain').__module__)"
+    assert python({**os.environ, "PYTHONPATH": str(tmp_path)}, "-c", question) == "berth_example_policy\n"
+
+
+def test_the_example_passes_its_own_tests(environment: dict[str, str], tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(EXAMPLE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shown = python(environment, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", ".", cwd=package)
+    assert "3 passed" in shown
+
+
+def test_listed_on_the_command_line(environment: dict[str, str]) -> None:
+    listed = json.loads(python(environment, "-m", "berth", "policies", "-o", "json"))
+    (found,) = [entry for entry in listed if entry["name"] == "greedy-gain"]
+    assert found["family"] == "allocation"
+    assert found["settings"] == {"threshold": 0.0}
+    assert found["class"] == "berth_example_policy:GreedyGain"
+    assert found["source"] != "builtin"
+
+
+def test_compared_on_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
+    scenarios = json.loads(python(environment, "-m", "berth", "scenarios", "-o", "json"))
+    arguments = ["--policy", "greedy-gain", "--policy", "fairness", "--baseline", "fairness", "--seeds", "2"]
+    arguments += ["--set", "horizon=20", "--oracle", "none", "--workers", "1", "--out", str(tmp_path / "out"), "-q"]
+    shown = python(environment, "-m", "berth", "compare", scenarios[0]["name"], *arguments, "-o", "json", cwd=tmp_path)
+    assert "greedy-gain" in json.dumps(json.loads(shown))

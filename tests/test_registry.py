@@ -1,0 +1,134 @@
+"""Policies by name, with settings, and from other packages."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from berth.errors import InvalidInput, UnknownName
+from berth.policies import BUILTIN
+from berth.policies.allocation.binpacking import BinPacking
+from berth.policies.allocation.fairness import Fairness
+from berth.registry import PolicySpec, policy_names, policy_settings, resolve
+from berth.testing import example_problem
+
+
+@pytest.mark.parametrize("name", list(BUILTIN))
+def test_every_builtin_policy_says_what_it_is(name: str) -> None:
+    cls = resolve(name)
+    assert cls.family == "allocation"
+    assert cls.reference
+    assert cls.__doc__
+    assert all(key.isidentifier() for key in policy_settings(cls))
+
+
+def test_names_include_every_builtin_with_where_it_is() -> None:
+    assert policy_names().items() >= BUILTIN.items()
+
+
+class Offered:
+    """An entry point, as far as the registry looks at it."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name, self.value = name, value
+
+
+def test_packages_add_names_but_cannot_take_builtin_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = [
+        Offered("mine", "berth.policies.allocation.drf:DRF"),
+        Offered("fairness", "berth.policies.allocation.drf:DRF"),
+    ]
+    monkeypatch.setattr("berth.registry.entry_points", lambda group: offered if group == "berth.policies" else [])
+    assert resolve("mine").__name__ == "DRF"
+    assert resolve("fairness") is Fairness
+
+
+def test_a_class_by_its_place() -> None:
+    assert resolve("berth.policies.allocation.fairness:Fairness") is Fairness
+    spec = PolicySpec.parse("berth.policies.allocation.binpacking:BinPacking:quota=0.5")
+    assert spec.load() is BinPacking
+    assert dict(spec.settings) == {"quota": 0.5}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "berth.nowhere:Policy",
+        "berth.policies.allocation.fairness:Farness",
+        "berth.policies:",
+        ":Fairness",
+        ".relative:Fairness",
+    ],
+)
+def test_what_cannot_be_imported(name: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        resolve(name)
+    assert str(error.value) == f"policy {name!r}: got {name!r}, expected an importable package.module:Class"
+
+
+def test_what_is_no_policy() -> None:
+    with pytest.raises(InvalidInput, match=r"got 'berth.model:Cluster', expected a class with decide and observe"):
+        resolve("berth.model:Cluster")
+
+
+def test_unknown_names_suggest_near_ones() -> None:
+    with pytest.raises(UnknownName, match=r"unknown policy 'spredding'; did you mean 'spreading'\?"):
+        resolve("spredding")
+    with pytest.raises(UnknownName, match=r"unknown setting of binpacking 'qota'; did you mean 'quota'\?"):
+        PolicySpec.parse("binpacking:qota=1")
+    with pytest.raises(UnknownName, match="unknown setting of fairness 'quota'"):
+        PolicySpec.parse("fairness:quota=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.5", 0.5),
+        ("1", 1),
+        ("1e-3", 1e-3),
+        ("1E3", 1000.0),
+        ("-2.5e+2", -250.0),
+        (".5e1", 5.0),
+        ("true", True),
+        ("null", None),
+        ("word", "word"),
+        ("1e", "1e"),
+    ],
+)
+def test_values_of_settings(text: str, value: Any) -> None:
+    ((_, read),) = PolicySpec.parse(f"binpacking:quota={text}").settings
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("text", ["binpacking:quota=1,x", "binpacking:=1,quota=1"])
+def test_settings_need_a_name_and_a_value(text: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"policy {text!r}") + ".*expected setting=value"):
+        PolicySpec.parse(text)
+
+
+def test_values_that_yaml_cannot_read() -> None:
+    with pytest.raises(InvalidInput, match=r"got '{', expected a value that YAML can read"):
+        PolicySpec.parse("binpacking:quota={")
+
+
+@pytest.mark.parametrize("text", ["fairness", "binpacking:quota=0.5"])
+def test_a_spec_is_written_as_it_is_read_and_can_be_pickled(text: str) -> None:
+    spec = PolicySpec.parse(text)
+    assert str(spec) == text
+    assert PolicySpec.parse(str(spec)) == spec == pickle.loads(pickle.dumps(spec))
+
+
+def test_a_spec_builds_its_policy() -> None:
+    policy = PolicySpec.parse("binpacking:quota=0.5").build(example_problem(), np.random.default_rng(0))
+    assert isinstance(policy, BinPacking)
+    assert policy.quota == 0.5
+
+
+def test_settings_are_the_keyword_only_parameters() -> None:
+    assert policy_settings(BinPacking) == {"quota": 0.75}
+    assert policy_settings(Fairness) == {}
