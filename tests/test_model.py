@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import pretty
 
 from berth.errors import InvalidInput, UnknownName
 from berth.model import Berth, Cluster, Instance, JobType, Resource, frozen_array
@@ -190,6 +191,11 @@ def test_arrays_are_read_only_also_after_pickling_and_copying(again: Any) -> Non
     for ours, theirs in zip(arrays_of(again(graph)), arrays_of(graph), strict=True):
         assert not ours.flags.writeable
         assert np.array_equal(ours, theirs)
+
+
+def test_pretty_printers_can_show_an_instance() -> None:
+    """Else a failing property test hides the example that made it fail."""
+    assert pretty(small()).startswith("Instance(cluster=Cluster(")
 
 
 def test_from_arrays_names_everything() -> None:

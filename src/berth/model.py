@@ -235,6 +235,10 @@ class Instance(FrozenArrays):
             **changes,
         )
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """For IPython and hypothesis, which otherwise look for `channels`, an argument that is not kept."""
+        printer.text(repr(self))
+
     @classmethod
     def from_arrays(
         cls,

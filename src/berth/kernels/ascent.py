@@ -33,16 +33,33 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from berth.kernels.lanes import WIDTH, Lanes
-from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, slope, table_slope, utility
+from berth.kernels.lanes import (
+    WIDTH,
+    Lanes,
+    address,
+    any_lane,
+    filled,
+    gather_pairs,
+    lane,
+    load,
+    maximum,
+    minimum,
+    root,
+    store,
+    total,
+    where,
+    with_lane,
+)
+from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope, utility
 
 __all__ = ["Workspace", "even_dual", "maximise", "recall", "solve", "upper_bound", "value", "workspace"]
 
 MAX_EVALUATIONS = 100
-SHARES = 6.0  # ρ moves a linear element by this many fair shares per unit of relative slope
+SHARES = 6.0  # 1/ρ: the fair shares a linear element moves when its slope is all gain
 DAMPING = 1.5  # curvature grows on the way down, so that a bare Newton step overshoots
-PINNED = 0.1  # what an element at a bound counts for in σ: it may come off it
-FIRST_CHECK = 20  # iterations before the first certificate; the next ones come after a quarter more each
+PINNED = 0.1  # what an element at a bound counts for in 1/σ: it may come off it
+FIRST_CHECK = 16  # iterations before `solve` first looks; each later look comes after a quarter more
+RELAX, LOOSEST = 0.7, 0.06  # how `solve` shrinks ρ from look to look, and how far: larger steps suit the end game
 
 
 class Workspace(NamedTuple):
@@ -50,36 +67,40 @@ class Workspace(NamedTuple):
 
     memory: NDArray[Any]  # (N, W) y of each element when its job last had a weight
     tau: NDArray[Any]  # (B, W) multipliers of the capacities
-    mean: NDArray[Any]  # (J, K) average of the dual over the last call: often the better certificate
+    mean: NDArray[Any]  # (J, K) average of the dual over the last call
     best: NDArray[Any]  # (N, W) best y seen by `solve`
     base: NDArray[Any]  # (N, W) floor, 0 where the job has no weight
     room: NDArray[Any]  # (N, W) a − floor, 0 where the job has no weight
-    weight: NDArray[Any]  # (N, W) weight of the element's job, 1 where it is 0
     rest: NDArray[Any]  # (B, W) capacity above the floors
     damp: NDArray[Any]  # (B, W) ρ
-    price: NDArray[Any]  # (cells + 1,) w β p
+    steep: NDArray[Any]  # (B, W) slope at 0, the scale of ρ
+    price: NDArray[Any]  # (cells + 1, 2) w (1 where it is 0) and w β p
     sums: NDArray[Any]  # (cells + 1, 2) extrapolated S, and Σ 1/h of the elements that may move
     z: NDArray[Any]  # (most rows of a block, W)
     d: NDArray[Any]  # (most rows of a block, W)
 
 
 def workspace(lanes: Lanes, jobs: int, resources: int) -> Workspace:
-    """Scratch and warm start (cold) for these lanes."""
+    """Scratch and a cold start for these lanes."""
     dtype = lanes.cap.dtype
-    rows = int(np.diff(lanes.start).max()) if len(lanes.kind) else 0
-    by_element = [np.zeros(lanes.cap.shape, dtype) for _ in range(5)]
-    by_lane = [np.zeros(lanes.alpha.shape, dtype) for _ in range(3)]
-    cells = jobs * resources + 1
+    elements, segments, cells = lanes.cap.shape, lanes.alpha.shape, jobs * resources + 1
+    buffer = (int(np.diff(lanes.start).max(initial=0)), WIDTH)
+    steep = np.zeros(segments, dtype)
+    _slopes_at_zero(lanes, steep)
     return Workspace(
-        by_element[0],
-        by_lane[0],
-        np.zeros((jobs, resources), dtype),
-        *by_element[1:],
-        *by_lane[1:],
-        np.zeros(cells, dtype),
-        np.zeros((cells, 2), dtype),
-        np.zeros((rows, WIDTH), dtype),
-        np.zeros((rows, WIDTH), dtype),
+        memory=np.zeros(elements, dtype),
+        tau=np.zeros(segments, dtype),
+        mean=np.zeros((jobs, resources), dtype),
+        best=np.zeros(elements, dtype),
+        base=np.zeros(elements, dtype),
+        room=np.zeros(elements, dtype),
+        rest=np.zeros(segments, dtype),
+        damp=np.ones(segments, dtype),
+        steep=steep,
+        price=np.zeros((cells, 2), dtype),
+        sums=np.zeros((cells, 2), dtype),
+        z=np.zeros(buffer, dtype),
+        d=np.zeros(buffer, dtype),
     )
 
 
@@ -89,220 +110,245 @@ def even_dual(jobs: int, resources: int, dtype: Any = np.float64) -> NDArray[Any
 
 
 @njit(cache=True, error_model="numpy")
+def _slopes_at_zero(lanes: Any, steep: Any) -> None:
+    one = steep.dtype.type(1.0)
+    for b in range(lanes.kind.shape[0]):
+        for j in range(WIDTH):
+            at_zero = abs(slope(lanes.kind[b], lanes.alpha[b, j], 0.0, lanes.slopes, lanes.steps))
+            steep[b, j] = at_zero if at_zero > 0.0 else one
+
+
+@njit(cache=True, error_model="numpy")
+def _by_cell(weight: Any, resources: int) -> Any:
+    """Weight of every cell's job (cells + 1,); 0 for the spare cell of the padding."""
+    out = np.zeros(weight.shape[0] * resources + 1, weight.dtype)
+    for job in range(weight.shape[0]):
+        for k in range(resources):
+            out[job * resources + k] = weight[job]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
 def recall(lanes: Any, weight: Any, resources: int, work: Any, y: Any) -> None:
     """y = what each job with a weight had when it last had one; 0 for the others. Not feasible as it stands."""
-    jobs = weight.shape[0]
+    weights = _by_cell(weight, resources)
+    zero = y.dtype.type(0.0)
+    cell, memory = lanes.cell, work.memory
     for i in range(y.shape[0]):
         for j in range(WIDTH):
-            job = lanes.cell[i, j] // resources
-            y[i, j] = work.memory[i, j] if job < jobs and weight[job] > 0.0 else y.dtype.type(0.0)
+            y[i, j] = memory[i, j] if weights[cell[i, j]] > zero else zero
+
+
+@njit(cache=True, error_model="numpy")
+def _remember(cell: Any, weight: Any, resources: int, y: Any, memory: Any) -> None:
+    weights = _by_cell(weight, resources)
+    for i in range(y.shape[0]):
+        for j in range(WIDTH):
+            memory[i, j] = y[i, j] if weights[cell[i, j]] > 0.0 else memory[i, j]
 
 
 @njit(cache=True, error_model="numpy")
 def _prepare(lanes: Any, limit: Any, weight: Any, resources: int, floor: Any, y: Any, dual: Any, work: Any) -> None:
     """Gather per element what stays fixed during a call; clip y into its box and put `dual` on the simplex."""
-    jobs = weight.shape[0]
+    weights = _by_cell(weight, resources)
     zero, one = y.dtype.type(0.0), y.dtype.type(1.0)
     shares = y.dtype.type(SHARES)
+    # taken out of their tuples once: each time moves an atomic counter
+    start, cells, caps = lanes.start, lanes.cell, lanes.cap
+    bases, rooms, rests, damps, steeps = work.base, work.room, work.rest, work.damp, work.steep
     used, span, count = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
     for b in range(lanes.kind.shape[0]):
         used[:] = zero
         span[:] = zero
         count[:] = zero
-        for i in range(lanes.start[b], lanes.start[b + 1]):
+        for i in range(start[b], start[b + 1]):
             for j in range(WIDTH):
-                job = lanes.cell[i, j] // resources
-                w = weight[job] if job < jobs else zero
-                present = w > zero
-                low = min(max(floor[i, j], zero), lanes.cap[i, j]) if present else zero
-                room = lanes.cap[i, j] - low if present else zero
-                work.weight[i, j] = w if present else one
-                work.base[i, j] = low
-                work.room[i, j] = room
+                w, cap = weights[cells[i, j]], caps[i, j]
+                low = min(max(floor[i, j], zero), cap) if w > zero else zero
+                room = cap - low if w > zero else zero
+                bases[i, j] = low
+                rooms[i, j] = room
                 y[i, j] = low + min(max(y[i, j] - low, zero), room)
                 used[j] += low
                 span[j] += room
                 count[j] += one if room > zero else zero
         for j in range(WIDTH):
             rest = max(limit[b, j] - used[j], zero)
-            work.rest[b, j] = rest
-            steep = abs(slope(lanes.kind[b], lanes.alpha[b, j], zero, lanes.slopes, lanes.steps))
             share = shares * min(rest, span[j])
-            work.damp[b, j] = (steep if steep > zero else one) * (count[j] / share if share > zero else one)
+            rests[b, j] = rest
+            damps[b, j] = steeps[b, j] * (count[j] / share if share > zero else one)
     for job in range(dual.shape[0]):
-        _to_simplex(dual[job])
+        _to_simplex(dual, job)
 
 
 @njit(cache=True, error_model="numpy")
-def _to_simplex(p: Any) -> None:
-    """The nearest point with p ≥ 0, Σ p = 1, in place (Michelot: drop what is negative, level the others)."""
-    size = p.shape[0]
-    level, members = p.dtype.type(0.0), 0
-    low = p[0]
+def _to_simplex(dual: Any, job: int) -> None:
+    """The nearest point with p ≥ 0, Σ p = 1 of one row, in place (Michelot: level, drop what is below, repeat)."""
+    zero, one = dual.dtype.type(0.0), dual.dtype.type(1.0)
+    size = dual.shape[1]
+    top = dual[job, 0]
+    for k in range(1, size):
+        top = max(top, dual[job, k])
+    # measured from the largest, nothing below −1 counts, and no digits are lost however large the entries are
     for k in range(size):
-        low = min(low, p[k])
-    level = low - p.dtype.type(1.0)
+        dual[job, k] = max(dual[job, k] - top, -one)
+    level, members = -one, 0
     for _ in range(size):
-        total, count = p.dtype.type(-1.0), 0
+        total, count = -one, 0
         for k in range(size):
-            if p[k] > level:
-                total += p[k]
+            if dual[job, k] > level:
+                total += dual[job, k]
                 count += 1
         if count == members:
             break
         members = count
-        level = total / p.dtype.type(count)
+        level = total / dual.dtype.type(count)
     for k in range(size):
-        p[k] = max(p[k] - level, p.dtype.type(0.0))
+        dual[job, k] = max(dual[job, k] - level, zero)
 
 
-@njit(cache=True, error_model="numpy")
-def _model(lanes: Any, b: int, y: Any, g: Any, h: Any) -> None:
-    """Slope g and curvature h = |f''| of the rows of one block, written from row 0."""
-    zero, one, half, two = y.dtype.type(0.0), y.dtype.type(1.0), y.dtype.type(0.5), y.dtype.type(2.0)
-    kind, first, alpha = lanes.kind[b], lanes.start[b], lanes.alpha
-    rows = lanes.start[b + 1] - first
-    if kind == LINEAR:
-        for i in range(rows):
-            for j in range(WIDTH):
-                g[i, j] = alpha[b, j]
-                h[i, j] = zero
-    elif kind == LOG:
-        for i in range(rows):
-            for j in range(WIDTH):
-                q = one / (y[first + i, j] + one)
-                g[i, j] = alpha[b, j] * q
-                h[i, j] = alpha[b, j] * q * q
+@njit(cache=True, forceinline=True)
+def _model(kind: int, alpha: Any, slopes: Any, knots: int, steps: Any, y: Any) -> Any:
+    """Slope f'(y) and curvature |f''(y)| of one row."""
+    g, h = alpha, alpha * 0.0
+    if kind == LOG:
+        q = 1.0 / (y + 1.0)
+        g = alpha * q
+        h = g * q
     elif kind == RECIPROCAL:
-        for i in range(rows):
-            for j in range(WIDTH):
-                q = one / (y[first + i, j] + alpha[b, j])
-                g[i, j] = q * q
-                h[i, j] = two * q * q * q
+        q = 1.0 / (y + alpha)
+        g = q * q
+        h = 2.0 * g * q
     elif kind == POLY:
+        q = 1.0 / (y + 1.0)
+        g = 0.5 * alpha * root(q)
+        h = 0.5 * g * q
+    elif kind >= TABLE:
+        first, last, step = (kind - TABLE) * knots, (kind - TABLE + 1) * knots - 1, steps[kind - TABLE]
+        for j in range(WIDTH):
+            amount = lane(y, j)
+            g = with_lane(g, j, lane(alpha, j) * knot_slope(slopes, first, last, step, amount))
+            # a table may bend at any knot: take the sharpest of the piece and its neighbours
+            piece = first + min(int(amount / step), knots - 1)
+            bend = slopes[piece] - slopes[min(piece + 1, last)]
+            bend = max(bend, slopes[max(piece - 1, first)] - slopes[piece])
+            bend = max(bend, slopes[min(piece + 1, last)] - slopes[min(piece + 2, last)])
+            h = with_lane(h, j, lane(alpha, j) * bend / step)
+    return g, h
+
+
+@njit(cache=True, forceinline=True)
+def _capacity_price(
+    rows: int, offset: int, rest: Any, top: Any, fill: Any, eps: Any, t: Any, z: Any, d: Any, room: Any
+) -> Any:
+    """τ of one block: where Σ clip(z, 0, room) = `fill` exceeds `rest`, the τ with Σ clip(z − τ d, 0, room) = rest.
+
+    Newton's method inside a bracket, all lanes at once, from the guess t; `top` is a τ at which nothing is left.
+    """
+    full = fill > rest
+    t = where(full, where((t > 0.0) & (t < top), t, 0.5 * top), 0.0)
+    if not any_lane(full):
+        return t
+    low, high, near = 0.0 * top, top, eps * fill
+    for _ in range(MAX_EVALUATIONS):
+        filling, moving = 0.0 * top, 0.0 * top
         for i in range(rows):
-            for j in range(WIDTH):
-                q = one / (y[first + i, j] + one)
-                s = half * alpha[b, j] * math.sqrt(q)
-                g[i, j] = s
-                h[i, j] = half * s * q
-    else:
-        slopes, step = lanes.slopes[kind - TABLE], lanes.steps[kind - TABLE]
-        last = slopes.shape[0] - 1
-        for i in range(rows):
-            for j in range(WIDTH):
-                amount = y[first + i, j]
-                g[i, j] = alpha[b, j] * table_slope(slopes, step, amount)
-                # a table may bend at any knot: take the sharpest of the piece and its neighbours
-                place = min(int(amount / step), last)
-                bend = zero
-                for piece in range(max(place - 1, 0), min(place + 2, last)):
-                    bend = max(bend, slopes[piece] - slopes[piece + 1])
-                h[i, j] = alpha[b, j] * bend / step
+            di = load(d, i)
+            free = load(z, i) - t * di
+            kept = minimum(maximum(free, 0.0), load(room, offset + i))
+            filling += kept
+            moving += where(kept == free, di, 0.0)
+        excess = filling - rest
+        over = excess > 0.0
+        low, high = where(over, t, low), where(over, high, t)
+        unfinished = full & ((excess > near) | (excess < 0.0 - near)) & (high - low > eps * top)
+        if not any_lane(unfinished):
+            break
+        newton = t + excess / moving  # not a number where nothing moves: then the middle is taken
+        step = where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+        t = where(unfinished, step, t)
+    return t
 
 
 @njit(cache=True, error_model="numpy")
 def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: Any, dual: Any, work: Any) -> None:
     """Iterations on prepared data; the last y is exactly feasible. `pace` ≤ 1 shortens the dual's steps."""
     jobs, resources = beta.shape
-    zero, one, half = y.dtype.type(0.0), y.dtype.type(1.0), y.dtype.type(0.5)
+    zero, one = y.dtype.type(0.0), y.dtype.type(1.0)
     tiny = y.dtype.type(1e-30)
-    eps = np.finfo(y.dtype).eps
-    damping, pinned = y.dtype.type(DAMPING), y.dtype.type(PINNED)
-    total, inside = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
-    low, high, top = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
-    near, t = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
-    price, sums, z, d, rest, tau = work.price, work.sums, work.z, work.d, work.rest, work.tau
-    cells = jobs * resources
-    work.mean[:] = zero
+    eps = y.dtype.type(4.0) * np.finfo(y.dtype).eps
+    start, kind, alpha, cell, shared = lanes.start, lanes.kind, address(lanes.alpha), lanes.cell, lanes.shared
+    slopes, steps, knots = address(lanes.slopes), address(lanes.steps), lanes.slopes.shape[1]
+    base, room, rest, damp = address(work.base), address(work.room), address(work.rest), address(work.damp)
+    tau, z, d, held = address(work.tau), address(work.z), address(work.d), address(y)
+    cells, price, sums, mean, ahead, give = address(cell), work.price, work.sums, work.mean, work.z, work.d
+    prices = address(price)
+    mean[:] = zero
+    share = one / y.dtype.type(iterations)
     for job in range(jobs):
         for k in range(resources):
-            price[job * resources + k] = weight[job] * beta[job, k] * dual[job, k]
-    price[cells] = zero
+            price[job * resources + k, 0] = weight[job] if weight[job] > zero else one
+            price[job * resources + k, 1] = weight[job] * beta[job, k] * dual[job, k]
+    price[jobs * resources, 0] = one
+    price[jobs * resources, 1] = zero
     for _ in range(iterations):
         sums[:] = zero
-        for b in range(lanes.kind.shape[0]):
-            first = lanes.start[b]
-            rows = lanes.start[b + 1] - first
-            _model(lanes, b, y, z, d)
-            total[:] = zero
-            top[:] = zero
+        for b in range(kind.shape[0]):
+            first = start[b]
+            rows = start[b + 1] - first
+            alphas, damping, capacity = load(alpha, b), load(damp, b), load(rest, b)
+            fill, top = filled(held, 0.0), filled(held, 0.0)
             for i in range(rows):
-                for j in range(WIDTH):
-                    inside[j] = price[lanes.cell[first + i, j]]
-                for j in range(WIDTH):
-                    w, room = work.weight[first + i, j], work.room[first + i, j]
-                    g = w * z[i, j] - inside[j]
-                    h = w * (damping * d[i, j] + work.damp[b, j])
-                    u = y[first + i, j] - work.base[first + i, j]
-                    d_new = one / h
-                    z_new = u + g * d_new
-                    d[i, j] = d_new
-                    z[i, j] = z_new
-                    total[j] += min(max(z_new, zero), room)
-                    top[j] = max(top[j], u * h + g if room > zero else zero)
-            # segments that do not fit: Newton for τ inside a bracket, all lanes at once; the others are done at once
-            open_lanes = 0
-            for j in range(WIDTH):
-                full = total[j] > rest[b, j]
-                open_lanes += 1 if full else 0
-                low[j] = zero
-                high[j] = top[j] if full else zero
-                near[j] = eps * 4 * total[j] if full else y.dtype.type(np.inf)
-                warm = tau[b, j] if (tau[b, j] > zero) & (tau[b, j] < top[j]) else half * top[j]
-                t[j] = warm if full else zero
-            for _evaluation in range(MAX_EVALUATIONS):
-                if open_lanes == 0:
-                    break
-                total[:] = zero
-                inside[:] = zero
-                for i in range(rows):
+                c = shared[first + i]
+                if c >= 0:
+                    w, charge = filled(held, price[c, 0]), filled(held, price[c, 1])
+                else:
+                    w, charge = gather_pairs(prices, cells, first + i)
+                now, space = load(held, first + i), load(room, first + i)
+                g, h = _model(kind[b], alphas, slopes, knots, steps, now)
+                g = w * g - charge
+                h = w * (DAMPING * h + damping)
+                u = now - load(base, first + i)
+                di = 1.0 / h
+                zi = u + g * di
+                store(d, i, di)
+                store(z, i, zi)
+                fill += minimum(maximum(zi, 0.0), space)
+                top = maximum(top, where(space > 0.0, u * h + g, 0.0))
+            t = _capacity_price(rows, first, capacity, top, fill, eps, load(tau, b), z, d, room)
+            store(tau, b, t)
+            for i in range(rows):
+                di = load(d, i)
+                free = load(z, i) - t * di
+                kept = minimum(maximum(free, 0.0), load(room, first + i))
+                after = load(base, first + i) + kept
+                extrapolated = after + (after - load(held, first + i))
+                loose = where(kept == free, di, PINNED * di)
+                store(held, first + i, after)
+                c = shared[first + i]
+                if c >= 0:
+                    sums[c, 0] += total(extrapolated)
+                    sums[c, 1] += total(loose)
+                else:
+                    store(z, i, extrapolated)
+                    store(d, i, loose)
                     for j in range(WIDTH):
-                        v = z[i, j] - t[j] * d[i, j]
-                        u = min(max(v, zero), work.room[first + i, j])
-                        total[j] += u
-                        inside[j] += d[i, j] if u == v else zero
-                open_lanes = 0
-                for j in range(WIDTH):
-                    excess = total[j] - rest[b, j]
-                    low_new = t[j] if excess > zero else low[j]
-                    high_new = high[j] if excess > zero else t[j]
-                    newton = t[j] + excess / max(inside[j], tiny)
-                    middle = half * (low_new + high_new)
-                    t_new = newton if (newton > low_new) & (newton < high_new) else middle
-                    done = (abs(excess) <= near[j]) | (high_new - low_new <= eps * 4 * top[j])
-                    low[j] = low_new
-                    high[j] = high_new
-                    t[j] = t[j] if done else t_new
-                    open_lanes += 0 if done else 1
-            for j in range(WIDTH):
-                tau[b, j] = t[j]
-            for i in range(rows):
-                for j in range(WIDTH):
-                    v = z[i, j] - t[j] * d[i, j]
-                    u = min(max(v, zero), work.room[first + i, j])
-                    y_new = work.base[first + i, j] + u
-                    z[i, j] = y_new + (y_new - y[first + i, j])
-                    d[i, j] = d[i, j] if u == v else pinned * d[i, j]
-                    y[first + i, j] = y_new
-                for j in range(WIDTH):
-                    c = lanes.cell[first + i, j]
-                    sums[c, 0] += z[i, j]
-                    sums[c, 1] += d[i, j]
-        share = one / y.dtype.type(iterations)
+                        c = cell[first + i, j]
+                        sums[c, 0] += ahead[i, j]
+                        sums[c, 1] += give[i, j]
         for job in range(jobs):
-            w = weight[job]
-            if w <= zero:
+            w_job = weight[job]
+            if w_job <= zero:
                 continue
             stiff = tiny
             for k in range(resources):
                 stiff = max(stiff, beta[job, k] * beta[job, k] * sums[job * resources + k, 1])
             for k in range(resources):
-                dual[job, k] += pace / (w * stiff) * (beta[job, k] * sums[job * resources + k, 0])
-            _to_simplex(dual[job])
+                dual[job, k] += pace / (w_job * stiff) * (beta[job, k] * sums[job * resources + k, 0])
+            _to_simplex(dual, job)
             for k in range(resources):
-                price[job * resources + k] = w * beta[job, k] * dual[job, k]
-                work.mean[job, k] += share * dual[job, k]
+                price[job * resources + k, 1] = w_job * beta[job, k] * dual[job, k]
+                mean[job, k] += share * dual[job, k]
     _fit(lanes, work, y)
 
 
@@ -310,24 +356,25 @@ def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: A
 def _fit(lanes: Any, work: Any, y: Any) -> None:
     """Take off the last rounding, so that Σ y ≤ c and y ≤ a hold in whatever order they are summed."""
     zero, one = y.dtype.type(0.0), y.dtype.type(1.0)
-    total, used = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
+    start, caps, bases, rooms, rests = lanes.start, lanes.cap, work.base, work.room, work.rest
+    filled_up, used = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
     for b in range(lanes.kind.shape[0]):
-        first, last = lanes.start[b], lanes.start[b + 1]
+        first, last = start[b], start[b + 1]
         slack = np.finfo(y.dtype).eps * y.dtype.type(last - first + 2)
-        total[:] = zero
+        filled_up[:] = zero
         used[:] = zero
         for i in range(first, last):
             for j in range(WIDTH):
-                total[j] += y[i, j] - work.base[i, j]
-                used[j] += work.base[i, j]
+                filled_up[j] += y[i, j] - bases[i, j]
+                used[j] += bases[i, j]
         for j in range(WIDTH):
-            rest = work.rest[b, j]
+            rest = rests[b, j]
             target = max(rest - slack * (rest + used[j]), zero)
-            total[j] = target / total[j] if total[j] > target else one
+            filled_up[j] = target / filled_up[j] if filled_up[j] > target else one
         for i in range(first, last):
             for j in range(WIDTH):
-                base = work.base[i, j]
-                y[i, j] = min(base + total[j] * (y[i, j] - base), base + work.room[i, j], lanes.cap[i, j])
+                base = bases[i, j]
+                y[i, j] = min(base + filled_up[j] * (y[i, j] - base), base + rooms[i, j], caps[i, j])
 
 
 @njit(cache=True, error_model="numpy")
@@ -345,98 +392,102 @@ def maximise(
 
 
 @njit(cache=True, error_model="numpy")
-def _remember(cell: Any, weight: Any, resources: int, y: Any, memory: Any) -> None:
-    jobs = weight.shape[0]
-    for i in range(y.shape[0]):
-        for j in range(WIDTH):
-            job = cell[i, j] // resources
-            if job < jobs and weight[job] > 0.0:
-                memory[i, j] = y[i, j]
-
-
-@njit(cache=True, error_model="numpy")
 def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
     """F(y), summed in float64 whatever the type of y."""
     jobs, resources = beta.shape
-    sums = np.zeros((jobs, resources))
-    total = 0.0
+    weights = _by_cell(weight, resources)
+    sums = np.zeros(jobs * resources + 1)
+    cells, alphas, start = lanes.cell, lanes.alpha, lanes.start
+    slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
+    reward = 0.0
     for b in range(lanes.kind.shape[0]):
         kind = lanes.kind[b]
-        for i in range(lanes.start[b], lanes.start[b + 1]):
+        for i in range(start[b], start[b + 1]):
             for j in range(WIDTH):
-                job = lanes.cell[i, j] // resources
-                if job < jobs and weight[job] > 0.0 and y[i, j] > 0.0:
-                    amount = np.float64(y[i, j])
-                    gain = utility(kind, np.float64(lanes.alpha[b, j]), amount, lanes.slopes, lanes.values, lanes.steps)
-                    total += np.float64(weight[job]) * gain
-                    sums[job, lanes.cell[i, j] % resources] += amount
+                cell = cells[i, j]
+                if weights[cell] > 0.0 and y[i, j] > 0.0:
+                    amount, alpha = np.float64(y[i, j]), np.float64(alphas[b, j])
+                    gain = utility(kind, alpha, amount, slopes, values, steps)
+                    reward += np.float64(weights[cell]) * gain
+                    sums[cell] += amount
     for job in range(jobs):
         worst = 0.0
         for k in range(resources):
-            worst = max(worst, beta[job, k] * sums[job, k])
-        total -= weight[job] * worst
-    return total
+            worst = max(worst, np.float64(beta[job, k]) * sums[job * resources + k])
+        reward -= np.float64(weight[job]) * worst
+    return reward
 
 
 @njit(cache=True, error_model="numpy")
-def _table_response(slopes: Any, step: float, q: float) -> float:
-    """The largest y with table slope ≥ q (inf if all are, 0 if none is), by halving over the knots."""
-    last = slopes.shape[0] - 1
-    if slopes[last] >= q:
-        return np.inf
-    if slopes[0] <= q:
-        return 0.0
-    low, high = 0, last  # slopes[low] > q ≥ ... > slopes[high]
+def _table_response(slopes: Any, step: float, q: float) -> tuple[float, float]:
+    """The y at which a table's slope falls to q (inf if it never does) and −dy/dq, by halving over the knots."""
+    high = slopes.shape[0] - 1
+    low = 0
+    if slopes[high] >= q:
+        return np.inf, 0.0
+    if slopes[low] <= q:
+        return 0.0, 0.0
     while high - low > 1:
         middle = (low + high) // 2
         if slopes[middle] >= q:
             low = middle
         else:
             high = middle
-    return step * (low + (slopes[low] - q) / (slopes[low] - slopes[high]))
+    fall = step / (np.float64(slopes[low]) - np.float64(slopes[high]))
+    return step * low + (np.float64(slopes[low]) - q) * fall, fall
 
 
 @njit(cache=True, error_model="numpy")
-def _respond(kind: int, alpha: Any, slopes: Any, step: float, q: Any, low: Any, high: Any, out: Any, fall: Any) -> None:
-    """One row: the y in [low, high] that maximises f(y) − q y, and −dy/dq where y is inside."""
+def _respond(kind: int, rows: int, alpha: Any, tables: Any, q: Any, low: Any, high: Any, out: Any, fall: Any) -> None:
+    """The rows of one block: the y in [low, high] that maximises f(y) − q y, and −dy/dq where y is inside."""
     if kind == LINEAR:
-        for j in range(WIDTH):
-            out[j] = high[j] if alpha[j] > q[j] else low[j]
-            fall[j] = 0.0
+        for i in range(rows):
+            for j in range(WIDTH):
+                out[i, j] = high[i, j] if alpha[j] > q[i, j] else low[i, j]
+                fall[i, j] = 0.0
         return
     if kind == LOG:
-        for j in range(WIDTH):
-            inverse = 1.0 / q[j]
-            out[j] = alpha[j] * inverse - 1.0
-            fall[j] = alpha[j] * inverse * inverse
+        for i in range(rows):
+            for j in range(WIDTH):
+                inverse = 1.0 / q[i, j]
+                out[i, j] = alpha[j] * inverse - 1.0
+                fall[i, j] = alpha[j] * inverse * inverse
     elif kind == RECIPROCAL:
-        for j in range(WIDTH):
-            root = 1.0 / math.sqrt(q[j])
-            out[j] = root - alpha[j]
-            fall[j] = 0.5 * root * root * root
+        for i in range(rows):
+            for j in range(WIDTH):
+                root = 1.0 / math.sqrt(q[i, j])
+                out[i, j] = root - alpha[j]
+                fall[i, j] = 0.5 * root * root * root
     elif kind == POLY:
-        for j in range(WIDTH):
-            ratio = 0.5 * alpha[j] / q[j]
-            out[j] = ratio * ratio - 1.0
-            fall[j] = 2.0 * ratio * ratio / q[j]
+        for i in range(rows):
+            for j in range(WIDTH):
+                inverse = 1.0 / q[i, j]
+                ratio = 0.5 * alpha[j] * inverse
+                out[i, j] = ratio * ratio - 1.0
+                fall[i, j] = 2.0 * ratio * ratio * inverse
     else:
+        slopes, step = tables[0][kind - TABLE], np.float64(tables[1][kind - TABLE])
+        for i in range(rows):
+            for j in range(WIDTH):
+                out[i, j], fall[i, j] = _table_response(slopes, step, q[i, j] / alpha[j])
+                fall[i, j] /= alpha[j]
+    for i in range(rows):
         for j in range(WIDTH):
-            out[j] = _table_response(slopes, step, q[j] / alpha[j])
-            fall[j] = 0.0
-    for j in range(WIDTH):
-        v = out[j]
-        out[j] = min(max(v, low[j]), high[j])
-        fall[j] = fall[j] if out[j] == v else 0.0
+            free = out[i, j]
+            kept = min(max(free, low[i, j]), high[i, j])
+            out[i, j] = kept
+            fall[i, j] = fall[i, j] if kept == free else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual: Any) -> float:
-    """A number no feasible F(y) exceeds, from any `dual` (J, K) ≥ 0 (its rows are scaled to sum to 1).
+    """A number no feasible F(y) exceeds (to float64 rounding), from any `dual` (J, K) ≥ 0, rows scaled to sum 1.
 
-    Float64 throughout. Each segment's τ is found by Newton's method inside a bracket; a poor one would give a
-    looser bound, never a wrong one.
+    Each segment's τ is found by Newton's method inside a bracket; a poor one would give a looser bound, never a
+    wrong one.
     """
     jobs, resources = beta.shape
+    weights = _by_cell(weight, resources)
     price = np.zeros(jobs * resources + 1)
     for job in range(jobs):
         mass = 0.0
@@ -444,80 +495,80 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
             mass += max(np.float64(dual[job, k]), 0.0)
         for k in range(resources):
             if mass > 0.0:
-                price[job * resources + k] = beta[job, k] * (max(np.float64(dual[job, k]), 0.0) / mass)
+                price[job * resources + k] = np.float64(beta[job, k]) * max(np.float64(dual[job, k]), 0.0) / mass
     most = 0
     for b in range(lanes.kind.shape[0]):
         most = max(most, lanes.start[b + 1] - lanes.start[b])
     w, inverse, q0 = np.empty((most, WIDTH)), np.empty((most, WIDTH)), np.empty((most, WIDTH))
     low, high = np.empty((most, WIDTH)), np.empty((most, WIDTH))
-    q, out, fall, alpha = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
+    q, out, fall = np.empty((most, WIDTH)), np.empty((most, WIDTH)), np.empty((most, WIDTH))
     t, left, right, top = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
-    total, inside, near = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
+    filling, inside, alpha, space = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
+    start, kinds, cells, caps, alphas = lanes.start, lanes.kind, lanes.cell, lanes.cap, lanes.alpha
+    slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
     bound = 0.0
     for b in range(lanes.kind.shape[0]):
-        kind, first = lanes.kind[b], lanes.start[b]
-        rows = lanes.start[b + 1] - first
-        table = max(kind - TABLE, 0)
-        slopes, step = lanes.slopes[table], np.float64(lanes.steps[table])
-        top[:] = 0.0
+        kind, first = kinds[b], start[b]
+        rows = start[b + 1] - first
         for j in range(WIDTH):
-            alpha[j] = lanes.alpha[b, j]
+            alpha[j] = alphas[b, j]
+            space[j] = limit[b, j]
+            top[j] = 0.0
         for i in range(rows):
             for j in range(WIDTH):
-                cell = lanes.cell[first + i, j]
-                job = cell // resources
-                present = job < jobs and weight[job] > 0.0
-                w[i, j] = weight[job] if present else 1.0
+                cell, cap = cells[first + i, j], np.float64(caps[first + i, j])
+                present = weights[cell] > 0.0
+                w[i, j] = weights[cell] if present else 1.0
                 inverse[i, j] = 1.0 / w[i, j]
                 q0[i, j] = price[cell]
-                cap = np.float64(lanes.cap[first + i, j])
                 low[i, j] = min(max(np.float64(floor[first + i, j]), 0.0), cap) if present else 0.0
                 high[i, j] = cap if present else 0.0
                 if high[i, j] > low[i, j]:
-                    steepest = slope(kind, alpha[j], low[i, j], lanes.slopes, lanes.steps)
+                    steepest = slope(kind, alpha[j], low[i, j], slopes, steps)
                     top[j] = max(top[j], w[i, j] * (steepest - q0[i, j]))
+        open_lanes = 0
         for j in range(WIDTH):
             t[j] = 0.0
             left[j] = 0.0
             right[j] = top[j]
-            near[j] = 1e-10 * limit[b, j]
-        for evaluation in range(MAX_EVALUATIONS):
-            total[:] = 0.0
+        for _ in range(MAX_EVALUATIONS):
+            for i in range(rows):
+                for j in range(WIDTH):
+                    q[i, j] = q0[i, j] + t[j] * inverse[i, j]
+            _respond(kind, rows, alpha, (slopes, steps), q, low, high, out, fall)
+            filling[:] = 0.0
             inside[:] = 0.0
             for i in range(rows):
                 for j in range(WIDTH):
-                    q[j] = q0[i, j] + t[j] * inverse[i, j]
-                _respond(kind, alpha, slopes, step, q, low[i], high[i], out, fall)
-                for j in range(WIDTH):
-                    total[j] += out[j]
-                    inside[j] += fall[j] * inverse[i, j]
+                    filling[j] += out[i, j]
+                    inside[j] += fall[i, j] * inverse[i, j]
             open_lanes = 0
             for j in range(WIDTH):
-                excess = total[j] - limit[b, j]
-                if evaluation == 0 and excess <= 0.0:
-                    right[j] = 0.0  # slack at τ = 0
+                excess = filling[j] - space[j]
                 left_new = t[j] if excess > 0.0 else left[j]
-                right_new = right[j] if excess > 0.0 else t[j]
+                right_new = right[j] if excess > 0.0 else t[j]  # slack at the first τ = 0 closes the bracket there
                 newton = t[j] + excess / max(inside[j], 1e-300)
-                middle = 0.5 * (left_new + right_new)
-                t_new = newton if (newton > left_new) & (newton < right_new) else middle
-                done = (abs(excess) <= near[j]) | (right_new - left_new <= 1e-12 * top[j])
+                t_new = newton if (newton > left_new) & (newton < right_new) else 0.5 * (left_new + right_new)
+                done = (abs(excess) <= 1e-9 * space[j]) | (right_new - left_new <= 1e-12 * top[j])
                 left[j] = left_new
                 right[j] = right_new
                 t[j] = t[j] if done else t_new
                 open_lanes += 0 if done else 1
             if open_lanes == 0:
                 break
+        # lanes that were done kept their τ: q and out belong to it, unless the evaluations ran out
+        if open_lanes > 0:
+            for i in range(rows):
+                for j in range(WIDTH):
+                    q[i, j] = q0[i, j] + t[j] * inverse[i, j]
+            _respond(kind, rows, alpha, (slopes, steps), q, low, high, out, fall)
         for j in range(WIDTH):
-            bound += t[j] * limit[b, j]
+            bound += t[j] * space[j]
         for i in range(rows):
             for j in range(WIDTH):
-                q[j] = q0[i, j] + t[j] * inverse[i, j]
-            _respond(kind, alpha, slopes, step, q, low[i], high[i], out, fall)
-            for j in range(WIDTH):
                 if high[i, j] > 0.0:
-                    gain = utility(kind, alpha[j], out[j], lanes.slopes, lanes.values, lanes.steps)
-                    bound += w[i, j] * (gain - q[j] * out[j])
+                    gain = utility(kind, alpha[j], out[i, j], slopes, values, steps)
+                    bound += w[i, j] * (gain - q[i, j] * out[i, j])
     return bound
 
 
@@ -536,31 +587,32 @@ def solve(
 ) -> tuple[float, float, int]:
     """Ascend until (bound − value)/max(|bound|, 1) ≤ gap; gives (value, bound, iterations), the best y in `y`.
 
-    `dual` comes back as the last one, ready for the next call. Where the value and the bound stop
-    approaching each other, the dual's steps are shortened.
+    `dual` comes back as the last one, ready for the next call. From look to look ρ shrinks; where value and
+    bound then stop approaching each other, the dual's steps are shortened.
     """
     _prepare(lanes, limit, weight, beta.shape[1], floor, y, dual, work)
-    best, bound = -np.inf, np.inf
-    done = 0
-    pace = 1.0
-    previous = np.inf
+    best, bound, previous = -np.inf, np.inf, np.inf
+    done, pace, loose = 0, 1.0, 1.0
     while True:
-        chunk = min(max(FIRST_CHECK, done // 4), max(max_iterations - done, 1))
+        chunk = max(min(max(FIRST_CHECK, done // 4), max_iterations - done), 1)
         _ascend(lanes, beta, weight, chunk, y.dtype.type(pace), y, dual, work)
         done += chunk
         reached = value(lanes, weight, beta, y)
         if reached > best:
             best = reached
             work.best[:] = y
-        bound = min(bound, upper_bound(lanes, limit, weight, beta, floor, dual))
-        scale = max(abs(bound), 1.0)
-        if bound - best > gap * scale:
-            bound = min(bound, upper_bound(lanes, limit, weight, beta, floor, work.mean))
+        fresh = upper_bound(lanes, limit, weight, beta, floor, dual)
+        if fresh >= bound:  # the dual circles rather than settles: its average does better
+            fresh = upper_bound(lanes, limit, weight, beta, floor, work.mean)
+        bound = min(bound, fresh)
         now = (bound - best) / max(abs(bound), 1.0)
         if now <= gap or done >= max_iterations:
             break
-        if now > 0.8 * previous:
-            pace = max(0.7 * pace, 0.1)
+        if loose > LOOSEST:
+            loose *= RELAX
+            work.damp[:] *= y.dtype.type(RELAX)
+        elif now > 0.95 * previous:
+            pace = max(0.7 * pace, 0.05)
         previous = now
     y[:] = work.best
     _remember(lanes.cell, weight, beta.shape[1], y, work.memory)

@@ -4,9 +4,10 @@
 compare.py     the one call: scenario × information × policy × seed → Comparison
 cells.py       one cell: what it is, its key, how it is computed
 store.py       finished cells on disk, and a result directory's other files
-pool.py        many cells over several processes
+pool.py        many cells over several processes; warm.py compiles first what they need
 results.py     Comparison: everything that came of it, and its summary
 statistics.py  means over seeds, paired by seed, with intervals
-plots.py       the pictures, report.py the page, tables.py the terminal
+plots.py       the pictures, report.py the page, tables.py the terminal, words.py what all of them say
+manifest.py    what was run, with what; listing.py the policies there are; heat.py who holds what
 ```
 """

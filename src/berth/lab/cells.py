@@ -27,7 +27,7 @@ from berth.scenario import Scenario
 from berth.simulate import simulate
 from berth.worlds.allocation import AllocationWorld
 
-__all__ = ["HIDDEN", "INFORMATION", "ORACLES", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "warm"]
+__all__ = ["HIDDEN", "INFORMATION", "ORACLES", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_in"]
 
 HIDDEN, REVEALED = "hidden", "revealed"
 INFORMATION = (HIDDEN, REVEALED)
@@ -100,10 +100,11 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
 
 def run_cell(scenario: Scenario, cell: Cell) -> Record:
     """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
-    return _run(scenario.build(cell.seed, cell.information == REVEALED), cell)
+    return run_in(scenario.build(cell.seed, cell.information == REVEALED), cell)
 
 
-def _run(world: AllocationWorld, cell: Cell) -> Record:
+def run_in(world: AllocationWorld, cell: Cell) -> Record:
+    """Compute a cell in a world that is already built."""
     if cell.is_oracle:
         return _run_oracle(world, cell.name)
     policy = PolicySpec.parse(cell.name).build(world.problem, stream(cell.seed, "policy", cell.name))
@@ -127,10 +128,3 @@ def _run_oracle(world: AllocationWorld, name: str) -> Record:
         optima = oracles.slot_optima(world)
         return Record({"reward": optima.reward}, bound=float(np.sum(optima.bound)))
     raise UnknownName("oracle", name, ORACLES)
-
-
-def warm(world: AllocationWorld, cell: Cell) -> None:
-    """Run the first slots of a cell, so that its kernels are compiled and in the cache of compiled code."""
-    up = None if world.up is None else world.up[:2]
-    short = AllocationWorld(world.problem, world.arrivals[:2], up)
-    _run(short, cell)

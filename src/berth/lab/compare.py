@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
-from berth.lab.cells import HIDDEN, INFORMATION, ORACLES, REVEALED, Cell, Record, cell_key, warm
+from berth.lab.cells import HIDDEN, INFORMATION, ORACLES, REVEALED, Cell, Record, cell_key
 from berth.lab.manifest import command_line, manifest, now, versions
 from berth.lab.pool import Failure, leave_if_imported_by_worker, run_cells
 from berth.lab.results import Comparison, Unsupported
@@ -130,8 +129,6 @@ def compare(
     try:
         if missing:
             tell("compiling")
-            _warm(worlds, missing)
-            tell("running")
             run_cells(chosen, missing, processes, done)
     except KeyboardInterrupt as stop:
         raise Interrupted(len(records), len(cells), None if out is None else os.fspath(out)) from stop
@@ -248,14 +245,3 @@ def _unsupported(worlds: Mapping[str, AllocationWorld], names: Sequence[str], na
             raise UnsupportedProblem(f"{name} cannot serve this comparison: {refusals[0].reason}")
         found.extend(refusals)
     return found
-
-
-def _warm(worlds: Mapping[str, AllocationWorld], cells: Iterable[Cell]) -> None:
-    """Compile here what the cells need, once, before several processes would each compile it."""
-    seen: set[tuple[str, str | None]] = set()
-    for cell in cells:
-        if (cell.name, cell.information) not in seen:
-            seen.add((cell.name, cell.information))
-            world = worlds[cell.information] if cell.information else next(iter(worlds.values()))
-            with suppress(Exception):  # the cell itself reports it
-                warm(world, cell)

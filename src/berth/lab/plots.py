@@ -75,13 +75,16 @@ STYLE: dict[Any, Any] = {
 
 
 def palette(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """Line colour and dashes of each policy: grey for the baseline, dashes where colours begin again."""
+    """Line colour and dashes of each policy: grey for the baseline.
+
+    Dashes change after every fourth, so that of two lines in the same place both are seen.
+    """
     looks: dict[str, dict[str, Any]] = {}
     others = [policy for policy in comparison.policies if policy != comparison.baseline]
     for place, policy in enumerate(others):
         looks[policy] = {
             "color": COLOURS[place % len(COLOURS)],
-            "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
+            "linestyle": DASHES[place // (len(COLOURS) // 2) % len(DASHES)],
         }
     looks[comparison.baseline] = {"color": BASELINE, "linestyle": "-", "linewidth": 2.4}
     return looks

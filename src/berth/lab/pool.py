@@ -2,6 +2,7 @@
 
 Workers are started afresh (never forked), so that nothing but the scenario and the cell decides
 what they compute. A cell that fails takes no other with it, not even when it kills its process.
+No cell starts before its kernels are compiled and cached, so that no two workers compile the same.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from berth.errors import UnsupportedProblem
 from berth.lab.cells import Cell, Record, run_cell
+from berth.lab.warm import warm_groups, warm_up
 from berth.scenario import Scenario
 
 __all__ = ["Failure", "leave_if_imported_by_worker", "run_cells"]
@@ -61,6 +64,7 @@ def run_cells(scenario: Scenario, cells: Sequence[Cell], workers: int, done: Don
             RuntimeWarning,
             stacklevel=3,
         )
+    warm_up(scenario, cells)
     for cell in cells:
         done(cell, _attempt(scenario, cell))
 
@@ -99,6 +103,12 @@ def _ready() -> int:
     return os.getpid()
 
 
+def _warm(cells: Sequence[Cell]) -> None:
+    if _scenario is None:
+        raise RuntimeError("a worker was not started by _start")
+    warm_up(_scenario, cells)
+
+
 def _work(cell: Cell) -> Record | Failure:
     if _scenario is None:
         raise RuntimeError("a worker was not started by _start")
@@ -128,19 +138,25 @@ def _in_pool(scenario: Scenario, cells: Iterable[Cell], workers: int, done: Done
     The latter happens in a script that calls `compare` outside `if __name__ == "__main__":`, since a
     worker imports the script again; then this process does the work.
     """
-    left = list(cells)
+    left = dict.fromkeys(cells)
     started = False
     try:
         with _pool(scenario, workers) as pool:
             pool.submit(_ready).result()
             started = True
-            futures = {pool.submit(_work, cell): cell for cell in left}
-            for future in as_completed(futures):
-                outcome = future.result()
-                left.remove(futures[future])
-                done(futures[future], outcome)
+            waiting: dict[Future[Any], list[Cell]] = {pool.submit(_warm, g): g for g in warm_groups(left)}
+            running: dict[Future[Record | Failure], Cell] = {}
+            while waiting or running:
+                for future in wait([*waiting, *running], return_when=FIRST_COMPLETED).done:
+                    outcome = future.result()
+                    if future in waiting:
+                        running.update((pool.submit(_work, cell), cell) for cell in waiting.pop(future))
+                        continue
+                    cell = running.pop(future)
+                    del left[cell]
+                    done(cell, outcome)
     except BrokenProcessPool:
-        return left if started else None
+        return list(left) if started else None
     return []
 
 

@@ -13,7 +13,7 @@ import yaml
 from berth.lab.plots import GRID, INK, TITLES
 from berth.lab.results import Comparison, Row, spoken
 from berth.lab.statistics import Estimate
-from berth.lab.words import MISSING, number, percent, plus_minus, verdict
+from berth.lab.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 
 __all__ = ["render_report"]
 
@@ -37,7 +37,7 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 2.2rem 1.1rem 4rem; }
+main { max-width: 64rem; margin: 0 auto; padding: 2.2rem 1.1rem 4rem; }
 h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 1.8rem 0 .3rem; }
@@ -46,8 +46,8 @@ p { margin: .5rem 0; max-width: 46rem; } .soft, figcaption, small { color: var(-
   border-radius: 6px; padding: .7rem 1.1rem; margin: 1.2rem 0; }
 .warn { background: var(--warn-card); border-left-color: var(--warn); } .warn strong { color: var(--warn); }
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; margin: .6rem 0; }
-th, td { padding: .38rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; margin: .6rem 0; }
+th, td { padding: .38rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-weight: 600; color: var(--soft); font-size: .8rem; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
 td:first-child { font-weight: 600; } tr.best td { background: var(--best); } tr.oracle td { color: var(--soft);
@@ -55,12 +55,13 @@ td:first-child { font-weight: 600; } tr.best td { background: var(--best); } tr.
 td.text { text-align: left; white-space: normal; }
 tr.wide td.text { min-width: 16rem; } .tag { font-size: .72rem; font-weight: 500; color: var(--soft);
   border: 1px solid var(--line); border-radius: 9px; padding: .05rem .45rem; margin-left: .4rem; }
-figure { margin: 1.2rem 0 1.8rem; } figure svg { display: block; width: 100%; min-width: 34rem; height: auto; }
+figure { margin: .2rem 0 1.8rem; } figure svg { display: block; width: 100%; min-width: 34rem; height: auto; }
 figcaption { font-size: .85rem; max-width: 46rem; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
   font: .82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 40rem) { main { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } body { font-size: 15px; } }
+@media (max-width: 40rem) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
+  th, td { padding: .34rem .5rem; } main { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } body { font-size: 15px; } }
 @media print { figure, tr { break-inside: avoid; } }
 """
 
@@ -178,7 +179,7 @@ def _rewards(comparison: Comparison, rows: list[Row]) -> str:
 def _details(comparison: Comparison, rows: list[Row]) -> str:
     lines = []
     for row in rows:
-        cells = [_name(comparison, row), _cell(row.gain), _cell(row.overhead)]
+        cells = [_name(comparison, row), *(f"<td>{number(mean_of(value))}</td>" for value in (row.gain, row.overhead))]
         for oracle, value, growth in (
             ("stationary", row.regret_stationary, row.regret_stationary_growth),
             ("slot", row.regret_slot, row.regret_slot_growth),
@@ -187,13 +188,15 @@ def _details(comparison: Comparison, rows: list[Row]) -> str:
                 cells += [_cell(value), f"<td>{MISSING if growth is None else f'T<sup>{growth:.2f}</sup>'}</td>"]
         cells.append(f"<td>{number(row.decide_microseconds, 3)}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    heads = ["policy", "gain a slot", "overhead a slot"]
-    heads += ["regret to y*", "grows like"] if "stationary" in comparison.oracles else []
-    heads += ["regret to the slot optimum", "grows like"] if "slot" in comparison.oracles else []
-    heads.append("decision, µs")
+    heads = ["policy", "gain", "overhead"]
+    heads += ["regret to y*", "grows"] if "stationary" in comparison.oracles else []
+    heads += ["regret to slot optimum", "grows"] if "slot" in comparison.oracles else []
+    heads.append("µs")
     return (
         "<h3>Gain, overhead, regret and time</h3>"
         f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+        "<p><small>Gain and overhead are means a slot, regrets totals at the end with how they grow with the number "
+        "of slots T; µs is the median time of a decision and its learning.</small></p>"
     )
 
 
@@ -201,7 +204,7 @@ def _needs(comparison: Comparison, information: str) -> str:
     found = [item for item in comparison.unsupported if item.information in (information, "oracle")]
     if not found:
         return ""
-    items = "".join(f"<li><strong>{escape(i.policy)}</strong>: {escape(i.reason)}</li>" for i in found)
+    items = "".join(f"<li>{escape(needs(item))}</li>" for item in found)
     return f"<p>Not in this setting:</p><ul>{items}</ul>"
 
 

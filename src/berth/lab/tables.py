@@ -9,7 +9,7 @@ from rich.text import Text
 
 from berth.lab.results import Comparison, Row, spoken
 from berth.lab.statistics import Estimate
-from berth.lab.words import MISSING, number, percent, plus_minus, verdict
+from berth.lab.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 
 __all__ = ["print_comparison"]
 
@@ -25,7 +25,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(_table(comparison, information, rows, narrow))
         for item in comparison.unsupported:
             if item.information in (information, "oracle"):
-                console.print(Text(f"  {item.policy} is not in this setting: {item.reason}", style="dim"))
+                console.print(Text(f"not here: {needs(item)}", style="dim"))
         console.print()
     for line in verdict(comparison):
         console.print(Text(line))
@@ -71,20 +71,16 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
         same = row.policy == comparison.baseline
         cells: list[str | Text] = [
             Text(row.policy, style="bold" if place == 0 else ""),
-            Text(number(row.reward.mean if row.reward else None)) if narrow else _estimate(row.reward),
+            Text(number(mean_of(row.reward))) if narrow else _estimate(row.reward),
             Text(MISSING) if same else _share(row.ratio, sign=True),
         ]
-        cells += [Text(percent(_mean(row.fraction_of_stationary)))] if stationary else []
-        cells += [Text(percent(_mean(row.fraction_of_oracle)))] if slot else []
+        cells += [Text(percent(mean_of(row.fraction_of_stationary)))] if stationary else []
+        cells += [Text(percent(mean_of(row.fraction_of_oracle)))] if slot else []
         if broken:
             cells.append(Text(percent(row.violating_slots), style="yellow") if row.violations else Text(MISSING))
             if not narrow:
-                cells.append(Text(number(_mean(row.claimed))))
+                cells.append(Text(number(mean_of(row.claimed))))
         if not narrow:
             cells.append(Text(number(row.decide_microseconds, 3)))
         table.add_row(*cells)
     return table
-
-
-def _mean(value: Estimate | None) -> float | None:
-    return None if value is None else value.mean

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from berth.lab.cells import HIDDEN
-from berth.lab.results import Comparison, Row
+from berth.lab.results import Comparison, Row, Unsupported
 from berth.lab.statistics import Estimate
 
-__all__ = ["MISSING", "number", "percent", "plus_minus", "setting", "verdict"]
+__all__ = ["MISSING", "mean_of", "needs", "number", "percent", "plus_minus", "setting", "verdict"]
 
 MISSING = "–"
 
@@ -20,9 +20,9 @@ def number(value: float | None, digits: int = 4) -> str:
     if value is None:
         return MISSING
     if value and abs(value) < 1e-3:
-        return f"{value:.{digits - 1}g}"
+        return f"{value:.{digits - 1}g}".replace("-", "−")
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    return f"{value:,.{max(0, digits - whole)}f}"
+    return f"{value:,.{max(0, digits - whole)}f}".replace("-", "−")
 
 
 def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
@@ -33,7 +33,7 @@ def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
     """
     if value is None:
         return MISSING
-    return f"{100 * value:{'+' if sign else ''}.{digits}f} %"
+    return f"{100 * value:{'+' if sign else ''}.{digits}f} %".replace("-", "−")
 
 
 def plus_minus(value: Estimate | None, digits: int = 4) -> tuple[str, str]:
@@ -50,6 +50,16 @@ def plus_minus(value: Estimate | None, digits: int = 4) -> tuple[str, str]:
     decimals = len(mean.partition(".")[2]) if "e" not in mean else 0
     half = f"{value.half:,.{decimals}f}" if "e" not in mean else f"{value.half:.1g}"
     return mean, f"± {half}"
+
+
+def mean_of(value: Estimate | None) -> float | None:
+    """The mean of an estimate, where there is one."""
+    return None if value is None else value.mean
+
+
+def needs(item: Unsupported) -> str:
+    """Why a policy is not in a setting, beginning with its name once."""
+    return item.reason if item.reason.startswith(item.policy) else f"{item.policy}: {item.reason}"
 
 
 def setting(information: str) -> str:
@@ -78,7 +88,7 @@ def verdict(comparison: Comparison) -> list[str]:
             said.append(f"{setting(information)}, no policy finished.")
             continue
         best = rows[0]
-        reward = f"{number(best.reward.mean if best.reward else None)} a slot"
+        reward = f"{number(mean_of(best.reward))} a slot"
         if best.policy != comparison.baseline:
             said.append(
                 f"{setting(information)}, {best.policy} earns most: {reward}{_against(best, comparison.baseline)}."
@@ -97,19 +107,21 @@ def verdict(comparison: Comparison) -> list[str]:
 
 
 def _broken(comparison: Comparison) -> list[str]:
-    rows = [row for row in comparison.rows if row.violations]
-    if not rows:
+    broken: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        if row.violations and row.reward and row.claimed:
+            broken.setdefault(row.policy, []).append(row)
+    if not broken:
         return ["No decision broke a constraint."]
-    said = []
-    for row in rows:
-        text = (
-            f"{setting(row.information)}, decisions of {row.policy} broke constraints in"
-            f" {percent(row.violating_slots)} of the slots and were made feasible before they counted"
+    said: list[str] = []
+    for policy, rows in broken.items():
+        # a policy that makes nothing of the arrivals does the same in both settings: say it once
+        same = len({(number(mean_of(row.claimed)), percent(row.violating_slots)) for row in rows}) == 1
+        said.extend(
+            f"{'In both settings' if same and len(rows) > 1 else setting(row.information)}, decisions of {policy} broke"
+            f" constraints in {percent(row.violating_slots)} of the slots and were made feasible before they counted:"
+            f" unchecked it would have claimed {number(mean_of(row.claimed))} a slot,"
+            f" it earned {number(mean_of(row.reward))}."
+            for row in (rows[:1] if same else rows)
         )
-        if row.claimed and row.reward:
-            text += (
-                f": unchecked it would have claimed {number(row.claimed.mean)} a slot,"
-                f" it earned {number(row.reward.mean)}"
-            )
-        said.append(text + ".")
     return said

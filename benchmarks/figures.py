@@ -1,0 +1,231 @@
+"""Every figure that OGASched is to reach, measured: `python -m benchmarks.figures`.
+
+Prints one table: what, the goal, what was measured over how many seeds, reached or not. Nothing is tuned to the
+goals: seeds are 0 … N−1, scenarios are those that come with berth. `--markdown FILE` writes the table as a
+documentation page. Times a slot are in `python -m benchmarks.slot`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from berth import __version__
+from berth.kernels.allocation import project
+from berth.kernels.lanes import build_lanes, limits, pack, unpack
+from berth.lab.compare import compare
+from berth.lab.results import Comparison, Row
+from berth.lab.statistics import Estimate
+from tests.reference.allocation import project_exact
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table."""
+
+    work: str
+    command: str
+    goal: str
+    measured: str
+    reached: bool | None
+
+
+def projection(cases: int) -> Iterator[Figure]:
+    """The compiled projection against the breakpoint solver, with zero caps, zero capacities and ties among the cases."""
+    rng = np.random.default_rng(0)
+    worst, broken, done = 0.0, 0, 0
+    while done < cases:
+        servers, ports = 512, int(rng.integers(1, 9))
+        cap = rng.choice([0.0, 0.5, 1.0, 2.0, 5.0], (servers, ports)) * rng.choice([1.0, rng.uniform(0.1, 3.0)])
+        z = rng.normal(0.0, 10.0 ** rng.uniform(-2, 4), (servers, ports))
+        z = np.where(rng.random(z.shape) < 0.3, np.round(z), z)  # ties
+        capacity = rng.choice([0.0, 1.0, 3.0, 10.0], (servers, 1)) * rng.uniform(0.5, 1.5)
+        lanes = build_lanes(
+            np.arange(servers + 1) * ports,
+            np.tile(np.arange(ports), servers),
+            cap.reshape(-1, 1),
+            capacity,
+            np.zeros((servers, 1), dtype=np.int64),
+            np.ones((servers, 1)),
+            ports,
+            (np.zeros((1, 2)), np.zeros((1, 2)), np.ones(1)),
+        )
+        limit = limits(lanes, capacity)
+        target, y = np.empty(lanes.cap.shape), np.empty(lanes.cap.shape)
+        pack(lanes.element, z.reshape(-1, 1), target)
+        project(lanes, limit, target, rng.uniform(0.0, 5.0, limit.shape), y)
+        ours = np.zeros((servers * ports, 1))
+        unpack(lanes.element, y, ours)
+        ours = ours.reshape(servers, ports)
+        for r in range(servers):
+            exact = np.array(project_exact(list(z[r]), list(cap[r]), float(capacity[r, 0])))
+            scale = float(capacity[r, 0]) + max(0.0, float(z[r].max())) + 1e-300
+            worst = max(worst, float(np.abs(ours[r] - exact).max()) / scale)
+        slack = 1e-9 * (1.0 + capacity[:, 0])
+        broken += int((ours.sum(axis=1) > capacity[:, 0] + slack).sum() + ((ours < 0) | (ours > cap)).any(axis=1).sum())
+        done += servers
+    yield Figure(
+        f"projection against an independent breakpoint solver, {done:,} cases",
+        "",
+        "error ≤ 1e-12 of c + max z; no violation",
+        f"largest error {worst:.1e}; {broken} violations",
+        worst <= 1e-12 and broken == 0,
+    )
+
+
+def said(estimate: Estimate | None, change: bool = False) -> str:
+    """An estimate as people read it."""
+    if estimate is None:
+        return "–"
+    shift, scale = (1.0, 100.0) if change else (0.0, 1.0)
+    mean, half = scale * (estimate.mean - shift), None if estimate.half is None else scale * estimate.half
+    text = f"{mean:+.1f} %" if change else f"{mean:.4f}"
+    width = "" if half is None else f" ± {half:.1f}" if change else f" ± {half:.4f}"
+    return f"{text}{width} ({estimate.seeds} seeds)"
+
+
+def row(result: Comparison, information: str, policy: str) -> Row:
+    """The row of this policy in this setting."""
+    return next(r for r in result.rows if r.information == information and r.policy == policy)
+
+
+def run(scenario: str, seeds: int, arrivals: str, policies: list[str], overrides: dict[str, Any]) -> Comparison:
+    """A comparison, and nothing that failed."""
+    result = compare(scenario, policies, seeds=seeds, arrivals=arrivals, overrides=overrides)
+    if result.failed:
+        raise SystemExit(f"{scenario}: {next(iter(result.failed.values())).error}")
+    return result
+
+
+def command(scenario: str, seeds: int, arrivals: str, policies: list[str]) -> str:
+    """The command line that prints the same numbers."""
+    chosen = " ".join(f"--policy {p}" for p in policies)
+    return f"berth compare {scenario} --seeds {seeds} --arrivals {arrivals} {chosen}"
+
+
+def blind(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
+    """Blind policies against y*."""
+    policies = ["ogasched-rates", "ogasched", "ogasched:gradient=ewma", "fairness"]
+    result = run("ogasched-default", seeds, "hidden", policies, overrides)
+    line = command("ogasched-default", seeds, "hidden", policies)
+    for policy in policies[:3]:
+        found = row(result, "hidden", policy).fraction_of_stationary
+        goal, reached = (
+            ("≥ .995 of y*", found is not None and found.mean >= 0.995) if policy == policies[0] else ("–", None)
+        )
+        yield Figure(f"arrivals hidden, defaults, {policy}", line, goal, said(found), reached)
+    result = run("ogasched-switching", seeds, "hidden", policies, overrides)
+    line = command("ogasched-switching", seeds, "hidden", policies)
+    for policy in policies[:3]:
+        found = row(result, "hidden", policy).fraction_of_stationary
+        goal, reached = (
+            ("≥ 1.05 of y*", found is not None and found.mean >= 1.05) if policy == policies[0] else ("–", None)
+        )
+        yield Figure(f"arrivals hidden, rates switch every 250 slots, {policy}", line, goal, said(found), reached)
+
+
+def aware(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
+    """The arrival-aware policy against the optimum of each slot and against FAIRNESS."""
+    policies = ["ogasched-aware", "ogasched-aware:iterations=10", "ogasched-aware:iterations=5", "fairness"]
+    for scenario, title, goal in (
+        ("ogasched-default", "defaults", 9.0),
+        ("ogasched-fig2", "Fig. 2", 14.0),
+        ("ogasched-dense", "dense", 12.0),
+    ):
+        result = run(scenario, seeds, "revealed", policies, overrides)
+        line = command(scenario, seeds, "revealed", policies)
+        for policy, iterations, least in zip(policies, (20, 10, 5), (0.997, 0.99, None), strict=False):
+            found = row(result, "revealed", policy).fraction_of_oracle
+            text = "–" if least is None else f"≥ {least} of the optimum"
+            reached = None if least is None or found is None else found.mean >= least
+            yield Figure(f"arrivals revealed, {title}, {iterations} iterations", line, text, said(found), reached)
+        gap = next(o.gap for o in result.oracle_rows if o.oracle == "slot")
+        measured = "–" if gap is None else f"{gap:.1e}"
+        yield Figure(
+            f"certified gap of the slot optima, {title}", line, "≤ 2e-4", measured, gap is not None and gap <= 2e-4
+        )
+        ratio = row(result, "revealed", "ogasched-aware").ratio
+        reached = ratio is not None and 100.0 * (ratio.mean - 1.0) >= goal
+        yield Figure(
+            f"aware against FAIRNESS, paired, {title}", line, f"≥ +{goal:g} %", said(ratio, change=True), reached
+        )
+
+
+def printed(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
+    """The algorithm as printed: what it earns, what it claims, how often it breaks constraints."""
+    policies = ["ogasched-printed", "ogasched", "fairness"]
+    for scenario in ("ogasched-default", "ogasched-fig2"):
+        result = run(scenario, seeds, "both", policies, overrides)
+        line = command(scenario, seeds, "both", policies)
+        for information in ("hidden", "revealed"):
+            found = row(result, information, "ogasched-printed")
+            yield Figure(
+                f"as printed against FAIRNESS, {scenario}, arrivals {information}",
+                line,
+                "–",
+                f"earned {said(found.ratio, change=True)}, claimed {said(found.claimed_ratio, change=True)}, "
+                f"constraints broken in {100 * found.violating_slots:.1f} % of the slots",
+                None,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--quick", action="store_true", help="few slots and cases, for a look")
+    parser.add_argument("--markdown", type=Path, help="write the table as a documentation page")
+    arguments = parser.parse_args()
+    overrides: dict[str, Any] = {"horizon": 300} if arguments.quick else {}
+    parts: list[Callable[[], Iterator[Figure]]] = [
+        lambda: projection(10_000 if arguments.quick else 1_000_000),
+        lambda: blind(arguments.seeds, overrides),
+        lambda: aware(arguments.seeds, overrides),
+        lambda: printed(arguments.seeds, overrides),
+    ]
+    console = Console()
+    figures: list[Figure] = []
+    for part in parts:
+        for figure in part():
+            figures.append(figure)
+            console.print(f"{figure.work}: {figure.measured}", highlight=False)
+    table = Table("work", "goal", "measured", "reached", title=f"OGASched, berth {__version__}")
+    words = {True: "yes", False: "no", None: "–"}
+    for figure in figures:
+        table.add_row(figure.work, figure.goal, figure.measured, words[figure.reached])
+    console.print(table)
+    if arguments.markdown:
+        arguments.markdown.write_text(page(figures, arguments.seeds, words))
+
+
+def page(figures: list[Figure], seeds: int, words: dict[bool | None, str]) -> str:
+    """The table as Markdown."""
+    lines = [
+        "# Figures",
+        "",
+        f"Written by `python -m benchmarks.figures --markdown docs/figures.md`, berth {__version__}, seeds 0 to {seeds - 1}.",
+        "± is half of the 95 % interval over seeds. A goal that is not reached is shown as not reached.",
+        "",
+        "| work | goal | measured | reached |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {f.work} | {f.goal} | {f.measured} | {words[f.reached]} |" for f in figures]
+    lines += ["", "The same numbers, one comparison at a time:", "", "```text"]
+    lines += list(dict.fromkeys(f.command for f in figures if f.command))
+    lines += [
+        "```",
+        "",
+        "Times a slot, beside the NumPy and the plain Python versions: `python -m benchmarks.slot`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

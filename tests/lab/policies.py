@@ -1,0 +1,54 @@
+"""Policies that misbehave, for tests of what a comparison makes of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from berth.errors import UnsupportedProblem
+from berth.model import Floats
+from berth.policies.allocation.fairness import Fairness
+from berth.problems.allocation import AllocationProblem, AllocationSlot
+
+
+class Cheat(Fairness):
+    """Gives out half as much again as there is."""
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        return super().decide(slot) * 1.5
+
+
+class Fails(Fairness):
+    """Raises in its third slot, but only where arrivals are hidden."""
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        if slot.index == 2 and slot.arrivals is None:
+            raise ValueError("<script>boom</script>\nsecond line")
+        return super().decide(slot)
+
+
+class Dies(Fairness):
+    """Takes its whole process down."""
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        if slot.index == 2:
+            os._exit(3)
+        return super().decide(slot)
+
+
+class Slow(Fairness):
+    """Takes its time."""
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        time.sleep(0.05)
+        return super().decide(slot)
+
+
+class Seeing(Fairness):
+    """Needs to see the arrivals."""
+
+    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
+        if not problem.arrivals_known:
+            raise UnsupportedProblem("Seeing needs arrivals revealed before the decision")
+        super().__init__(problem, rng)

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.lab.cells import Cell, cell_key, run_cell
+from berth.lab.compare import Progress, compare
+from berth.lab.heat import MeanShare, grouped
+from berth.lab.results import Comparison
+from berth.scenario import load_scenario
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"horizon": 20, "cluster.servers": 4}
+PLAIN = ["fairness", "drf", "random-allocation"]
+HERE = "tests.lab.policies"
+
+
+def quick(**more: Any) -> Comparison:
+    settings: dict[str, Any] = {"policies": PLAIN, "seeds": 2, "oracles": [], "workers": 1, "overrides": SMALL}
+    return compare("small", **{**settings, **more})
+
+
+def numbers(comparison: Comparison) -> dict[tuple[Cell, str], list[float]]:
+    """Everything that must not depend on how the cells were run: all but the time they took."""
+    return {
+        (cell, name): values.tolist()
+        for cell, record in comparison.records.items()
+        for name, values in record.series.items()
+        if name != "decide_seconds"
+    }
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    alone, together = quick(), quick(workers=2)
+    assert len(alone.records) == 12
+    assert numbers(alone) == numbers(together)
+    assert list(alone.records) == list(together.records)
+
+
+def test_policies_meet_the_same_luck_and_their_own_randomness() -> None:
+    comparison = quick()
+    scenario = load_scenario("small", SMALL)
+    cell = Cell("random-allocation", 1, "hidden")
+    again = run_cell(scenario, cell)
+    assert again.reward.tolist() == comparison.records[cell].reward.tolist()
+    other = run_cell(scenario, Cell("random-allocation", 0, "hidden"))
+    assert other.reward.tolist() != again.reward.tolist()
+
+
+def test_oracles_are_above_and_counted_once_a_seed() -> None:
+    comparison = quick(oracles=["slot", "stationary"], arrivals="both")
+    assert comparison.oracles == ("stationary", "slot")
+    assert sum(cell.is_oracle for cell in comparison.records) == 4
+    for row in comparison.rows:
+        assert row.fraction_of_oracle is not None
+        assert row.fraction_of_oracle.mean <= 1 + 1e-3
+        assert row.regret_slot is not None
+        assert row.reward is not None
+        best = np.mean([r.reward.sum() for r in comparison.oracle("slot").values()])
+        assert row.regret_slot.mean == pytest.approx(best - 20 * row.reward.mean)
+    for oracle in comparison.oracle_rows:
+        assert oracle.gap is not None
+        assert -1e-9 <= oracle.gap < 1e-2
+
+
+def test_summary_is_paired_with_the_baseline() -> None:
+    comparison = quick(baseline="drf", arrivals="hidden", seeds=3)
+    rows = {row.policy: row for row in comparison.rows}
+    mine, base = (comparison.runs("hidden", name) for name in ("fairness", "drf"))
+    ratios = [mine[s].reward.sum() / base[s].reward.sum() for s in range(3)]
+    found = rows["fairness"].ratio
+    assert found is not None
+    assert found.mean == pytest.approx(np.mean(ratios))
+    assert found.low is not None
+    assert rows["drf"].ratio is not None
+    assert rows["drf"].ratio.mean == 1.0
+    assert rows["fairness"].claimed is None
+    for row in rows.values():
+        assert row.gain is not None
+        assert row.overhead is not None
+        assert row.reward is not None
+        assert row.reward.mean == pytest.approx(row.gain.mean - row.overhead.mean)
+
+
+def test_the_baseline_joins_and_duplicates_do_not() -> None:
+    comparison = quick(policies=["drf", "drf"], baseline="fairness", seeds=[3])
+    assert comparison.policies == ("drf", "fairness")
+    assert comparison.seeds == (3,)
+    assert all(row.reward is not None and row.reward.low is None for row in comparison.rows)
+
+
+def test_resume_runs_only_what_is_missing_or_damaged(tmp_path: Path) -> None:
+    first = quick(out=tmp_path, arrivals="hidden")
+    cells = sorted((tmp_path / "cells").glob("*.parquet"))
+    assert (len(cells), first.reused) == (6, 0)
+    kept = {path.name: path.read_bytes() for path in cells}
+    cells[0].unlink()
+    cells[1].write_bytes(cells[1].read_bytes()[:200])  # as a disk that filled up would leave it
+    cells[2].write_bytes(cells[3].read_bytes())  # whole, but not of this key
+    second = quick(out=tmp_path, arrivals="hidden")
+    assert second.reused == 3
+    assert numbers(second) == numbers(first)
+    changed = {p.name for p in cells if p.read_bytes() != kept[p.name]}
+    assert changed <= {path.name for path in cells[:3]}
+    assert quick(out=tmp_path, arrivals="hidden").reused == 6
+    more = quick(out=tmp_path, arrivals="hidden", seeds=3)
+    assert more.reused == 6
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_the_key_knows_what_matters() -> None:
+    cell = Cell("fairness", 0, "hidden")
+    key = cell_key(load_scenario("small", SMALL), cell)
+    assert key == cell_key(load_scenario("small", {**SMALL, "title": "other", "seeds": 9}), cell)
+    assert key != cell_key(load_scenario("small", {**SMALL, "horizon": 21}), cell)
+    assert len({key, *(cell_key(load_scenario("small", SMALL), c) for c in (Cell("drf", 0, "hidden"),
+        Cell("fairness", 1, "hidden"), Cell("fairness", 0, "revealed")))}) == 4  # fmt: skip
+
+
+def test_a_failing_cell_spoils_no_other() -> None:
+    comparison = quick(policies=["fairness", f"{HERE}:Fails"], arrivals="both")
+    assert {(c.name, c.seed, c.information) for c in comparison.failed} == {
+        (f"{HERE}:Fails", seed, "hidden") for seed in (0, 1)
+    }
+    failure = next(iter(comparison.failed.values()))
+    assert failure.error == "ValueError: <script>boom</script> second line"
+    assert "in decide" in failure.traceback
+    assert len(comparison.rows) == 3
+
+
+def test_a_policy_that_kills_its_process_spoils_no_other() -> None:
+    comparison = quick(policies=["fairness", f"{HERE}:Dies"], arrivals="hidden", workers=2)
+    assert {c.name for c in comparison.failed} == {f"{HERE}:Dies"}
+    assert len(comparison.runs("hidden", "fairness")) == 2
+    assert "died" in next(iter(comparison.failed.values())).error
+
+
+def test_broken_constraints_are_counted_and_claims_kept_apart() -> None:
+    comparison = quick(policies=["fairness", f"{HERE}:Cheat"], arrivals="revealed")
+    rows = {row.policy: row for row in comparison.rows}
+    cheat = rows[f"{HERE}:Cheat"]
+    assert cheat.violations > 0
+    assert 0 < cheat.violating_slots <= 1
+    assert cheat.claimed is not None
+    assert cheat.reward is not None
+    assert cheat.claimed.mean != cheat.reward.mean
+    assert cheat.claimed_ratio is not None
+    assert rows["fairness"].violations == 0
+    assert rows["fairness"].claimed_ratio is None
+
+
+def test_a_policy_that_cannot_serve_a_setting_is_listed() -> None:
+    comparison = quick(policies=["fairness", f"{HERE}:Seeing"])
+    assert [(u.information, u.policy) for u in comparison.unsupported] == [("hidden", f"{HERE}:Seeing")]
+    assert "needs arrivals" in comparison.unsupported[0].reason
+    assert not comparison.failed
+    with pytest.raises(UnsupportedProblem, match="needs arrivals revealed"):
+        quick(policies=["fairness", f"{HERE}:Seeing"], arrivals="hidden")
+
+
+def test_an_oracle_that_cannot_serve_the_world_is_listed() -> None:
+    unsteady = {**SMALL, "outages": {"probability": 0.3, "repair": 0.5}}
+    comparison = quick(overrides=unsteady, oracles=["stationary"], policies=["fairness"], arrivals="hidden")
+    assert [u.policy for u in comparison.unsupported] == ["stationary"]
+    assert comparison.oracles == ()
+    assert not comparison.failed
+
+
+def test_the_result_directory(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "results"
+    comparison = quick(out=out)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["finished"]
+    assert manifest["seeds"] == [0, 1]
+    assert {"berth", "numpy", "numba", "python"} <= manifest["versions"].keys()
+    assert manifest["command"].startswith("berth compare small --policy fairness")
+    summary = pl.read_parquet(out / "summary.parquet")
+    assert summary.height == 6
+    assert {"reward", "reward_low", "ratio", "fraction_of_oracle", "violations"} <= set(summary.columns)
+    slots = pl.read_parquet(out / "slots.parquet")
+    assert slots.height == 2 * 3 * 2 * 20
+    total = slots.filter(information="hidden", policy="drf", seed=1)["reward"].sum()
+    assert total == pytest.approx(comparison.runs("hidden", "drf")[1].reward.sum())
+    assert {p.suffix for p in (out / "plots").iterdir()} == {".png", ".svg"}
+    assert (out / "plots" / "ratio-revealed.png").exists()
+    quick(out=out, arrivals="hidden")
+    assert not (out / "plots" / "ratio-revealed.png").exists()
+
+
+def test_json_has_the_documented_keys_and_no_nan() -> None:
+    comparison = quick(seeds=1)
+    found = json.loads(json.dumps(comparison.as_dict(), allow_nan=False))
+    assert set(found) == {
+        "scenario", "settings", "policies", "baseline", "seeds", "arrivals", "summary", "oracles", "unsupported",
+        "failed", "cells", "seconds", "started", "finished", "command", "versions", "out",
+    }  # fmt: skip
+    row = found["summary"][0]
+    assert set(row) == {
+        "information", "policy", "seeds", "reward", "ratio", "difference", "fraction_of_stationary",
+        "fraction_of_oracle", "regret_stationary", "regret_slot", "regret_stationary_growth", "regret_slot_growth",
+        "violations", "violating_slots", "claimed", "claimed_ratio", "gain", "overhead", "decide_microseconds",
+    }  # fmt: skip
+    assert row["reward"].keys() == {"mean", "low", "high", "seeds"}
+    assert row["reward"]["low"] is None
+    assert row["regret_slot"] is None
+
+
+def test_other_peoples_directories_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(InvalidInput, match="holds other files"):
+        quick(out=tmp_path)
+    with pytest.raises(InvalidInput, match="directory"):
+        quick(out=tmp_path / "thesis.tex")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"policies": ["farness"]}, UnknownName),
+        ({"policies": []}, InvalidInput),
+        ({"baseline": "nothing"}, UnknownName),
+        ({"seeds": 0}, InvalidInput),
+        ({"seeds": [-1]}, InvalidInput),
+        ({"arrivals": "sometimes"}, InvalidInput),
+        ({"oracles": ["delphi"]}, UnknownName),
+        ({"workers": 0}, InvalidInput),
+        ({"overrides": {"horizn": 3}}, Exception),
+    ],
+)
+def test_wrong_input(wrong: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        quick(**wrong)
+
+
+def test_a_scenario_object_is_written_down_to_be_repeated(tmp_path: Path) -> None:
+    scenario = load_scenario("small", SMALL)
+    first = compare(scenario, ["fairness"], 1, oracles=[], workers=1, out=tmp_path / "a")
+    written = tmp_path / "a" / "scenario.yaml"
+    assert str(written) in first.command
+    again = compare(written, ["fairness"], 1, oracles=[], workers=1)
+    assert numbers(again) == numbers(first)
+
+
+def test_progress_counts_every_cell() -> None:
+    seen: list[Progress] = []
+    quick(progress=seen.append, arrivals="hidden")
+    assert seen[0].note == "compiling"
+    assert (seen[-1].done, seen[-1].total, seen[-1].slots) == (6, 6, 120)
+
+
+def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [
+        sys.executable, "-m", "berth", "compare", "small", "--policy", "fairness", "--policy", f"{HERE}:Slow",
+        "--baseline", "fairness", "--seeds", "3", "--arrivals", "hidden", "--oracle", "none", "--workers", "2",
+        "--set", "horizon=100", "--out", str(out),
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    until = time.monotonic() + 60
+    while not list(out.glob("cells/*.parquet")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: parent and workers alike
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "the same command continues" in said
+    assert "Traceback" not in said
+    assert json.loads((out / "manifest.json").read_text())["finished"] is None
+    kept = len(list(out.glob("cells/*.parquet")))
+    assert 0 < kept < 6
+    assert not list(out.rglob("*.tmp"))
+    rest = compare(
+        "small",
+        ["fairness", f"{HERE}:Slow"],
+        3,
+        "fairness",
+        "hidden",
+        [],
+        out,
+        workers=1,
+        overrides={"horizon": 100},
+    )
+    assert rest.reused == kept
+    assert not rest.failed
+
+
+def test_mean_share_adds_up_to_what_is_held() -> None:
+    world = load_scenario("small", SMALL).build(0, True)
+    graph = world.problem.instance
+    watch = MeanShare(graph)
+    for slot in world:
+        watch(slot, world.problem.cap * 0, None)
+    assert watch.mean().sum() == 0
+    assert watch.mean().shape == (len(graph.ports), len(graph.cluster.servers))
+    assert grouped(np.arange(100.0).reshape(1, 100), 1).shape == (1, 48)
+    assert grouped(np.ones((100, 3)), 0).tolist() == np.ones((48, 3)).tolist()

@@ -1,0 +1,56 @@
+"""What the hypothesis strategies promise about what they draw."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import find, given
+from hypothesis import strategies as st
+
+from berth.testing import example_problem, example_slot
+from berth.testing.allocation import ShrinkingWorld
+from berth.testing.strategies import (
+    ProjectionCase,
+    allocation_problems,
+    allocation_worlds,
+    decisions,
+    projection_cases,
+)
+
+
+@given(allocation_worlds(gangs=None), st.data())
+def test_decisions_are_feasible_when_asked_to_be(world: ShrinkingWorld, data: st.DataObject) -> None:
+    for slot in world:
+        decision = data.draw(decisions(world.problem, free=slot.free))
+        assert world.problem.violations(slot, decision) == []
+
+
+@given(projection_cases())
+def test_projections_are_well_posed(case: ProjectionCase) -> None:
+    assert case.target.shape == case.cap.shape
+    assert np.isfinite(case.target).all()
+    assert (case.cap >= 0).all()
+    assert case.capacity >= 0
+
+
+def test_the_corners_are_drawn() -> None:
+    find(allocation_problems(), lambda p: len(p.instance.ports) > 1 and p.cap.shape[0] == 0)
+    find(allocation_problems(), lambda p: not p.instance.capacity.any())
+    find(allocation_problems(gangs=None), lambda p: p.gang is not None and p.gang.share == 0)
+    find(allocation_worlds(), lambda w: not w.all_free[-1].any() and bool(w.problem.instance.capacity.any()))
+    find(projection_cases(), lambda c: c.capacity == 0 and bool((c.target > 0).any()))
+    find(projection_cases(), lambda c: c.capacity > 0 and c.capacity == float(c.cap.sum()))
+
+
+def test_problems_reveal_arrivals_as_asked() -> None:
+    for known in (False, True):
+        assert find(allocation_problems(arrivals_known=known), lambda p: True).arrivals_known is known
+        problem = example_problem(arrivals_known=known)
+        assert (example_slot(problem, 3).arrivals is not None) is known
+
+
+def test_checks_and_examples_need_no_hypothesis() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; from berth.testing import check_policy, example_problem"
+    subprocess.run([sys.executable, "-c", code], check=True)
