@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -95,7 +96,7 @@ def demo(
     """Compare all policies on a small cluster, and write a report to look at."""
     from berth.lab.compare import compare
 
-    with _progress(quiet) as show:
+    with _told_when_stopped(), _progress(quiet) as show:
         comparison = compare("demo", out=out, workers=workers, progress=show)
     _print_table(comparison)
     typer.echo("")
@@ -147,7 +148,7 @@ def compare_command(
     from berth.lab.compare import compare
     from berth.scenario import parse_overrides
 
-    with _progress(quiet) as show:
+    with _told_when_stopped(), _progress(quiet) as show:
         comparison = compare(
             scenario,
             policies=policy or None,
@@ -254,6 +255,16 @@ def _exit_with_failures(comparison: Comparison) -> None:
 
 
 @contextmanager
+def _told_when_stopped() -> Iterator[None]:
+    """Ctrl-C says what is kept and how to go on; here, because typer would end without a word."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        typer.echo(f"berth: {str(stop) or 'stopped'}", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
 def _progress(quiet: bool) -> Iterator[Any]:
     """Shows how far a comparison is, on stderr: a bar on a terminal, else a line at either end."""
     if quiet:
@@ -277,6 +288,7 @@ def _progress(quiet: bool) -> Iterator[Any]:
         expand=True,
     )
     last: list[Progress] = []
+    begun: list[tuple[float, int]] = []
     with bar:
         task = bar.add_task("starting", total=None, speed="")
 
@@ -284,8 +296,10 @@ def _progress(quiet: bool) -> Iterator[Any]:
             if not last and not terminal:
                 console.print(f"berth: {now.total} cells, {now.reused} of them already there")
             last[:] = [now]
-            seconds = bar.tasks[0].elapsed or 0.0
-            speed = f"{now.slots / seconds:,.0f} slots/s" if now.slots and seconds else ""
+            if not begun and now.slots:  # compiling comes first and is not to count
+                begun.append((time.monotonic(), now.slots))
+            seconds = time.monotonic() - begun[0][0] if begun else 0.0
+            speed = f"{(now.slots - begun[0][1]) / seconds:,.0f} slots/s" if seconds > 1 else ""
             label = now.note if len(now.note) < 40 else now.note[:39] + "…"
             bar.update(task, completed=now.done, total=now.total, description=label, speed=speed)
 
@@ -317,8 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _debug:
             raise
         return _complain(error.format_message())
-    except KeyboardInterrupt as stop:
-        typer.echo(f"berth: {str(stop) or 'stopped'}", err=True)
+    except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has left; there is nobody to tell

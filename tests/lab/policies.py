@@ -41,7 +41,7 @@ class Slow(Fairness):
     """Takes its time."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
-        time.sleep(0.05)
+        time.sleep(0.03)
         return super().decide(slot)
 
 

@@ -169,6 +169,16 @@ def test_a_policy_that_cannot_serve_a_setting_is_listed() -> None:
         quick(policies=["fairness", f"{HERE}:Seeing"], arrivals="hidden")
 
 
+def test_a_default_policy_that_cannot_serve_a_setting_is_listed(tmp_path: Path) -> None:
+    chosen = load_scenario("small", {**SMALL, "policies": ["fairness", f"{HERE}:Seeing"]})
+    for reused in (0, 6):
+        comparison = compare(chosen, seeds=2, oracles=[], workers=1, out=tmp_path)
+        assert [(u.information, u.policy) for u in comparison.unsupported] == [("hidden", f"{HERE}:Seeing")]
+        assert (comparison.reused, len(comparison.records), len(comparison.failed)) == (reused, 6, 0)
+    alone = compare(chosen, seeds=1, oracles=[], workers=1, arrivals="hidden")
+    assert [row.policy for row in alone.rows] == ["fairness"]
+
+
 def test_an_oracle_that_cannot_serve_the_world_is_listed() -> None:
     unsteady = {**SMALL, "outages": {"probability": 0.3, "repair": 0.5}}
     comparison = quick(overrides=unsteady, oracles=["stationary"], policies=["fairness"], arrivals="hidden")
@@ -265,7 +275,7 @@ def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "berth", "compare", "small", "--policy", "fairness", "--policy", f"{HERE}:Slow",
         "--baseline", "fairness", "--seeds", "3", "--arrivals", "hidden", "--oracle", "none", "--workers", "2",
-        "--set", "horizon=100", "--out", str(out),
+        "--set", "horizon=60", "--out", str(out),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
@@ -275,7 +285,7 @@ def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: parent and workers alike
     _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "the same command continues" in said
+    assert "the same command continues" in said, said
     assert "Traceback" not in said
     assert json.loads((out / "manifest.json").read_text())["finished"] is None
     kept = len(list(out.glob("cells/*.parquet")))
@@ -290,7 +300,7 @@ def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
         [],
         out,
         workers=1,
-        overrides={"horizon": 100},
+        overrides={"horizon": 60},
     )
     assert rest.reused == kept
     assert not rest.failed

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from berth.kernels.compiled import compiled, inlined
 from berth.kernels.lanes import (
     WIDTH,
     address,
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     knots: Any
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _rows(lanes: Any) -> Any:
     return Rows(
         address(lanes.start),
@@ -69,7 +69,7 @@ def _rows(lanes: Any) -> Any:
     )
 
 
-@njit(cache=True)
+@compiled
 def cell_sums(cell: Any, y: Any, sums: Any) -> None:
     """Σ_r y of every cell (job, resource); `sums` has one spare cell at its end."""
     sums[:] = 0.0
@@ -85,7 +85,7 @@ def cell_sums(cell: Any, y: Any, sums: Any) -> None:
         sums[here] += held
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _add_block(rows: Any, b: Any, y: Any, sums: Any) -> None:
     """`cell_sums` of one block, without clearing."""
     for i in range(rows.start[b], rows.start[b + 1]):
@@ -97,7 +97,7 @@ def _add_block(rows: Any, b: Any, y: Any, sums: Any) -> None:
                 sums[rows.cell[i * WIDTH + j]] += y[i * WIDTH + j]
 
 
-@njit(cache=True)
+@compiled
 def dominant_prices(weight: Any, beta: Any, sums: Any, price: Any) -> Any:
     """Charge each job its dominant resource, eq. (27) and (30); returns the total overhead.
 
@@ -122,7 +122,7 @@ def dominant_prices(weight: Any, beta: Any, sums: Any, price: Any) -> Any:
     return overhead
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _charges(rows: Any, price: Any, i: Any) -> Any:
     """Weight and price of the cells of row i."""
     cell = rows.shared[i]
@@ -131,7 +131,7 @@ def _charges(rows: Any, price: Any, i: Any) -> Any:
     return gather_pairs(price, rows.cell, i)
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _marginal(rows: Any, kind: Any, alpha: Any, y: Any) -> Any:
     """f(y) without its factor (1/α for reciprocal, else α) and f'(y), which share a root or a division.
 
@@ -156,7 +156,7 @@ def _marginal(rows: Any, kind: Any, alpha: Any, y: Any) -> Any:
     return value, slope
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _climb(rows: Any, b: Any, price: Any, unit: Any, y: Any, eta: Any, offset: Any, out: Any) -> Any:
     """One block of the ascent; returns Σ weight·f(y), ‖g‖² and the highest number written in each lane.
 
@@ -193,7 +193,7 @@ def _climb(rows: Any, b: Any, price: Any, unit: Any, y: Any, eta: Any, offset: A
     return total(gain / alpha if kind == RECIPROCAL else gain * alpha), total(norm), top
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _unit(weight: Any) -> Any:
     """Whether all weights are 0 or 1."""
     others = 0
@@ -202,7 +202,7 @@ def _unit(weight: Any) -> Any:
     return others == 0
 
 
-@njit(cache=True)
+@compiled
 def gradient(lanes: Any, y: Any, price: Any, g: Any) -> Any:
     """g = weight·f'(y) − price, eq. (30); returns ‖g‖² over elements that may move."""
     rows, y_, price_, g_ = _rows(lanes), address(y), address(price), address(g)
@@ -212,7 +212,7 @@ def gradient(lanes: Any, y: Any, price: Any, g: Any) -> Any:
     return norm
 
 
-@njit(cache=True)
+@compiled
 def gain(lanes: Any, weight: Any, y: Any) -> Any:
     """Σ weight·f(max(y, 0)); `weight` (cells + 1,) is 0 or 1 for arrivals, any number ≥ 0 in general."""
     price = np.empty((weight.shape[0], 2), y.dtype)
@@ -227,7 +227,7 @@ def gain(lanes: Any, weight: Any, y: Any) -> Any:
     return gained
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _fill(rows: Any, b: Any, offset: Any, z: Any, t: Any, y: Any) -> Any:
     """y = clip(z − t, 0, a) in one block; returns Σ y, and how many elements of each lane move with t."""
     first, last = rows.start[b], rows.start[b + 1]
@@ -242,7 +242,7 @@ def _fill(rows: Any, b: Any, offset: Any, z: Any, t: Any, y: Any) -> Any:
     return filling, moving
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _next_bend(rows: Any, b: Any, offset: Any, z: Any, t: Any, over: Any, top: Any, eps: Any) -> Any:
     """Where Σ y begins to move again when no element moves at t: above t where it is `over` c, else below."""
     first, last = rows.start[b], rows.start[b + 1]
@@ -256,7 +256,7 @@ def _next_bend(rows: Any, b: Any, offset: Any, z: Any, t: Any, over: Any, top: A
     return where(over, above, below)
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: Any, tau: Any, y: Any) -> Any:
     """Project one block: rows of z from `offset`, `top` the highest z of each lane; returns τ.
 
@@ -269,6 +269,7 @@ def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: A
     low, high = filled(y, -1.0), top  # the sum at low is above c, or low < 0; at high it is not above c
     # what rounding leaves: half a unit of τ for every element, and of the sum for every addition
     rounding = filled(y, eps) * (4 + rows.start[b + 1] - rows.start[b])
+    filling = filled(y, 0.0)
     for _ in range(MAX_EVALUATIONS):
         filling, moving = _fill(rows, b, offset, z, t, y)
         excess = filling - c
@@ -284,11 +285,16 @@ def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: A
         step = where((low < step) & (step < high), step, maximum(0.5 * low + 0.5 * high, 0.0))
         step = where(c > 0.0, step, top)  # without capacity nothing is left, not even rounding
         t = where(unfinished, step, t)
+    over = filling > c * (1.0 + 64.0 * eps)
+    if any_lane(over):  # z so far above c that its rounding outweighs c: what is left is scaled to fit
+        share = where(over, c / filling, 1.0)
+        for i in range(rows.start[b], rows.start[b + 1]):
+            store(y, i, load(y, i) * share)
     store(tau, b, t)
     return t
 
 
-@njit(cache=True)
+@compiled
 def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
     """y = Π(z): for each segment the nearest y with 0 ≤ y ≤ a and Σ y ≤ c. Exact.
 
@@ -310,7 +316,7 @@ def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
     return full_blocks
 
 
-@njit(cache=True)
+@compiled
 def ascend(y: Any, g: Any, eta: Any, z: Any) -> None:
     """z = y + η g."""
     y_, g_, z_ = address(y), address(g), address(z)
@@ -318,7 +324,7 @@ def ascend(y: Any, g: Any, eta: Any, z: Any) -> None:
         store(z_, i, load(y_, i) + eta * load(g_, i))
 
 
-@njit(cache=True)
+@compiled
 def scratch_rows(lanes: Any) -> int:
     """Rows of the longest block: `scratch` below has the shape (scratch_rows, WIDTH)."""
     most = 0
@@ -327,7 +333,7 @@ def scratch_rows(lanes: Any) -> int:
     return most
 
 
-@njit(cache=True)
+@compiled
 def ascent_step(lanes: Any, limit: Any, g: Any, eta: Any, scratch: Any, tau: Any, y: Any) -> None:
     """y ← Π(y + η g), in place: `ascend` and `project` in one pass."""
     rows, limit_, g_, z_ = _rows(lanes), address(limit), address(g), address(scratch)
@@ -343,7 +349,7 @@ def ascent_step(lanes: Any, limit: Any, g: Any, eta: Any, scratch: Any, tau: Any
         _settle(rows, b, limit_, eps, top, 0, z_, tau_, y_)
 
 
-@njit(cache=True)
+@compiled
 def slot_step(
     lanes: Any,
     limit: Any,

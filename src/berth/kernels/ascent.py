@@ -30,9 +30,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from berth.kernels.compiled import compiled, inlined
 from berth.kernels.lanes import (
     WIDTH,
     Lanes,
@@ -59,6 +59,7 @@ SHARES = 6.0  # 1/ρ: the fair shares a linear element moves when its slope is a
 DAMPING = 1.5  # curvature grows on the way down, so that a bare Newton step overshoots
 PINNED = 0.1  # what an element at a bound counts for in 1/σ: it may come off it
 FIRST_CHECK = 16  # iterations before `solve` first looks; each later look comes after a quarter more
+STALLED = 0.95  # a gap that is more than this share of the one before calls for shorter steps
 RELAX, LOOSEST = 0.7, 0.06  # how `solve` shrinks ρ from look to look, and how far: larger steps suit the end game
 
 
@@ -74,6 +75,7 @@ class Workspace(NamedTuple):
     rest: NDArray[Any]  # (B, W) capacity above the floors
     damp: NDArray[Any]  # (B, W) ρ
     steep: NDArray[Any]  # (B, W) slope at 0, the scale of ρ
+    bends: NDArray[Any]  # (U,) sharpest curvature of each table
     price: NDArray[Any]  # (cells + 1, 2) w (1 where it is 0) and w β p
     sums: NDArray[Any]  # (cells + 1, 2) extrapolated S, and Σ 1/h of the elements that may move
     z: NDArray[Any]  # (most rows of a block, W)
@@ -87,6 +89,7 @@ def workspace(lanes: Lanes, jobs: int, resources: int) -> Workspace:
     buffer = (int(np.diff(lanes.start).max(initial=0)), WIDTH)
     steep = np.zeros(segments, dtype)
     _slopes_at_zero(lanes, steep)
+    falls = -np.diff(lanes.slopes, axis=1).min(axis=1, initial=0.0)
     return Workspace(
         memory=np.zeros(elements, dtype),
         tau=np.zeros(segments, dtype),
@@ -97,6 +100,7 @@ def workspace(lanes: Lanes, jobs: int, resources: int) -> Workspace:
         rest=np.zeros(segments, dtype),
         damp=np.ones(segments, dtype),
         steep=steep,
+        bends=np.ascontiguousarray(falls / lanes.steps, dtype),
         price=np.zeros((cells, 2), dtype),
         sums=np.zeros((cells, 2), dtype),
         z=np.zeros(buffer, dtype),
@@ -109,7 +113,7 @@ def even_dual(jobs: int, resources: int, dtype: Any = np.float64) -> NDArray[Any
     return np.full((jobs, resources), 1.0 / resources, dtype)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _slopes_at_zero(lanes: Any, steep: Any) -> None:
     one = steep.dtype.type(1.0)
     for b in range(lanes.kind.shape[0]):
@@ -118,70 +122,83 @@ def _slopes_at_zero(lanes: Any, steep: Any) -> None:
             steep[b, j] = at_zero if at_zero > 0.0 else one
 
 
-@njit(cache=True, error_model="numpy")
-def _by_cell(weight: Any, resources: int) -> Any:
-    """Weight of every cell's job (cells + 1,); 0 for the spare cell of the padding."""
-    out = np.zeros(weight.shape[0] * resources + 1, weight.dtype)
+@compiled
+def _by_cell(weight: Any, resources: int, like: Any) -> Any:
+    """Pairs (weight of the cell's job, 0) by cell, (cells + 1, 2); 0 for the spare cell of the padding."""
+    out = np.zeros((weight.shape[0] * resources + 1, 2), like.dtype)
     for job in range(weight.shape[0]):
         for k in range(resources):
-            out[job * resources + k] = weight[job]
+            out[job * resources + k, 0] = weight[job]
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@inlined
+def _pairs_of_row(pairs: Any, shared: Any, cells: Any, i: int) -> Any:
+    """Both numbers of the cells of row i."""
+    cell = shared[i]
+    if cell >= 0:
+        return filled(pairs, pairs[2 * cell]), filled(pairs, pairs[2 * cell + 1])
+    return gather_pairs(pairs, cells, i)
+
+
+@compiled
 def recall(lanes: Any, weight: Any, resources: int, work: Any, y: Any) -> None:
     """y = what each job with a weight had when it last had one; 0 for the others. Not feasible as it stands."""
-    weights = _by_cell(weight, resources)
-    zero = y.dtype.type(0.0)
-    cell, memory = lanes.cell, work.memory
+    weights = _by_cell(weight, resources, y)
+    shared, cells, memory, pairs, out = (
+        address(lanes.shared),
+        address(lanes.cell),
+        address(work.memory),
+        address(weights),
+        address(y),
+    )
     for i in range(y.shape[0]):
-        for j in range(WIDTH):
-            y[i, j] = memory[i, j] if weights[cell[i, j]] > zero else zero
+        w, _ = _pairs_of_row(pairs, shared, cells, i)
+        store(out, i, where(w > 0.0, load(memory, i), 0.0))
 
 
-@njit(cache=True, error_model="numpy")
-def _remember(cell: Any, weight: Any, resources: int, y: Any, memory: Any) -> None:
-    weights = _by_cell(weight, resources)
+@compiled
+def _remember(work: Any, y: Any) -> None:
+    memory, room, now = address(work.memory), address(work.room), address(y)
     for i in range(y.shape[0]):
-        for j in range(WIDTH):
-            memory[i, j] = y[i, j] if weights[cell[i, j]] > 0.0 else memory[i, j]
+        store(memory, i, where(load(room, i) > 0.0, load(now, i), load(memory, i)))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _prepare(lanes: Any, limit: Any, weight: Any, resources: int, floor: Any, y: Any, dual: Any, work: Any) -> None:
     """Gather per element what stays fixed during a call; clip y into its box and put `dual` on the simplex."""
-    weights = _by_cell(weight, resources)
-    zero, one = y.dtype.type(0.0), y.dtype.type(1.0)
-    shares = y.dtype.type(SHARES)
-    # taken out of their tuples once: each time moves an atomic counter
-    start, cells, caps = lanes.start, lanes.cell, lanes.cap
-    bases, rooms, rests, damps, steeps = work.base, work.room, work.rest, work.damp, work.steep
-    used, span, count = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
+    weights = _by_cell(weight, resources, y)
+    start, shared, cells, cap = lanes.start, address(lanes.shared), address(lanes.cell), address(lanes.cap)
+    base, room, rest, damp, steep = (
+        address(work.base),
+        address(work.room),
+        address(work.rest),
+        address(work.damp),
+        address(work.steep),
+    )
+    pairs, bottom, limits, held = address(weights), address(floor), address(limit), address(y)
     for b in range(lanes.kind.shape[0]):
-        used[:] = zero
-        span[:] = zero
-        count[:] = zero
+        used, span, count = filled(held, 0.0), filled(held, 0.0), filled(held, 0.0)
         for i in range(start[b], start[b + 1]):
-            for j in range(WIDTH):
-                w, cap = weights[cells[i, j]], caps[i, j]
-                low = min(max(floor[i, j], zero), cap) if w > zero else zero
-                room = cap - low if w > zero else zero
-                bases[i, j] = low
-                rooms[i, j] = room
-                y[i, j] = low + min(max(y[i, j] - low, zero), room)
-                used[j] += low
-                span[j] += room
-                count[j] += one if room > zero else zero
-        for j in range(WIDTH):
-            rest = max(limit[b, j] - used[j], zero)
-            share = shares * min(rest, span[j])
-            rests[b, j] = rest
-            damps[b, j] = steeps[b, j] * (count[j] / share if share > zero else one)
+            w, _ = _pairs_of_row(pairs, shared, cells, i)
+            top = where(w > 0.0, load(cap, i), 0.0)
+            low = minimum(maximum(load(bottom, i), 0.0), top)
+            space = top - low
+            store(base, i, low)
+            store(room, i, space)
+            store(held, i, low + minimum(maximum(load(held, i) - low, 0.0), space))
+            used += low
+            span += space
+            count += where(space > 0.0, filled(held, 1.0), 0.0)
+        left = maximum(load(limits, b) - used, 0.0)
+        share = SHARES * minimum(left, span)
+        store(rest, b, left)
+        store(damp, b, load(steep, b) * where(share > 0.0, count / share, 1.0))
     for job in range(dual.shape[0]):
         _to_simplex(dual, job)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _to_simplex(dual: Any, job: int) -> None:
     """The nearest point with p ≥ 0, Σ p = 1 of one row, in place (Michelot: level, drop what is below, repeat)."""
     zero, one = dual.dtype.type(0.0), dual.dtype.type(1.0)
@@ -194,22 +211,25 @@ def _to_simplex(dual: Any, job: int) -> None:
         dual[job, k] = max(dual[job, k] - top, -one)
     level, members = -one, 0
     for _ in range(size):
-        total, count = -one, 0
+        mass, count = -one, 0
         for k in range(size):
             if dual[job, k] > level:
-                total += dual[job, k]
+                mass += dual[job, k]
                 count += 1
         if count == members:
             break
         members = count
-        level = total / dual.dtype.type(count)
+        level = mass / dual.dtype.type(count)
     for k in range(size):
         dual[job, k] = max(dual[job, k] - level, zero)
 
 
-@njit(cache=True, forceinline=True)
-def _model(kind: int, alpha: Any, slopes: Any, knots: int, steps: Any, y: Any) -> Any:
-    """Slope f'(y) and curvature |f''(y)| of one row."""
+@inlined
+def _model(kind: int, alpha: Any, slopes: Any, bends: Any, knots: int, steps: Any, y: Any) -> Any:
+    """Slope f'(y) and curvature |f''(y)| of one row; for a table its sharpest.
+
+    A table may bend at any knot: its curvature at y says nothing of what a step meets.
+    """
     g, h = alpha, alpha * 0.0
     if kind == LOG:
         q = 1.0 / (y + 1.0)
@@ -228,16 +248,11 @@ def _model(kind: int, alpha: Any, slopes: Any, knots: int, steps: Any, y: Any) -
         for j in range(WIDTH):
             amount = lane(y, j)
             g = with_lane(g, j, lane(alpha, j) * knot_slope(slopes, first, last, step, amount))
-            # a table may bend at any knot: take the sharpest of the piece and its neighbours
-            piece = first + min(int(amount / step), knots - 1)
-            bend = slopes[piece] - slopes[min(piece + 1, last)]
-            bend = max(bend, slopes[max(piece - 1, first)] - slopes[piece])
-            bend = max(bend, slopes[min(piece + 1, last)] - slopes[min(piece + 2, last)])
-            h = with_lane(h, j, lane(alpha, j) * bend / step)
+        h = alpha * bends[kind - TABLE]
     return g, h
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def _capacity_price(
     rows: int, offset: int, rest: Any, top: Any, fill: Any, eps: Any, t: Any, z: Any, d: Any, room: Any
 ) -> Any:
@@ -270,15 +285,16 @@ def _capacity_price(
     return t
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: Any, dual: Any, work: Any) -> None:
     """Iterations on prepared data; the last y is exactly feasible. `pace` ≤ 1 shortens the dual's steps."""
     jobs, resources = beta.shape
     zero, one = y.dtype.type(0.0), y.dtype.type(1.0)
     tiny = y.dtype.type(1e-30)
     eps = y.dtype.type(4.0) * np.finfo(y.dtype).eps
-    start, kind, alpha, cell, shared = lanes.start, lanes.kind, address(lanes.alpha), lanes.cell, lanes.shared
+    start, kind, alpha, cell, shared = lanes.start, lanes.kind, address(lanes.alpha), lanes.cell, address(lanes.shared)
     slopes, steps, knots = address(lanes.slopes), address(lanes.steps), lanes.slopes.shape[1]
+    bends = address(work.bends)
     base, room, rest, damp = address(work.base), address(work.room), address(work.rest), address(work.damp)
     tau, z, d, held = address(work.tau), address(work.z), address(work.d), address(y)
     cells, price, sums, mean, ahead, give = address(cell), work.price, work.sums, work.mean, work.z, work.d
@@ -299,13 +315,9 @@ def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: A
             alphas, damping, capacity = load(alpha, b), load(damp, b), load(rest, b)
             fill, top = filled(held, 0.0), filled(held, 0.0)
             for i in range(rows):
-                c = shared[first + i]
-                if c >= 0:
-                    w, charge = filled(held, price[c, 0]), filled(held, price[c, 1])
-                else:
-                    w, charge = gather_pairs(prices, cells, first + i)
+                w, charge = _pairs_of_row(prices, shared, cells, first + i)
                 now, space = load(held, first + i), load(room, first + i)
-                g, h = _model(kind[b], alphas, slopes, knots, steps, now)
+                g, h = _model(kind[b], alphas, slopes, bends, knots, steps, now)
                 g = w * g - charge
                 h = w * (DAMPING * h + damping)
                 u = now - load(base, first + i)
@@ -352,32 +364,27 @@ def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: A
     _fit(lanes, work, y)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _fit(lanes: Any, work: Any, y: Any) -> None:
     """Take off the last rounding, so that Σ y ≤ c and y ≤ a hold in whatever order they are summed."""
-    zero, one = y.dtype.type(0.0), y.dtype.type(1.0)
-    start, caps, bases, rooms, rests = lanes.start, lanes.cap, work.base, work.room, work.rest
-    filled_up, used = np.empty(WIDTH, y.dtype), np.empty(WIDTH, y.dtype)
+    start, cap, held = lanes.start, address(lanes.cap), address(y)
+    base, room, rest = address(work.base), address(work.room), address(work.rest)
     for b in range(lanes.kind.shape[0]):
         first, last = start[b], start[b + 1]
         slack = np.finfo(y.dtype).eps * y.dtype.type(last - first + 2)
-        filled_up[:] = zero
-        used[:] = zero
+        above, used = filled(held, 0.0), filled(held, 0.0)
         for i in range(first, last):
-            for j in range(WIDTH):
-                filled_up[j] += y[i, j] - bases[i, j]
-                used[j] += bases[i, j]
-        for j in range(WIDTH):
-            rest = rests[b, j]
-            target = max(rest - slack * (rest + used[j]), zero)
-            filled_up[j] = target / filled_up[j] if filled_up[j] > target else one
+            above += load(held, i) - load(base, i)
+            used += load(base, i)
+        target = maximum(load(rest, b) - slack * (load(rest, b) + used), 0.0)
+        shrink = where(above > target, target / above, 1.0)
         for i in range(first, last):
-            for j in range(WIDTH):
-                base = bases[i, j]
-                y[i, j] = min(base + filled_up[j] * (y[i, j] - base), base + rooms[i, j], caps[i, j])
+            low = load(base, i)
+            fitted = low + shrink * (load(held, i) - low)
+            store(held, i, minimum(minimum(fitted, low + load(room, i)), load(cap, i)))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def maximise(
     lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, iterations: int, y: Any, dual: Any, work: Any
 ) -> None:
@@ -388,14 +395,14 @@ def maximise(
     """
     _prepare(lanes, limit, weight, beta.shape[1], floor, y, dual, work)
     _ascend(lanes, beta, weight, max(iterations, 1), y.dtype.type(1.0), y, dual, work)
-    _remember(lanes.cell, weight, beta.shape[1], y, work.memory)
+    _remember(work, y)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
     """F(y), summed in float64 whatever the type of y."""
     jobs, resources = beta.shape
-    weights = _by_cell(weight, resources)
+    weights = _by_cell(weight, resources, weight)
     sums = np.zeros(jobs * resources + 1)
     cells, alphas, start = lanes.cell, lanes.alpha, lanes.start
     slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
@@ -405,10 +412,10 @@ def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
         for i in range(start[b], start[b + 1]):
             for j in range(WIDTH):
                 cell = cells[i, j]
-                if weights[cell] > 0.0 and y[i, j] > 0.0:
+                if weights[cell, 0] > 0.0 and y[i, j] > 0.0:
                     amount, alpha = np.float64(y[i, j]), np.float64(alphas[b, j])
                     gain = utility(kind, alpha, amount, slopes, values, steps)
-                    reward += np.float64(weights[cell]) * gain
+                    reward += np.float64(weights[cell, 0]) * gain
                     sums[cell] += amount
     for job in range(jobs):
         worst = 0.0
@@ -418,7 +425,7 @@ def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
     return reward
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _table_response(slopes: Any, step: float, q: float) -> tuple[float, float]:
     """The y at which a table's slope falls to q (inf if it never does) and −dy/dq, by halving over the knots."""
     high = slopes.shape[0] - 1
@@ -437,7 +444,7 @@ def _table_response(slopes: Any, step: float, q: float) -> tuple[float, float]:
     return step * low + (np.float64(slopes[low]) - q) * fall, fall
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _respond(kind: int, rows: int, alpha: Any, tables: Any, q: Any, low: Any, high: Any, out: Any, fall: Any) -> None:
     """The rows of one block: the y in [low, high] that maximises f(y) − q y, and −dy/dq where y is inside."""
     if kind == LINEAR:
@@ -479,7 +486,7 @@ def _respond(kind: int, rows: int, alpha: Any, tables: Any, q: Any, low: Any, hi
             fall[i, j] = fall[i, j] if kept == free else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual: Any) -> float:
     """A number no feasible F(y) exceeds (to float64 rounding), from any `dual` (J, K) ≥ 0, rows scaled to sum 1.
 
@@ -487,7 +494,7 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
     wrong one.
     """
     jobs, resources = beta.shape
-    weights = _by_cell(weight, resources)
+    weights = _by_cell(weight, resources, weight)
     price = np.zeros(jobs * resources + 1)
     for job in range(jobs):
         mass = 0.0
@@ -517,8 +524,8 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
         for i in range(rows):
             for j in range(WIDTH):
                 cell, cap = cells[first + i, j], np.float64(caps[first + i, j])
-                present = weights[cell] > 0.0
-                w[i, j] = weights[cell] if present else 1.0
+                present = weights[cell, 0] > 0.0
+                w[i, j] = weights[cell, 0] if present else 1.0
                 inverse[i, j] = 1.0 / w[i, j]
                 q0[i, j] = price[cell]
                 low[i, j] = min(max(np.float64(floor[first + i, j]), 0.0), cap) if present else 0.0
@@ -572,7 +579,7 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
     return bound
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def solve(
     lanes: Any,
     limit: Any,
@@ -588,7 +595,7 @@ def solve(
     """Ascend until (bound − value)/max(|bound|, 1) ≤ gap; gives (value, bound, iterations), the best y in `y`.
 
     `dual` comes back as the last one, ready for the next call. From look to look ρ shrinks; where value and
-    bound then stop approaching each other, the dual's steps are shortened.
+    bound stop approaching each other, it grows back and the dual's steps are shortened.
     """
     _prepare(lanes, limit, weight, beta.shape[1], floor, y, dual, work)
     best, bound, previous = -np.inf, np.inf, np.inf
@@ -608,12 +615,15 @@ def solve(
         now = (bound - best) / max(abs(bound), 1.0)
         if now <= gap or done >= max_iterations:
             break
-        if loose > LOOSEST:
-            loose *= RELAX
-            work.damp[:] *= y.dtype.type(RELAX)
-        elif now > 0.95 * previous:
-            pace = max(0.7 * pace, 0.05)
+        change = 1.0
+        if now > STALLED * previous:
+            pace = max(RELAX * pace, 0.1)
+            change = 1.0 / RELAX if loose < 1.0 else 1.0
+        elif loose > LOOSEST:
+            change = RELAX
+        loose *= change
+        work.damp[:] *= y.dtype.type(change)
         previous = now
     y[:] = work.best
-    _remember(lanes.cell, weight, beta.shape[1], y, work.memory)
+    _remember(work, y)
     return best, bound, done

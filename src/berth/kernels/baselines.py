@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from berth.kernels.compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def proportional(server_start: Any, want: Any, free: Any, y: Any) -> None:
     """Every channel gets its request, scaled by free / Σ requests where a server cannot serve them all."""
     for r in range(server_start.shape[0] - 1):
@@ -22,7 +23,7 @@ def proportional(server_start: Any, want: Any, free: Any, y: Any) -> None:
                 y[e, k] = share * want[e, k]
 
 
-@njit(cache=True)
+@compiled
 def one_after_another(
     order: Any, port_start: Any, port_channel: Any, channel_server: Any, want: Any, left: Any, y: Any
 ) -> None:
@@ -37,7 +38,7 @@ def one_after_another(
                 left[r, k] -= amount
 
 
-@njit(cache=True)
+@compiled
 def by_utilisation(
     order: Any,
     port_start: Any,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from berth.kernels.compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def server_usage(server_start: Any, amounts: Any, used: Any) -> None:
     """used[r, k] = Σ over the channels of server r of amounts[e, k]; channels sorted by server."""
     for r in range(server_start.shape[0] - 1):
@@ -18,7 +18,7 @@ def server_usage(server_start: Any, amounts: Any, used: Any) -> None:
                 used[r, k] += amounts[e, k]
 
 
-@njit(cache=True)
+@compiled
 def scale_to_fit(server_start: Any, free: Any, amounts: Any) -> None:
     """Scale down, in place, the amounts of every (server, resource) that gives out more than is free."""
     for r in range(server_start.shape[0] - 1):

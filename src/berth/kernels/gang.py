@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from berth.kernels.compiled import compiled
 
 MAX_STEPS = 20_000  # of one job's search for seats; past it the job counts as not fitting
 
 
-@njit(cache=True)
+@compiled
 def _fits(e: int, share: Any, channel_server: Any, cap: Any, left: Any) -> bool:
     asked = False
     for k in range(cap.shape[1]):
@@ -21,13 +22,13 @@ def _fits(e: int, share: Any, channel_server: Any, cap: Any, left: Any) -> bool:
     return asked
 
 
-@njit(cache=True)
+@compiled
 def _take(e: int, sign: Any, share: Any, channel_server: Any, cap: Any, left: Any) -> None:
     for k in range(cap.shape[1]):
         left[channel_server[e], k] -= sign * share * cap[e, k]
 
 
-@njit(cache=True)
+@compiled
 def _seat_greedily(
     ports: Any,
     minimum: int,
@@ -65,7 +66,7 @@ def _seat_greedily(
     return count
 
 
-@njit(cache=True)
+@compiled
 def _seat_by_search(
     ports: Any,
     minimum: int,
@@ -81,7 +82,7 @@ def _seat_by_search(
     size = ports.shape[0]
     choice = np.full(size, -1, dtype=np.int64)  # the option now tried; the last option of a component is no seat
     i, count, steps = 0, 0, 0
-    while 0 <= i and count < minimum and steps < MAX_STEPS:
+    while i >= 0 and count < minimum and steps < MAX_STEPS:
         steps += 1
         if i == size:
             i -= 1
@@ -107,7 +108,7 @@ def _seat_by_search(
     return count
 
 
-@njit(cache=True)
+@compiled
 def seat_components(
     order: Any,
     job_of_port: Any,
@@ -133,9 +134,7 @@ def seat_components(
         ports = np.flatnonzero(job_of_port == job)
         seat = np.full(ports.shape[0], -1, dtype=np.int64)
         need = minimum[job]
-        count = _seat_greedily(
-            ports, need, share, port_start, port_channel, channel_server, cap, wish, left, seat
-        )
+        count = _seat_greedily(ports, need, share, port_start, port_channel, channel_server, cap, wish, left, seat)
         if count < need:
             for i in range(ports.shape[0]):
                 if seat[i] >= 0:

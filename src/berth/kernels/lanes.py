@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, models, overload, register_model
 from numpy.typing import NDArray
+
+from berth.kernels.compiled import compiled
 
 __all__ = ["WIDTH", "Lanes", "build_lanes", "limits", "pack", "unpack"]
 
@@ -356,7 +358,7 @@ def limits(lanes: Lanes, capacity: NDArray[np.float64]) -> NDArray[Any]:
     return np.ascontiguousarray(padded[lanes.server, lanes.resource], dtype=lanes.cap.dtype)
 
 
-@njit(cache=True)
+@compiled
 def pack(element: Any, decision: Any, out: Any) -> None:
     """Decision (E, K) → lanes (N, W)."""
     flat = decision.reshape(-1)
@@ -367,7 +369,7 @@ def pack(element: Any, decision: Any, out: Any) -> None:
             out[i, j] = flat[place] if place < last else 0.0
 
 
-@njit(cache=True)
+@compiled
 def unpack(element: Any, values: Any, decision: Any) -> None:
     """Lanes (N, W) → decision (E, K); elements that are not laid out stay as they are."""
     flat = decision.reshape(-1)

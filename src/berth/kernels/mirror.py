@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
-
+from berth.kernels.compiled import compiled
 from berth.kernels.lanes import WIDTH
 
 
-@njit(cache=True)
+@compiled
 def mirror_step(lanes: Any, limit: Any, y: Any, g: Any, eta: Any, least: Any, out: Any) -> None:
     """out = argmin over feasible v of KL(v, y·e^{ηg}); entries are kept ≥ `least` times their cap before scaling.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from berth.kernels.compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def _segment(z: Any, cap: Any, capacity: Any, zero_dropped: Any, y: Any) -> None:
     """Lines 7-31 for one (r, k). In sorted order B3 is always a range: B1 before it, B2 after it."""
     ports = z.shape[0]
@@ -51,7 +52,7 @@ def _segment(z: Any, cap: Any, capacity: Any, zero_dropped: Any, y: Any) -> None
             break
 
 
-@njit(cache=True)
+@compiled
 def project_printed(server_start: Any, z: Any, cap: Any, capacity: Any, zero_dropped: Any, y: Any) -> None:
     """Algorithm 1, lines 6-32, on decisions: z, cap, y are (E, K), capacity (R, K); y is written.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
-
+from berth.kernels.compiled import compiled
 from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, slope, table_value
 
 
-@njit(cache=True)
+@compiled
 def job_rewards(
     server_start: Any,
     channel_job: Any,
@@ -38,7 +37,7 @@ def job_rewards(
             for e in range(server_start[r], server_start[r + 1]):
                 amount, job = y[e, k], channel_job[e]
                 sums[job, k] += amount
-                if arrivals[job] == 0.0 or amount == 0.0:
+                if arrivals[job] == 0.0 or not amount > 0.0:  # utilities are defined from 0 on
                     continue
                 if code == LINEAR:
                     gain += scale * amount
@@ -66,7 +65,7 @@ def job_rewards(
     return gain, overhead
 
 
-@njit(cache=True)
+@compiled
 def decision_gradient(
     server_start: Any,
     channel_job: Any,

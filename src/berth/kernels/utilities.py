@@ -18,27 +18,28 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from berth.kernels.compiled import compiled, inlined
 
 LINEAR, LOG, RECIPROCAL, POLY, TABLE = 0, 1, 2, 3, 4
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def knot_slope(slopes: Any, first: Any, last: Any, step: Any, y: Any) -> Any:
     """`table_slope` of the knots first…last of a flat array."""
     place = y / step
-    if not place < last - first:  # before the conversion: a huge number has no integer
+    if not place < type(step)(last - first):  # before the conversion: a huge number has no integer
         return slopes[last]
     i = int(place)
     low = slopes[first + i]
     return low + (slopes[first + i + 1] - low) * (place - type(step)(i))
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def knot_value(slopes: Any, values: Any, first: Any, last: Any, step: Any, y: Any) -> Any:
     """`table_value` of the knots first…last of flat arrays."""
     place = y / step
-    if not place < last - first:
+    if not place < type(step)(last - first):
         return values[last] + slopes[last] * (y - type(step)(last - first) * step)
     i = int(place)
     low = slopes[first + i]
@@ -46,19 +47,19 @@ def knot_value(slopes: Any, values: Any, first: Any, last: Any, step: Any, y: An
     return values[first + i] + d * (low + type(step)(0.5) * (slopes[first + i + 1] - low) * (d / step))
 
 
-@njit(cache=True)
+@compiled
 def table_slope(slopes: Any, step: Any, y: Any) -> Any:
     """Slope at y ≥ 0 of one table: linear between knots, constant after the last."""
     return knot_slope(slopes, 0, slopes.shape[0] - 1, step, y)
 
 
-@njit(cache=True)
+@compiled
 def table_value(slopes: Any, values: Any, step: Any, y: Any) -> Any:
     """The integral of `table_slope` from 0 to y."""
     return knot_value(slopes, values, 0, slopes.shape[0] - 1, step, y)
 
 
-@njit(cache=True)
+@compiled
 def utility(kind: Any, alpha: Any, y: Any, slopes: Any, values: Any, steps: Any) -> Any:
     """f(y) for one element; `slopes`, `values` (U, M) and `steps` (U,) are the tables."""
     if kind == LINEAR:
@@ -73,7 +74,7 @@ def utility(kind: Any, alpha: Any, y: Any, slopes: Any, values: Any, steps: Any)
     return alpha * table_value(slopes[u], values[u], steps[u], y)
 
 
-@njit(cache=True)
+@compiled
 def slope(kind: Any, alpha: Any, y: Any, slopes: Any, steps: Any) -> Any:
     """f'(y) for one element."""
     if kind == LINEAR:
@@ -88,7 +89,7 @@ def slope(kind: Any, alpha: Any, y: Any, slopes: Any, steps: Any) -> Any:
     return alpha * table_slope(slopes[u], steps[u], y)
 
 
-@njit(cache=True)
+@compiled
 def inverse_slope(kind: Any, alpha: Any, price: Any, cap: Any, slopes: Any, steps: Any) -> Any:
     """The y in [0, cap] that maximises f(y) − price·y."""
     if slope(kind, alpha, 0.0, slopes, steps) <= price:

@@ -80,8 +80,10 @@ def compare(
     directory = None if out is None else ResultDirectory(out)
 
     worlds = {information: chosen.build(luck[0], information == REVEALED) for information in settings}
-    unsupported = _unsupported(worlds, names, named=set(names) if policies is not None else {base})
-    refused = {(item.information, item.policy) for item in unsupported}
+    # Policies asked for by name are tried at once, to refuse early; others tell when their cells run, because
+    # to build a policy may take compiling, which is better done by several workers.
+    unsupported = [] if policies is None else _unsupported(worlds, names)
+    refused: set[tuple[str | None, str]] = {(item.information, item.policy) for item in unsupported}
     # The oracles first: they take longest, and the pool should not end with them.
     cells = [Cell(name, seed) for seed in luck for name in best]
     cells += [Cell(p, seed, i) for seed in luck for i in settings for p in names if (i, p) not in refused]
@@ -100,6 +102,14 @@ def compare(
         loaded = ((cell, directory.load(key, len(next(iter(worlds.values()))))) for cell, key in keys.items())
         records.update((cell, record) for cell, record in loaded if record is not None)
     reused = len(records)
+    if reused and policies is None:
+        # Continued: what has finished cells serves its setting, the rest may have refused before. Trying it here
+        # spares a finished comparison the start of workers.
+        serving = {(cell.information, cell.name) for cell in records}
+        rest = [(i, name) for i in settings for name in names if (i, name) not in serving]
+        unsupported = [item for i, name in rest if (item := _refused(worlds[i], i, name)) is not None]
+        refused = {(item.information, item.policy) for item in unsupported}
+        cells = [cell for cell in cells if (cell.information, cell.name) not in refused]
     facts: dict[str, Any] = {
         "settings": chosen.dump(),
         "policies": tuple(names),
@@ -132,14 +142,14 @@ def compare(
             run_cells(chosen, missing, processes, done)
     except KeyboardInterrupt as stop:
         raise Interrupted(len(records), len(cells), None if out is None else os.fspath(out)) from stop
-    # An oracle that cannot serve the world of one seed is no failure, but it is of no use for the others.
-    for name in best:
-        refusals = [f.error for cell, f in failed.items() if cell.is_oracle and cell.name == name and f.unsupported]
-        if refusals:
-            unsupported.append(Unsupported("oracle", name, refusals[0]))
-            failed = {cell: failure for cell, failure in failed.items() if cell.information or cell.name != name}
-    without = {item.policy for item in unsupported if item.information == "oracle"}
-    facts["oracles"] = tuple(name for name in best if name not in without)
+    # Whoever could not serve a setting (an oracle: the world of one seed) is listed, not failed.
+    for cell, failure in failed.items():
+        where = cell.information or "oracle"
+        if failure.unsupported and (where, cell.name) not in refused:
+            refused.add((where, cell.name))
+            unsupported.append(Unsupported(where, cell.name, failure.error))
+    failed = {cell: failure for cell, failure in failed.items() if not failure.unsupported}
+    facts["oracles"] = tuple(name for name in best if ("oracle", name) not in refused)
     comparison = Comparison(
         **facts,
         ports=tuple(port.name for port in next(iter(worlds.values())).problem.instance.ports),
@@ -229,19 +239,24 @@ def _workers(workers: int | None) -> int:
     return workers
 
 
-def _unsupported(worlds: Mapping[str, AllocationWorld], names: Sequence[str], named: set[str]) -> list[Unsupported]:
-    """Policies that refuse a setting; raises where one asked for by name refuses them all."""
+def _refused(world: AllocationWorld, information: str, name: str) -> Unsupported | None:
+    """Whether this policy refuses this setting, and why."""
+    try:
+        PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
+    except UnsupportedProblem as error:
+        return Unsupported(information, name, str(error))
+    except Exception:  # any other error is the cell's, which reports it
+        return None
+    return None
+
+
+def _unsupported(worlds: Mapping[str, AllocationWorld], names: Sequence[str]) -> list[Unsupported]:
+    """Policies that refuse a setting; raises where one refuses them all."""
     found: list[Unsupported] = []
     for name in names:
-        refusals: list[Unsupported] = []
-        for information, world in worlds.items():
-            try:
-                PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
-            except UnsupportedProblem as error:
-                refusals.append(Unsupported(information, name, str(error)))
-            except Exception:  # any other error is the cell's, which reports it
-                continue
-        if len(refusals) == len(worlds) and name in named:
+        tried = [_refused(world, information, name) for information, world in worlds.items()]
+        refusals = [item for item in tried if item is not None]
+        if len(refusals) == len(worlds):
             raise UnsupportedProblem(f"{name} cannot serve this comparison: {refusals[0].reason}")
         found.extend(refusals)
     return found

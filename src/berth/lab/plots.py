@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from berth.lab.heat import MOST
 from berth.lab.results import Comparison
@@ -88,6 +88,18 @@ def palette(comparison: Comparison) -> dict[str, dict[str, Any]]:
         }
     looks[comparison.baseline] = {"color": BASELINE, "linestyle": "-", "linewidth": 2.4}
     return looks
+
+
+def _short(value: float, place: object = None) -> str:
+    """A number for an axis: 1500 → 1.5k.
+
+    >>> _short(250000.0), _short(-1500.0), _short(0.0), _short(3e6)
+    ('250k', '−1.5k', '0', '3M')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}".replace("-", "−")
+    return f"{value:g}".replace("-", "−")
 
 
 def _thin(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -166,7 +178,7 @@ def _over_time(
         _focus(axes, settled)
     axes.set_ylabel(label)
     if not focus:
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(_short))
     _slot_axis(axes)
     _finish(figure, axes)
     return figure
@@ -241,7 +253,7 @@ def regret(comparison: Comparison, information: str) -> Figure | None:
         axes.set_title(
             "to y*, the best stationary decision" if oracle == "stationary" else "to the optimum of each slot"
         )
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(_short))
         _slot_axis(axes)
     grid[0][0].set_ylabel("cumulative regret")
     _finish(figure, grid[0][0], top=0.4, between=0.2)

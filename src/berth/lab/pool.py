@@ -32,7 +32,7 @@ __all__ = ["Failure", "leave_if_imported_by_worker", "run_cells"]
 class Failure:
     """Why a cell has no numbers: the error in one line, and where it came from.
 
-    `unsupported` is set where an oracle cannot serve the world: nothing went wrong then.
+    `unsupported` is set where a policy or oracle cannot serve the problem: nothing went wrong then.
     """
 
     error: str
@@ -83,20 +83,31 @@ def _attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
     try:
         return run_cell(scenario, cell)
     except UnsupportedProblem as error:
-        return Failure(str(error), traceback.format_exc(), unsupported=cell.is_oracle)
+        return Failure(str(error), traceback.format_exc(), unsupported=True)
     except Exception as error:  # a policy may raise anything; the other cells go on
         text = " ".join(str(error).split()) or "no message"
         return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
 
 
 def _start(scenario: Scenario) -> None:
-    """First thing in a worker. Ctrl-C is for the parent, which ends its workers; one thread each is fastest."""
+    """First thing in a worker. Ctrl-C is for its parent, which ends its workers; one thread each is fastest."""
     global _scenario
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _scenario = scenario
     import numba
 
     numba.set_num_threads(1)
+
+
+def _submit(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Submit with Ctrl-C held back for a moment: a process that this starts holds it back for good."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return pool.submit(function, *arguments)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(function, *arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ready() -> int:
@@ -142,15 +153,15 @@ def _in_pool(scenario: Scenario, cells: Iterable[Cell], workers: int, done: Done
     started = False
     try:
         with _pool(scenario, workers) as pool:
-            pool.submit(_ready).result()
+            _submit(pool, _ready).result()
             started = True
-            waiting: dict[Future[Any], list[Cell]] = {pool.submit(_warm, g): g for g in warm_groups(left)}
+            waiting: dict[Future[Any], list[Cell]] = {_submit(pool, _warm, g): g for g in warm_groups(left)}
             running: dict[Future[Record | Failure], Cell] = {}
             while waiting or running:
                 for future in wait([*waiting, *running], return_when=FIRST_COMPLETED).done:
                     outcome = future.result()
                     if future in waiting:
-                        running.update((pool.submit(_work, cell), cell) for cell in waiting.pop(future))
+                        running.update((_submit(pool, _work, cell), cell) for cell in waiting.pop(future))
                         continue
                     cell = running.pop(future)
                     del left[cell]
@@ -164,7 +175,7 @@ def _alone(scenario: Scenario, cell: Cell) -> Record | Failure:
     """One cell in a process of its own: if that dies, it was this cell that killed it."""
     try:
         with _pool(scenario, 1) as pool:
-            outcome: Record | Failure = pool.submit(_work, cell).result()
+            outcome: Record | Failure = _submit(pool, _work, cell).result()
             return outcome
     except BrokenProcessPool:
         return Failure("its process died (out of memory, or a crash in compiled code)")

@@ -264,7 +264,15 @@ def _inline(svg: str, prefix: str) -> str:
     """An SVG to stand in a page: without XML head and page-wide names, its ink and grid as the page has them."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    seen: set[str] = set()
+
+    def named(found: re.Match[str]) -> str:
+        # two equal shapes get the same name from matplotlib; either one will do for whoever refers to it
+        again = found[1] in seen
+        seen.add(found[1])
+        return "" if again else f' id="{prefix}-{found[1]}"'
+
+    svg = re.sub(r'\sid="([^"]*)"', named, svg)
     svg = re.sub(r'(xlink:href="|url\()#', rf"\1#{prefix}-", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)

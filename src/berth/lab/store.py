@@ -11,6 +11,7 @@ DIR/plots/*.png|svg  DIR/report.html
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -91,7 +92,10 @@ class ResultDirectory:
             "share_ports": [0 if record.share is None else len(record.share)],
             **{f"slot_{name}": [values] for name, values in record.series.items()},
         }
-        self.write(f"cells/{key}.parquet", pl.DataFrame(row).write_parquet)
+        # Through memory: an interrupt must not leave polars' own threads writing to a file that is being taken away.
+        whole = io.BytesIO()
+        pl.DataFrame(row).write_parquet(whole)
+        self.write(f"cells/{key}.parquet", lambda path: path.write_bytes(whole.getvalue()))
 
     def load(self, key: str, slots: int) -> Record | None:
         """A finished cell; None when there is none, or when its file is damaged or from something else."""

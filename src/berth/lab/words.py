@@ -75,7 +75,7 @@ def _against(row: Row, baseline: str) -> str:
     if ratio.low is None or ratio.high is None:
         return f", {gain} against {baseline} (one seed: no interval)"
     span = f"95 % interval {percent(ratio.low - 1, sign=True)} to {percent(ratio.high - 1, sign=True)}"
-    unsure = "" if ratio.low > 1 or ratio.high < 1 else "; not distinguishable"
+    unsure = "" if ratio.low > 1 or ratio.high < 1 else "; not told apart by these seeds"
     return f", {gain} against {baseline} ({span}{unsure})"
 
 

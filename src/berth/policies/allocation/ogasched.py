@@ -125,9 +125,9 @@ class OGASched:
         if self.geometry == "mirror":
             mirror_step(lanes, self._limit, y, self._g, eta, LEAST, out)
             return out
-        z = np.empty_like(y)
-        kernel.ascend(y, self._g, eta, z)
-        kernel.project(lanes, self._limit, z, self._tau, out)
+        out[:] = y
+        scratch = np.empty((kernel.scratch_rows(lanes), y.shape[1]))
+        kernel.ascent_step(lanes, self._limit, self._g, eta, scratch, self._tau, out)
         return out
 
 

@@ -25,11 +25,11 @@ class ArrivalRates:
     >>> rates = ArrivalRates(1)
     >>> for slot in range(400):
     ...     rates.observe(np.array([float(slot < 200)]))
-    >>> bool(rates.mean[0] < 0.05)
+    >>> bool(rates.mean[0] < 0.1)
     True
     """
 
-    def __init__(self, jobs: int, memory: int = 30, alarm: float = 4.0) -> None:
+    def __init__(self, jobs: int, memory: int = 20, alarm: float = 3.5) -> None:
         self.memory, self.alarm = memory, alarm
         self.mean = np.full(jobs, 0.5)
         self._weight = np.full(jobs, 2.0)  # slots behind the mean; two imagined ones to begin with
@@ -67,7 +67,7 @@ class OGASchedRates:
     reference = "this documentation, page OGASched"
 
     def __init__(
-        self, problem: AllocationProblem, rng: Any = None, *, iterations: int = 4, memory: int = 30, alarm: float = 4.0
+        self, problem: AllocationProblem, rng: Any = None, *, iterations: int = 3, memory: int = 20, alarm: float = 3.5
     ) -> None:
         for key, value in (("iterations", iterations), ("memory", memory)):
             if value < 1:

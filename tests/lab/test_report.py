@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from berth.lab.compare import compare
+from berth.lab.plots import TITLES, palette
+from berth.lab.results import Comparison
+from berth.lab.words import verdict
+from berth.scenario import load_scenario
+
+HERE = "tests.lab.policies"
+TITLE = '<img src=x onerror="alert(1)"> & friends'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, str]:
+    """A comparison with everything in it that a report may have to tell."""
+    out = tmp_path_factory.mktemp("report")
+    scenario = load_scenario(
+        "small", {"horizon": 20, "cluster.servers": 4, "title": TITLE, "description": "one <b>\n\ntwo"}
+    )
+    comparison = compare(
+        scenario,
+        ["fairness", "drf", f"{HERE}:Cheat", f"{HERE}:Fails", f"{HERE}:Seeing"],
+        2,
+        "fairness",
+        "both",
+        ["stationary", "slot"],
+        out,
+        workers=1,
+    )
+    return comparison, (out / "report.html").read_text(encoding="utf-8")
+
+
+class Links(HTMLParser):
+    """Everything that a browser would load or go to, and every name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+        self.names: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for key, value in attrs if key in ("src", "href", "xlink:href", "srcset", "data")]
+        self.names += [value or "" for key, value in attrs if key == "id"]
+
+
+def test_the_page_needs_nothing_else(made: tuple[Comparison, str]) -> None:
+    page = Links()
+    page.feed(made[1])
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert not page.tags & {"script", "link", "iframe", "img", "object", "embed"}
+    assert "@import" not in made[1]
+    assert not re.search(r"url\((?!#)", made[1])
+    assert len(page.names) == len(set(page.names))
+    named = {link[1:] for link in page.links if link.startswith("#")}
+    assert named <= set(page.names)
+
+
+def test_whatever_people_write_is_escaped(made: tuple[Comparison, str]) -> None:
+    assert "<img" not in made[1]
+    assert "&lt;img src=x onerror=&quot;alert(1)&quot;&gt; &amp; friends" in made[1]
+    assert "<p>one &lt;b&gt;</p><p>two</p>" in made[1]
+    assert "&lt;script&gt;boom&lt;/script&gt;" in made[1]
+
+
+def test_the_page_tells_all(made: tuple[Comparison, str]) -> None:
+    comparison, page = made
+    for words in (
+        "Arrivals hidden until the decision",
+        "Arrivals revealed before the decision",
+        "Decisions that broke constraints",
+        "Claimed is not reward.",
+        "Not in this setting",
+        "Repeat it",
+        "berth compare",
+        "prefers-color-scheme: dark",
+        "viewport",
+        *TITLES.values(),
+    ):
+        assert words in page, words
+    assert page.index('id="hidden"') < page.index('id="revealed"') < page.index('id="broken"')
+    assert comparison.version in page
+
+
+def test_pictures(made: tuple[Comparison, str]) -> None:
+    comparison, _ = made
+    assert comparison.out is not None
+    found = {path.name for path in (Path(comparison.out) / "plots").iterdir()}
+    assert found == {f"{name}-{i}.{kind}" for name in TITLES for i in ("hidden", "revealed") for kind in ("png", "svg")}
+    for name in found:
+        data = (Path(comparison.out) / "plots" / name).read_bytes()
+        assert data.startswith(b"\x89PNG") if name.endswith("png") else b"<svg" in data
+    looks = palette(comparison)
+    assert len({(look["color"], str(look["linestyle"])) for look in looks.values()}) == len(comparison.policies)
+
+
+def test_the_verdict(made: tuple[Comparison, str]) -> None:
+    said = verdict(made[0])
+    assert said[0].startswith("With arrivals hidden, ")
+    assert said[1].startswith("With arrivals revealed, ")
+    assert any("broke constraints in" in line and "it earned" in line for line in said)
+    assert said[-1] == "2 cells failed and are missing from all numbers."
+    clean = compare("small", ["fairness", "drf"], 1, oracles=[], workers=1, overrides={"horizon": 10})
+    assert "No decision broke a constraint." in verdict(clean)
+    assert any("one seed: no interval" in line or "the baseline" in line for line in verdict(clean))
