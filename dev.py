@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Set up and run berth from a fresh clone, with nothing but Python.
 
-    python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo`
-    python3 dev.py test        sets up .venv, then lint, types, import rules, docs and tests
-    python3 dev.py test --slow the same with the slow tests too
-    python3 dev.py docs        builds the documentation into site/
-    python3 dev.py run ARGS    runs `berth ARGS` in that environment
+python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo`
+python3 dev.py test        sets up .venv, then lint, types, import rules, docs and tests
+python3 dev.py test --slow the same with the slow tests too
+python3 dev.py docs        builds the documentation into site/
+python3 dev.py run ARGS    runs `berth ARGS` in that environment
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def install(extras: str) -> None:
         try:
             venv.create(HOME, with_pip=True)
         except subprocess.CalledProcessError:
-            sys.exit("dev: this Python cannot make virtual environments; install its venv module (Debian: python3-venv)")
+            sys.exit("dev: this Python cannot make virtual environments; install its venv module (python3-venv)")
     say("installing berth and what it needs (a minute or two)")
     target = f".[{extras}]" if extras else "."
     run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", target)
@@ -71,7 +71,7 @@ def test(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 -- whoever runs this with an old Python should be told
         sys.exit(f"dev: berth needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     command, *rest = sys.argv[1:] or ["help"]
     if command == "demo":

@@ -38,7 +38,7 @@ class Figure:
 
 
 def projection(cases: int) -> Iterator[Figure]:
-    """The compiled projection against the breakpoint solver, with zero caps, zero capacities and ties among the cases."""
+    """The compiled projection against the breakpoint solver; zero caps and capacities and ties among the cases."""
     rng = np.random.default_rng(0)
     worst, broken, done = 0.0, 0, 0
     while done < cases:
@@ -209,7 +209,8 @@ def page(figures: list[Figure], seeds: int, words: dict[bool | None, str]) -> st
     lines = [
         "# Figures",
         "",
-        f"Written by `python -m benchmarks.figures --markdown docs/figures.md`, berth {__version__}, seeds 0 to {seeds - 1}.",
+        "Written by `python -m benchmarks.figures --markdown docs/figures.md`,",
+        f"berth {__version__}, seeds 0 to {seeds - 1}.",
         "± is half of the 95 % interval over seeds. A goal that is not reached is shown as not reached.",
         "",
         "| work | goal | measured | reached |",

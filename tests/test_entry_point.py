@@ -55,7 +55,7 @@ def python(environment: dict[str, str], *arguments: str, cwd: Path | None = None
 
 CHECKED = """
 from berth.registry import PolicySpec, policy_names
-from berth.simulate import simulate
+from berth.simulation import simulate
 from berth.testing import check_policy, example_problem
 from berth.worlds.allocation import AllocationWorld
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from berth.model import Resource as Resource
     from berth.problems.allocation import AllocationProblem as AllocationProblem
     from berth.scenario import load_scenario as load_scenario
-    from berth.simulate import Result as Result
-    from berth.simulate import simulate as simulate
+    from berth.simulation import Result as Result
+    from berth.simulation import simulate as simulate
     from berth.utility import Utility as Utility
     from berth.worlds.allocation import AllocationWorld as AllocationWorld
 
@@ -36,13 +36,13 @@ _HOME = {
     "Resource": "berth.model",
     "AllocationProblem": "berth.problems.allocation",
     "load_scenario": "berth.scenario",
-    "Result": "berth.simulate",
-    "simulate": "berth.simulate",
+    "Result": "berth.simulation",
+    "simulate": "berth.simulation",
     "Utility": "berth.utility",
     "AllocationWorld": "berth.worlds.allocation",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

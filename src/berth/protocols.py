@@ -2,7 +2,7 @@
 
 A **problem** is what the scheduler knows. A **policy** is built from a problem and a random
 stream, `decide`s once a slot and `observe`s what came of it. An **environment** knows the truth:
-it yields slots and answers decisions with outcomes. `berth.simulate.simulate` runs the loop.
+it yields slots and answers decisions with outcomes. `berth.simulate` runs the loop.
 
 Slots, decisions and outcomes have no base class: each family has its own, see `berth.problems`.
 """
@@ -18,7 +18,7 @@ from berth.model import Berth, Instance
 __all__ = ["Environment", "Observer", "Policy", "Problem"]
 
 Slot = TypeVar("Slot", contravariant=True)
-Decision = TypeVar("Decision")
+Decision = TypeVar("Decision", covariant=True)
 Outcome = TypeVar("Outcome", contravariant=True)
 
 

@@ -11,7 +11,7 @@ from berth.model import Floats, Instance
 from berth.policies.allocation.gang import GangSolver, OGASchedGang
 from berth.problems.allocation import AllocationProblem, Gang
 from berth.problems.programme import Programme
-from berth.simulate import simulate
+from berth.simulation import simulate
 from berth.utility import Utilities
 from berth.worlds.allocation import AllocationWorld
 
@@ -23,7 +23,7 @@ def gang_problem(seed: int, share: float = 0.5, known: bool = True) -> Allocatio
         rng.uniform(1.0, 4.0, (2, 2)), rng.uniform(1.0, 4.0, (4, 2)), [(p, r) for p in range(4) for r in range(2)]
     )
     utilities = Utilities(("log", "poly", "linear"), rng.integers(0, 3, (2, 2)), rng.uniform(1.0, 1.5, (2, 2)))
-    gang = Gang([0, 0, 1, 1], rng.integers(1, 3, 2), share=share)
+    gang = Gang(np.array([0, 0, 1, 1]), rng.integers(1, 3, 2), share=share)
     return AllocationProblem(graph, utilities, rng.uniform(0.3, 0.6, 2), arrivals_known=known, gang=gang)
 
 

@@ -16,7 +16,7 @@ from berth.problems.allocation import AllocationProblem
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
-from berth.simulate import simulate
+from berth.simulation import simulate
 from berth.testing import example_problem
 from berth.utility import Utilities
 from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals
@@ -106,7 +106,8 @@ def test_the_printed_version_breaks_constraints_and_claims_more_than_it_earns() 
 def test_a_printed_decision_can_claim_more_than_any_feasible_one_could_earn() -> None:
     """Where one port asks little and another much, forcing the server full hands out more than was asked."""
     graph = Instance.from_arrays([[10.0]], [[1.0], [1.0]], [(0, 0), (1, 0)])
-    problem = AllocationProblem(graph, Utilities(("linear",), [[0]], [[1.0]]), overhead=[0.1])
+    utilities = Utilities(("linear",), np.zeros((1, 1), dtype=np.int64), np.ones((1, 1)))
+    problem = AllocationProblem(graph, utilities, overhead=np.array([0.1]))
     world = AllocationWorld(problem, np.ones((5, 2)))
     printed = simulate(world, OGASchedPrinted(problem))
     assert printed.claimed[-1] > slot_optima(world).bound[-1]
@@ -114,7 +115,12 @@ def test_a_printed_decision_can_claim_more_than_any_feasible_one_could_earn() ->
 
 @pytest.mark.parametrize(
     ("settings", "key"),
-    [({"step": "fast"}, "step"), ({"step": -1.0}, "step"), ({"gradient": "all"}, "gradient"), ({"geometry": "x"}, "geometry")],
+    [
+        ({"step": "fast"}, "step"),
+        ({"step": -1.0}, "step"),
+        ({"gradient": "all"}, "gradient"),
+        ({"geometry": "x"}, "geometry"),
+    ],
 )
 def test_bad_settings_are_named(settings: dict[str, object], key: str) -> None:
     with pytest.raises(InvalidInput, match=key):

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inlined
-from berth.kernels.lanes import (
+from berth.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, knot_value
+from berth.kernels.vector import (
     WIDTH,
     address,
     any_lane,
@@ -32,7 +33,6 @@ from berth.kernels.lanes import (
     where,
     with_lane,
 )
-from berth.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, knot_value
 
 MAX_EVALUATIONS = 200
 LOG_ROWS = 16  # rows whose factors 1 + y are multiplied before one logarithm is taken

@@ -33,9 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.kernels.compiled import compiled, inlined
-from berth.kernels.lanes import (
+from berth.kernels.lanes import Lanes
+from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope, utility
+from berth.kernels.vector import (
     WIDTH,
-    Lanes,
     address,
     any_lane,
     filled,
@@ -50,7 +51,6 @@ from berth.kernels.lanes import (
     where,
     with_lane,
 )
-from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope, utility
 
 __all__ = ["Workspace", "even_dual", "maximise", "recall", "solve", "upper_bound", "value", "workspace"]
 
@@ -384,11 +384,12 @@ def _fit(lanes: Any, work: Any, y: Any) -> None:
             store(held, i, minimum(minimum(fitted, low + load(room, i)), load(cap, i)))
 
 
-@compiled
 def maximise(
     lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, iterations: int, y: Any, dual: Any, work: Any
 ) -> None:
     """Improve y (N, W) and `dual` (J, K) by some iterations; y comes out exactly feasible.
+
+    Plain Python around compiled parts, like `solve`: compiling them together again would take longer than it saves.
 
     `limit` (B, W), `weight` (J,), `beta` (J, K), `floor` (N, W). Elements of jobs without weight get 0, their
     dual stays. y need not be feasible at the start: `recall` gives the warm start by job.
@@ -579,7 +580,6 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
     return bound
 
 
-@compiled
 def solve(
     lanes: Any,
     limit: Any,

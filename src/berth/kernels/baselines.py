@@ -39,6 +39,26 @@ def one_after_another(
 
 
 @compiled
+def _sort(score: Any, order: Any) -> None:
+    """Put `order` in ascending order of score, equal scores by place (Shell's sort: short to compile)."""
+    size = order.shape[0]
+    gap = 1
+    while gap < size // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, size):
+            item, j = order[i], i
+            while j >= gap:
+                other = order[j - gap]
+                if score[other] < score[item] or (score[other] == score[item] and other < item):
+                    break
+                order[j] = other
+                j -= gap
+            order[j] = item
+        gap //= 3
+
+
+@compiled
 def by_utilisation(
     order: Any,
     port_start: Any,
@@ -74,7 +94,8 @@ def by_utilisation(
                     kinds += 1
             mean = full / kinds if kinds > 0 else 0.0
             score[place - first] = -mean if favour_full else mean
-        visit = np.argsort(score, kind="mergesort")
+        visit = np.arange(last - first)
+        _sort(score, visit)
         for step in visit:
             e = port_channel[first + step]
             r = channel_server[e]

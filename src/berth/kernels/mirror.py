@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from berth.kernels.compiled import compiled
-from berth.kernels.lanes import WIDTH
+from berth.kernels.vector import WIDTH
 
 
 @compiled

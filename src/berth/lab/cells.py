@@ -24,7 +24,7 @@ from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import Scenario
-from berth.simulate import simulate
+from berth.simulation import simulate
 from berth.worlds.allocation import AllocationWorld
 
 __all__ = ["HIDDEN", "INFORMATION", "ORACLES", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_in"]

@@ -150,9 +150,11 @@ def compare(
             unsupported.append(Unsupported(where, cell.name, failure.error))
     failed = {cell: failure for cell, failure in failed.items() if not failure.unsupported}
     facts["oracles"] = tuple(name for name in best if ("oracle", name) not in refused)
+    graph = next(iter(worlds.values())).problem.instance
     comparison = Comparison(
         **facts,
-        ports=tuple(port.name for port in next(iter(worlds.values())).problem.instance.ports),
+        ports=len(graph.ports),
+        servers=len(graph.cluster.servers),
         records={cell: records[cell] for cell in cells if cell in records},  # whatever order they finished in
         failed={cell: failed[cell] for cell in cells if cell in failed},
         unsupported=tuple(unsupported),

@@ -10,7 +10,7 @@ from berth.model import Floats, Instance
 
 __all__ = ["MeanShare", "grouped"]
 
-MOST = 48
+MOST = 64
 """Rows or columns that a map has at most; beyond, neighbours are averaged."""
 
 

@@ -17,7 +17,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from berth.lab.heat import MOST
 from berth.lab.results import Comparison
 from berth.lab.store import ResultDirectory
 from berth.model import Floats
@@ -320,10 +319,10 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
         axes.set_visible(False)
     size = next(iter(maps.values())).shape
     for axes in grid[:, 0]:
-        axes.set_ylabel("port" if size[0] == len(comparison.ports) else "group of ports")
+        axes.set_ylabel("port" if size[0] == comparison.ports else "group of ports")
     for place, axes in enumerate(flat[: len(maps)]):
         if place + columns >= len(maps):
-            axes.set_xlabel("server" if size[1] < MOST else "server, or group of neighbours")
+            axes.set_xlabel("server" if size[1] == comparison.servers else "group of neighbouring servers")
             axes.xaxis.set_tick_params(labelbottom=True)
     if image is not None:
         figure.subplots_adjust(right=0.89)

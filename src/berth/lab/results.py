@@ -126,7 +126,8 @@ class Comparison:
     seeds: tuple[int, ...]
     information: tuple[str, ...]
     oracles: tuple[str, ...]
-    ports: tuple[str, ...]
+    ports: int
+    servers: int
     records: Mapping[Cell, Record]
     failed: Mapping[Cell, Failure]
     unsupported: tuple[Unsupported, ...]

@@ -62,7 +62,7 @@ class Programme:
         self._free = problem.instance.capacity
         self._limit = limits(lanes, self._free)
 
-    def _prepare(self, weights: Floats, free: Floats | None, floor: Floats | None) -> tuple[Any, ...]:
+    def _prepare(self, weights: Floats, free: Floats | None, floor: Floats | None) -> tuple[Any, Any, Any, Any, Any]:
         lanes = self.problem.lanes(self._dtype)
         free = self.problem.instance.capacity if free is None else free
         if free is not self._free:

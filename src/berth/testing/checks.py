@@ -20,7 +20,7 @@ from berth.errors import InvalidInput, PolicyCheckFailed, UnknownName, Unsupport
 from berth.protocols import Environment
 from berth.random import stream
 from berth.registry import PolicySpec
-from berth.simulate import simulate
+from berth.simulation import simulate
 from berth.testing.allocation import ALLOCATION
 from berth.testing.family import Case, Family
 

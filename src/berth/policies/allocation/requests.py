@@ -8,7 +8,7 @@ from berth.errors import UnsupportedProblem
 from berth.model import Floats, Ints
 from berth.problems.allocation import AllocationProblem, AllocationSlot
 
-__all__ = ["no_gangs", "requested", "with_job"]
+__all__ = ["dominant_share_order", "no_gangs", "requested"]
 
 
 def no_gangs(problem: AllocationProblem, policy: object) -> AllocationProblem:
@@ -18,16 +18,13 @@ def no_gangs(problem: AllocationProblem, policy: object) -> AllocationProblem:
     return problem
 
 
-def with_job(problem: AllocationProblem, slot: AllocationSlot) -> Floats:
-    """Who has a job, (J,): the slot's arrivals, or everybody when the slot does not tell."""
-    return np.ones(problem.jobs) if slot.arrivals is None else slot.arrivals
-
-
 def requested(problem: AllocationProblem, slot: AllocationSlot) -> Floats:
     """What the jobs of this slot ask through each channel, (E, K)."""
     if slot.arrivals is None:
         return problem.cap
-    return problem.cap * slot.arrivals[problem.channel_job][:, None]
+    wanted = problem.cap * slot.arrivals[problem.channel_job][:, None]
+    wanted.setflags(write=False)  # as `cap` is: one compiled kernel serves both
+    return wanted
 
 
 def dominant_share_order(problem: AllocationProblem) -> Ints:

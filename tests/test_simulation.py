@@ -11,7 +11,7 @@ from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Floats
 from berth.policies.allocation.fairness import Fairness
 from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot
-from berth.simulate import simulate
+from berth.simulation import simulate
 from berth.testing import example_problem
 from berth.worlds.allocation import AllocationWorld
 
