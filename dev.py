@@ -29,7 +29,8 @@ def say(text: str) -> None:
 
 def run(*command: str | Path) -> None:
     """Run a command in the project; a failure ends this program with the command's exit status."""
-    done = subprocess.run([str(part) for part in command], cwd=ROOT)
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}  # the documentation tool's advertisement
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**os.environ, **quiet})
     if done.returncode:
         say(f"failed: {' '.join(str(part) for part in command)}")
         sys.exit(done.returncode)
