@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from berth import registry
 from berth.errors import InvalidInput, UnknownName
 from berth.policies import BUILTIN
 from berth.policies.allocation.binpacking import BinPacking
@@ -43,8 +44,12 @@ def test_packages_add_names_but_cannot_take_builtin_ones(monkeypatch: pytest.Mon
         Offered("fairness", "berth.policies.allocation.drf:DRF"),
     ]
     monkeypatch.setattr("berth.registry.entry_points", lambda group: offered if group == "berth.policies" else [])
-    assert resolve("mine").__name__ == "DRF"
-    assert resolve("fairness") is Fairness
+    registry._offered.cache_clear()
+    try:
+        assert resolve("mine").__name__ == "DRF"
+        assert resolve("fairness") is Fairness
+    finally:
+        registry._offered.cache_clear()
 
 
 def test_a_class_by_its_place() -> None:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -26,8 +27,13 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 def policy_names() -> dict[str, str]:
     """Every name and where it comes from, `module:Class`; an installed package cannot take a built-in name."""
-    offered = {point.name: point.value for point in entry_points(group=GROUP)}
-    return {**offered, **BUILTIN}
+    return {**_offered(), **BUILTIN}
+
+
+@cache
+def _offered() -> dict[str, str]:
+    """What installed packages offer: asked once, since it reads the metadata of every one of them."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def _load(target: str, name: str) -> type[Any]:

@@ -269,7 +269,6 @@ def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: A
     low, high = filled(y, -1.0), top  # the sum at low is above c, or low < 0; at high it is not above c
     # what rounding leaves: half a unit of τ for every element, and of the sum for every addition
     rounding = filled(y, eps) * (4 + rows.start[b + 1] - rows.start[b])
-    filling = filled(y, 0.0)
     for _ in range(MAX_EVALUATIONS):
         filling, moving = _fill(rows, b, offset, z, t, y)
         excess = filling - c
@@ -285,11 +284,6 @@ def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: A
         step = where((low < step) & (step < high), step, maximum(0.5 * low + 0.5 * high, 0.0))
         step = where(c > 0.0, step, top)  # without capacity nothing is left, not even rounding
         t = where(unfinished, step, t)
-    over = filling > c * (1.0 + 64.0 * eps)
-    if any_lane(over):  # z so far above c that its rounding outweighs c: what is left is scaled to fit
-        share = where(over, c / filling, 1.0)
-        for i in range(rows.start[b], rows.start[b + 1]):
-            store(y, i, load(y, i) * share)
     store(tau, b, t)
     return t
 

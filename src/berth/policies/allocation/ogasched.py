@@ -9,6 +9,7 @@ import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.kernels import allocation as kernel
+from berth.kernels.capacity import scale_to_fit
 from berth.kernels.lanes import limits, unpack
 from berth.kernels.mirror import mirror_step
 from berth.model import Floats
@@ -93,6 +94,8 @@ class OGASched:
             played = lost
         decision = np.zeros(self.problem.cap.shape)
         unpack(lanes.element, played, decision)
+        # a step many orders of magnitude longer than a capacity leaves rounding that outweighs that capacity
+        scale_to_fit(self.problem.instance.server_start, slot.free, decision)
         return decision
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
