@@ -61,7 +61,15 @@ class Environment(Protocol):
 
     @property
     def measures(self) -> Sequence[str]:
-        """Names of the numbers of an outcome, beside `reward`, that a run records."""
+        """Names of the numbers, beside `reward`, that a run records of each slot."""
+        ...
+
+    def measured(self, outcome: Any) -> Sequence[float]:
+        """Those numbers for the slot just played; some may be hidden from the policy."""
+        ...
+
+    def feedback(self, outcome: Any) -> Sequence[Any]:
+        """The outcomes that reach the policy at the end of this slot: this one, unless feedback is late or lost."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...

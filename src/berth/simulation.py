@@ -76,12 +76,14 @@ def simulate(
             claimed.append(outcome.reward)
         reward.append(outcome.reward)
         broken_counts.append(len(broken))
-        for name, values in measured.items():
-            values.append(getattr(outcome, name))
+        for values, value in zip(measured.values(), environment.measured(outcome), strict=True):
+            values.append(value)
         for watch in watchers:
             watch(slot, played, outcome)
+        due = environment.feedback(outcome)
         began = time.perf_counter()
-        policy.observe(outcome)
+        for known in due:
+            policy.observe(known)
         seconds.append(spent + time.perf_counter() - began)
         if progress is not None:
             progress(len(reward))

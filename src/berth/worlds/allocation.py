@@ -81,6 +81,14 @@ class AllocationWorld:
         gain, overhead = self.problem.reward(arrivals, decision)
         return AllocationOutcome(self._now, arrivals, gain - overhead, gain, overhead)
 
+    def measured(self, outcome: AllocationOutcome) -> tuple[float, float]:
+        """Gain and overhead of the slot just played."""
+        return outcome.gain, outcome.overhead
+
+    def feedback(self, outcome: AllocationOutcome) -> tuple[AllocationOutcome]:
+        """Outcomes are known at once."""
+        return (outcome,)
+
 
 def bernoulli_arrivals(rng: np.random.Generator, slots: int, probability: ArrayLike) -> Floats:
     """A job at each port with its probability (L,), independently each slot; (T, L)."""

@@ -1,0 +1,247 @@
+"""Selection: which channels to open when the gain of each is unknown (the ESDP papers).
+
+Each slot some ports have a job. Through a channel e of such a port n_e tasks may be placed (0 or 1, unless the
+problem has gangs); each yields a noisy gain with an unknown mean and costs a known amount. What a channel takes is
+`demand` (E, K); it must fit in the free capacity of its **pool**: its server, or the whole cluster as in the papers.
+Only the gains of opened channels are seen.
+
+Axes: L ports, R servers, K resources, E channels, G pools, J jobs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from berth.capacity import TOLERANCE, Violation
+from berth.errors import InvalidInput
+from berth.model import Berth, Floats, FrozenArrays, Instance, Ints, frozen_array
+
+__all__ = ["Roles", "SelectionOutcome", "SelectionProblem", "SelectionSlot"]
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionSlot:
+    """One slot: what is free in each pool (G, K), and which jobs have arrived (J,), 0 or 1."""
+
+    index: int
+    free: Floats
+    arrivals: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionOutcome:
+    """What came of the decision of slot `slot`.
+
+    `channels` (n,) were opened with `tasks` (n,) each; `gains` (n,) is the total gain of each, before costs. `reward` is
+    all gains minus all costs.
+    """
+
+    slot: int
+    channels: Ints
+    tasks: Ints
+    gains: Floats
+    reward: float
+
+
+@dataclass(frozen=True, eq=False)
+class Roles(FrozenArrays):
+    """Gangs: every port is a role of a job, and a job starts with enough tasks of every role or not at all.
+
+    `job_of_port` (L,) names the job of each role, `minimum` and `most` (L,) how many tasks of the role a started job has
+    at least and at most. Any number of them may share a channel while they fit.
+    """
+
+    job_of_port: Ints
+    minimum: Ints
+    most: Ints
+
+    def __post_init__(self) -> None:
+        for name in ("job_of_port", "minimum", "most"):
+            array = np.array(getattr(self, name), dtype=np.int64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if not self.job_of_port.shape == self.minimum.shape == self.most.shape:
+            raise InvalidInput("one entry per port in job_of_port, minimum and most", key="roles")
+        jobs = self.jobs
+        if sorted(set(self.job_of_port.tolist())) != list(range(jobs)):
+            raise InvalidInput(
+                f"every job from 0 to {jobs - 1} at some port", value=self.job_of_port.tolist(), key="roles.job_of_port"
+            )
+        for port in np.flatnonzero((self.minimum < 0) | (self.minimum > self.most) | (self.most < 1)):
+            raise InvalidInput(
+                "0 ≤ minimum ≤ most and most ≥ 1",
+                value=(int(self.minimum[port]), int(self.most[port])),
+                key=f"roles[{port}]",
+            )
+
+    @property
+    def jobs(self) -> int:
+        """J, the number of jobs."""
+        return int(self.job_of_port.max()) + 1 if self.job_of_port.size else 0
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionProblem(FrozenArrays):
+    """All that a selection policy may know.
+
+    `cost` (E,) is the supply cost of a task through each channel; `demand` (E, K) what it takes, by default the request of
+    the port. With `pool` (K,) capacity is one pool for the whole cluster, as in the papers; without, each server is its own
+    pool. `horizon` is the number of slots where it is known.
+
+    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
+    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
+    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> [str(v) for v in problem.violations(slot, np.array([1, 0, 1]))]
+    ['arrival of port-1 on server-1: 1 used, 0 allowed']
+    """
+
+    instance: Instance
+    cost: Floats
+    demand: Floats | None = None
+    pool: Floats | None = None
+    horizon: int | None = None
+    roles: Roles | None = None
+
+    def __post_init__(self) -> None:
+        graph = self.instance
+        channels, resources = len(graph.channel_port), len(graph.cluster.resources)
+        object.__setattr__(self, "cost", frozen_array(self.cost, "cost", (channels,), low=-np.inf))
+        demand = graph.demand[graph.channel_port] if self.demand is None else self.demand
+        object.__setattr__(self, "demand", frozen_array(demand, "demand", (channels, resources)))
+        if self.pool is not None:
+            object.__setattr__(self, "pool", frozen_array(self.pool, "pool", (resources,)))
+        if self.roles is not None and len(self.roles.job_of_port) != len(graph.ports):
+            raise InvalidInput(
+                f"one role per port, {len(graph.ports)}", value=len(self.roles.job_of_port), key="roles.job_of_port"
+            )
+        if self.horizon is not None and self.horizon < 1:
+            raise InvalidInput("at least 1 slot", value=self.horizon, key="horizon")
+
+    @property
+    def takes(self) -> Floats:
+        """What one task takes through each channel, (E, K)."""
+        if self.demand is None:  # set in __post_init__
+            raise InvalidInput("a demand", key="demand")
+        return self.demand
+
+    @property
+    def jobs(self) -> int:
+        """J, the number of jobs that may arrive in a slot."""
+        return len(self.instance.ports) if self.roles is None else self.roles.jobs
+
+    @cached_property
+    def channel_job(self) -> Ints:
+        """The job that each channel serves, (E,)."""
+        ports = self.instance.channel_port
+        if self.roles is None:
+            return ports
+        jobs = self.roles.job_of_port[ports]
+        jobs.setflags(write=False)
+        return jobs
+
+    @cached_property
+    def channel_pool(self) -> Ints:
+        """The pool that each channel draws from, (E,)."""
+        if self.pool is None:
+            return self.instance.channel_server
+        pools = np.zeros(len(self.instance.channel_port), dtype=np.int64)
+        pools.setflags(write=False)
+        return pools
+
+    @cached_property
+    def limits(self) -> Floats:
+        """The whole capacity of each pool, (G, K)."""
+        return self.instance.capacity if self.pool is None else frozen_array(self.pool[None], "pool")
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these fields changed, validated again."""
+        return dataclasses.replace(self, **changes)
+
+    def available(self, slot: SelectionSlot) -> Any:
+        """Channels (E,) of jobs that have arrived."""
+        return slot.arrivals[self.channel_job] > 0
+
+    def usage(self, decision: ArrayLike) -> Floats:
+        """What a decision (E,) takes from each pool, (G, K)."""
+        tasks = np.asarray(decision, dtype=np.float64)
+        used = np.zeros(self.limits.shape)
+        np.add.at(used, self.channel_pool, tasks[:, None] * self.takes)
+        return used
+
+    def violations(self, slot: SelectionSlot, decision: Ints) -> list[Violation]:
+        """Every constraint that the decision breaks: whole numbers, arrivals, capacities, gangs."""
+        graph = self.instance
+        tasks = np.asarray(decision)
+        if tasks.shape != self.cost.shape:
+            raise InvalidInput(f"a decision of shape {self.cost.shape}", value=tasks.shape)
+        found: list[Violation] = []
+        most = np.inf if self.roles is not None else 1.0
+        whole = (tasks >= 0) & (tasks <= most) & (tasks == np.floor(tasks))
+        for e in np.flatnonzero(~whole):
+            found.append(Violation("count", self._channel(int(e)), float(tasks[e]), 1.0 if self.roles is None else 0.0))
+        for e in np.flatnonzero((tasks > 0) & ~self.available(slot)):
+            found.append(Violation("arrival", self._channel(int(e)), float(tasks[e]), 0.0))
+        used = self.usage(np.where(np.isfinite(tasks), tasks, 0.0))
+        for g, k in np.argwhere(used > slot.free + TOLERANCE * (1.0 + slot.free)):
+            pool = "the cluster" if self.pool is not None else graph.cluster.servers[g]
+            where = f"{pool}/{graph.cluster.resources[k].name}"
+            found.append(Violation("capacity", where, float(used[g, k]), float(slot.free[g, k])))
+        if self.roles is not None:
+            found.extend(self._broken_gangs(tasks))
+        return found
+
+    def _channel(self, e: int) -> str:
+        graph = self.instance
+        return f"{graph.ports[graph.channel_port[e]].name} on {graph.cluster.servers[graph.channel_server[e]]}"
+
+    def _broken_gangs(self, tasks: Any) -> list[Violation]:
+        roles = self.roles
+        if roles is None:
+            return []
+        placed = np.bincount(self.instance.channel_port, weights=tasks, minlength=len(self.instance.ports))
+        started = np.bincount(roles.job_of_port, weights=placed, minlength=roles.jobs) > 0
+        found = []
+        for port in np.flatnonzero(started[roles.job_of_port] & (placed < roles.minimum)):
+            name = self.instance.ports[port].name
+            found.append(Violation("gang", f"{name} (tasks, at least)", float(placed[port]), float(roles.minimum[port])))
+        for port in np.flatnonzero(placed > roles.most):
+            name = self.instance.ports[port].name
+            found.append(Violation("gang", f"{name} (tasks, at most)", float(placed[port]), float(roles.most[port])))
+        return found
+
+    def repaired(self, slot: SelectionSlot, decision: Ints) -> Ints:
+        """The decision made feasible: absent jobs dropped, then channels closed from the last until all fits."""
+        tasks = np.nan_to_num(np.asarray(decision, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        fixed = np.maximum(np.floor(tasks), 0).astype(np.int64)
+        if self.roles is None:
+            fixed = np.minimum(fixed, 1)
+        fixed[~self.available(slot)] = 0
+        for e in np.flatnonzero(fixed)[::-1]:
+            if not (self.usage(fixed) > slot.free + TOLERANCE * (1.0 + slot.free)).any():
+                break
+            fixed[e] = 0
+        if self.roles is not None:
+            names = {self.instance.ports[p].name: p for p in range(len(self.instance.ports))}
+            while broken := self._broken_gangs(fixed):
+                port = names[broken[0].where.split(" (")[0]]
+                fixed[self.channel_job == self.roles.job_of_port[port]] = 0
+        return fixed
+
+    def berths(self, slot: SelectionSlot, decision: Ints) -> list[Berth]:
+        """A berth for each opened channel."""
+        graph = self.instance
+        return [
+            Berth(
+                graph.ports[graph.channel_port[e]].name,
+                graph.cluster.servers[graph.channel_server[e]],
+                tuple(float(v) for v in decision[e] * self.takes[e]),
+                slot.index,
+            )
+            for e in np.flatnonzero(decision)
+        ]
