@@ -9,32 +9,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from berth import __version__
+from benchmarks.table import Figure, arguments_of, command, markdown, row, run, said, show
 from berth.kernels.allocation import project
 from berth.kernels.lanes import build_lanes, limits, pack, unpack
-from berth.lab.compare import compare
-from berth.lab.results import Comparison, Row
-from berth.lab.statistics import Estimate
 from tests.reference.allocation import project_exact
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the table."""
-
-    work: str
-    command: str
-    goal: str
-    measured: str
-    reached: bool | None
 
 
 def projection(cases: int) -> Iterator[Figure]:
@@ -78,36 +60,6 @@ def projection(cases: int) -> Iterator[Figure]:
         f"largest error {worst:.1e}; {broken} violations",
         worst <= 1e-12 and broken == 0,
     )
-
-
-def said(estimate: Estimate | None, change: bool = False) -> str:
-    """An estimate as people read it."""
-    if estimate is None:
-        return "–"
-    shift, scale = (1.0, 100.0) if change else (0.0, 1.0)
-    mean, half = scale * (estimate.mean - shift), None if estimate.half is None else scale * estimate.half
-    text = f"{mean:+.1f} %" if change else f"{mean:.4f}"
-    width = "" if half is None else f" ± {half:.1f}" if change else f" ± {half:.4f}"
-    return f"{text}{width} ({estimate.seeds} seeds)"
-
-
-def row(result: Comparison, information: str, policy: str) -> Row:
-    """The row of this policy in this setting."""
-    return next(r for r in result.rows if r.information == information and r.policy == policy)
-
-
-def run(scenario: str, seeds: int, arrivals: str, policies: list[str], overrides: dict[str, Any]) -> Comparison:
-    """A comparison, and nothing that failed."""
-    result = compare(scenario, policies, seeds=seeds, arrivals=arrivals, overrides=overrides)
-    if result.failed:
-        raise SystemExit(f"{scenario}: {next(iter(result.failed.values())).error}")
-    return result
-
-
-def command(scenario: str, seeds: int, arrivals: str, policies: list[str]) -> str:
-    """The command line that prints the same numbers."""
-    chosen = " ".join(f"--policy {p}" for p in policies)
-    return f"berth compare {scenario} --seeds {seeds} --arrivals {arrivals} {chosen}"
 
 
 def blind(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
@@ -176,12 +128,14 @@ def printed(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
             )
 
 
+def page(figures: list[Figure], arguments: argparse.Namespace) -> str:
+    """The table as Markdown."""
+    last = ["Times a slot, beside the NumPy and the plain Python versions: `python -m benchmarks.slot`."]
+    return markdown("Figures", "benchmarks.figures", arguments, figures, last)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--quick", action="store_true", help="few slots and cases, for a look")
-    parser.add_argument("--markdown", type=Path, help="write the table as a documentation page")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, seeds=8)
     overrides: dict[str, Any] = {"horizon": 300} if arguments.quick else {}
     parts: list[Callable[[], Iterator[Figure]]] = [
         lambda: projection(10_000 if arguments.quick else 1_000_000),
@@ -189,43 +143,7 @@ def main() -> None:
         lambda: aware(arguments.seeds, overrides),
         lambda: printed(arguments.seeds, overrides),
     ]
-    console = Console()
-    figures: list[Figure] = []
-    for part in parts:
-        for figure in part():
-            figures.append(figure)
-            console.print(f"{figure.work}: {figure.measured}", highlight=False)
-    table = Table("work", "goal", "measured", "reached", title=f"OGASched, berth {__version__}")
-    words = {True: "yes", False: "no", None: "–"}
-    for figure in figures:
-        table.add_row(figure.work, figure.goal, figure.measured, words[figure.reached])
-    console.print(table)
-    if arguments.markdown:
-        arguments.markdown.write_text(page(figures, arguments.seeds, words))
-
-
-def page(figures: list[Figure], seeds: int, words: dict[bool | None, str]) -> str:
-    """The table as Markdown."""
-    lines = [
-        "# Figures",
-        "",
-        "Written by `python -m benchmarks.figures --markdown docs/figures.md`,",
-        f"berth {__version__}, seeds 0 to {seeds - 1}.",
-        "± is half of the 95 % interval over seeds. A goal that is not reached is shown as not reached.",
-        "",
-        "| work | goal | measured | reached |",
-        "|---|---|---|---|",
-    ]
-    lines += [f"| {f.work} | {f.goal} | {f.measured} | {words[f.reached]} |" for f in figures]
-    lines += ["", "The same numbers, one comparison at a time:", "", "```text"]
-    lines += list(dict.fromkeys(f.command for f in figures if f.command))
-    lines += [
-        "```",
-        "",
-        "Times a slot, beside the NumPy and the plain Python versions: `python -m benchmarks.slot`.",
-        "",
-    ]
-    return "\n".join(lines)
+    show("OGASched", parts, arguments, lambda figures: page(figures, arguments))
 
 
 if __name__ == "__main__":

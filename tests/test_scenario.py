@@ -22,7 +22,7 @@ from berth.scenario.drawing import draw_channels, draw_demands, draw_outages, dr
 from berth.scenario.reading import LARGEST_FILE, read_text
 from berth.worlds.allocation import AllocationWorld
 
-NAMES = list(scenario_names())
+NAMES = [name for name in scenario_names() if load_scenario(name).family == "allocation"]
 SEED = st.integers(0, 2**32)
 
 DRAWN = "cluster: {servers: 4}\nports: {count: 2}\n"
@@ -66,7 +66,8 @@ def write(folder: Path, text: str, name: str = "lab.yaml") -> Path:
 def explicit(**overrides: Any) -> AllocationWorld:
     """The world of EXPLICIT, with overrides (dots written as __)."""
     changes = {key.replace("__", "."): value for key, value in overrides.items()}
-    return load_scenario(read_text(EXPLICIT).value, {"horizon": 50, **changes}).build(1, False)
+    world: AllocationWorld = load_scenario(read_text(EXPLICIT).value, {"horizon": 50, **changes}).build(1, False)
+    return world
 
 
 # --- named scenarios

@@ -181,7 +181,8 @@ def policies(output: OutputOption = Output.table) -> None:
         return
     for item in found:
         typer.secho(item["name"], bold=True, nl=False)
-        typer.echo("" if item["source"] == "builtin" else f"  (from {item['source']})")
+        source = "" if item["source"] == "builtin" else f", from {item['source']}"
+        typer.echo(f"  ({item['family'] or 'unknown'} family{source})")
         typer.echo(f"    {item['summary']}")
         if item["settings"]:
             typer.echo("    " + ", ".join(f"{key}={value}" for key, value in item["settings"].items()))

@@ -1,23 +1,27 @@
 """What could have been earned: the best stationary decision and the best decision of each slot.
 
-Where a problem has gangs, both leave the all-or-nothing constraint out: they are upper bounds then.
+Where an allocation problem has gangs, both leave the all-or-nothing constraint out: they are upper bounds then.
 
 Axes: T slots, J jobs, R servers, K resources, E channels.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from berth import solvers
 from berth.errors import UnsupportedProblem
 from berth.model import Floats
 from berth.problems.programme import Programme
+from berth.solvers import GangQuestion, Question
 from berth.worlds.allocation import AllocationWorld
+from berth.worlds.selection import SelectionWorld
 
-__all__ = ["SlotOptima", "Stationary", "best_stationary", "slot_optima"]
+__all__ = ["SlotOptima", "Stationary", "best_stationary", "selection_optima", "slot_optima"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,50 @@ def slot_optima(world: AllocationWorld, gap: float = 2e-4, progress: Callable[[i
         if key not in known:
             solution = programme.solve(arrivals, gap, world.free(t))
             known[key] = solution.value, solution.bound
+        reward[t], bound[t] = known[key]
+        if progress is not None:
+            progress(t + 1)
+    return SlotOptima(reward, bound)
+
+
+def selection_optima(
+    world: SelectionWorld, gap: float = 1e-6, progress: Callable[[int], None] | None = None
+) -> SlotOptima:
+    """The best expected reward of every slot for one who knows the means: what regret is measured against.
+
+    Slots with the same arrivals, free capacity and means are solved once. Where there are gangs `bound` is what no
+    policy can exceed, and `reward` what the gang solver reached.
+    """
+    problem = world.problem
+    none = np.zeros(len(problem.cost))
+    known: dict[bytes, tuple[float, float]] = {}
+    reward, bound = np.zeros(len(world)), np.zeros(len(world))
+    for t, (means, _) in zip(range(len(world)), world.gains, strict=False):
+        free, arrivals = world.free(t), world.arrivals[t]
+        key = hashlib.blake2b(arrivals.tobytes() + free.tobytes() + means.tobytes()).digest()
+        if key not in known:
+            gain = means - problem.cost
+            if problem.roles is None:
+                there = np.flatnonzero(arrivals[problem.channel_job] > 0)
+                pool = problem.channel_pool[there]
+                choice = solvers.choose(Question(gain[there], none[there], problem.takes[there], pool, free), gap=gap)
+            else:
+                roles = problem.roles
+                choice = solvers.choose_gang(
+                    GangQuestion(
+                        gain,
+                        none,
+                        problem.takes,
+                        problem.channel_pool,
+                        free,
+                        problem.instance.channel_port,
+                        roles.job_of_port,
+                        roles.minimum,
+                        roles.most,
+                        arrivals > 0,
+                    )
+                )
+            known[key] = choice.value, choice.bound
         reward[t], bound[t] = known[key]
         if progress is not None:
             progress(t + 1)

@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 from berth.errors import InvalidInput
 from berth.model import Floats
 
-__all__ = ["Band", "band", "cumulative_regret", "growth_exponent", "half_width"]
+__all__ = ["Band", "band", "cumulative_regret", "growth_exponent", "half_width", "log_fit"]
 
 
 def cumulative_regret(reward: ArrayLike, reference: ArrayLike) -> Floats:
@@ -93,3 +93,28 @@ def growth_exponent(curve: ArrayLike) -> float:
     x, y = np.log(slots[second]), np.log(values[second])
     x = x - x.mean()
     return float((x * (y - y.mean())).sum() / (x * x).sum())
+
+
+def log_fit(curve: ArrayLike) -> float:
+    """How straight a regret curve (T,) is against ln t over its second half: the R² of the best line.
+
+    1 for regret that grows like ln T; NaN where the second half does not change or has fewer than three slots. Over one
+    doubling of t even linear growth comes close, .992: only beside a small `growth_exponent` does it say much.
+
+    >>> slots = np.arange(1, 1001)
+    >>> round(log_fit(5.0 + 2.0 * np.log(slots)), 6), round(log_fit(slots), 3)
+    (1.0, 0.992)
+    >>> log_fit(np.ones(1000))
+    nan
+    """
+    values = np.asarray(curve, dtype=np.float64)
+    slots = np.arange(1, len(values) + 1)
+    second = slots > len(values) // 2
+    if second.sum() < 3:
+        return float("nan")
+    x, y = np.log(slots[second]), values[second]
+    x, y = x - x.mean(), y - y.mean()
+    total = float((y * y).sum())
+    if not total > 0.0:
+        return float("nan")
+    return float((x * y).sum() ** 2 / ((x * x).sum() * total))

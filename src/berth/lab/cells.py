@@ -13,25 +13,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import berth
-from berth import oracles
 from berth.errors import UnknownName
-from berth.lab.heat import MeanShare
+from berth.lab.families import FAMILIES, HIDDEN, REVEALED, LabFamily
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import Scenario
 from berth.simulation import simulate
-from berth.worlds.allocation import AllocationWorld
 
-__all__ = ["HIDDEN", "INFORMATION", "ORACLES", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_in"]
-
-HIDDEN, REVEALED = "hidden", "revealed"
-INFORMATION = (HIDDEN, REVEALED)
-ORACLES = ("stationary", "slot")
+__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_in"]
 
 # What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
@@ -39,7 +34,7 @@ NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "
 
 @dataclass(frozen=True)
 class Cell:
-    """`name` is a policy as written, or one of `ORACLES` (then `information` is None: it makes no difference)."""
+    """`name` is a policy as written, or an oracle of the family (then `information` is None: no difference)."""
 
     name: str
     seed: int
@@ -100,15 +95,18 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
 
 def run_cell(scenario: Scenario, cell: Cell) -> Record:
     """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
-    return run_in(scenario.build(cell.seed, cell.information == REVEALED), cell)
+    return run_in(FAMILIES[scenario.family], scenario.build(cell.seed, cell.information == REVEALED), cell)
 
 
-def run_in(world: AllocationWorld, cell: Cell) -> Record:
-    """Compute a cell in a world that is already built."""
+def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
+    """Compute a cell in a world of this family that is already built."""
     if cell.is_oracle:
-        return _run_oracle(world, cell.name)
+        if cell.name not in family.oracles:
+            raise UnknownName("oracle", cell.name, family.oracles)
+        reward, bound = family.oracles[cell.name](world)
+        return Record({"reward": reward}, bound=bound)
     policy = PolicySpec.parse(cell.name).build(world.problem, stream(cell.seed, "policy", cell.name))
-    share = MeanShare(world.problem.instance)
+    share = family.share(world.problem)
     result = simulate(world, policy, observers=[share])
     series: dict[str, Floats] = {
         "reward": result.reward,
@@ -118,13 +116,3 @@ def run_in(world: AllocationWorld, cell: Cell) -> Record:
         "decide_seconds": result.decide_seconds,
     }
     return Record(series, share.mean())
-
-
-def _run_oracle(world: AllocationWorld, name: str) -> Record:
-    if name == "stationary":
-        best = oracles.best_stationary(world)
-        return Record({"reward": best.reward}, bound=float(best.bound))
-    if name == "slot":
-        optima = oracles.slot_optima(world)
-        return Record({"reward": optima.reward}, bound=float(np.sum(optima.bound)))
-    raise UnknownName("oracle", name, ORACLES)

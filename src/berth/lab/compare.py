@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
-from berth.lab.cells import HIDDEN, INFORMATION, ORACLES, REVEALED, Cell, Record, cell_key
+from berth.lab.cells import Cell, Record, cell_key
+from berth.lab.families import FAMILIES, REVEALED, LabFamily
 from berth.lab.manifest import command_line, manifest, now, versions
 from berth.lab.pool import Failure, leave_if_imported_by_worker, run_cells
 from berth.lab.results import Comparison, Unsupported
@@ -17,7 +18,6 @@ from berth.lab.store import ResultDirectory
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import Scenario, load_scenario
-from berth.worlds.allocation import AllocationWorld
 
 __all__ = ["Interrupted", "Progress", "compare"]
 
@@ -58,8 +58,9 @@ def compare(
 
     `scenario` is a name, a file, what a file would hold, or a `Scenario`; what is not given here is
     taken from it. `seeds` is a number N, for seeds 0 … N−1, or the seeds themselves. `arrivals` is
-    "hidden", "revealed" or "both". `oracles` may hold "stationary" and "slot". `workers` is the number of processes, by
-    default one a core; the numbers do not depend on it.
+    "hidden", "revealed" or "both", and `oracles` may hold "stationary" and "slot"; in the selection family arrivals are
+    always "revealed" and "slot" is the one oracle. `workers` is the number of processes, by default one a core; the
+    numbers do not depend on it.
 
     With `out`, each finished cell is kept there at once and found again by a later call, and the
     report is written there. A cell that fails is listed in `failed` and spoils no other. A policy that
@@ -69,13 +70,15 @@ def compare(
     leave_if_imported_by_worker()
     began, started = time.perf_counter(), now()
     chosen = _scenario(scenario, overrides)
+    family = FAMILIES[chosen.family]
     names = _policies(policies if policies is not None else chosen.policies)
     base = str(PolicySpec.parse(baseline if baseline is not None else chosen.baseline or names[0]))
     if base not in names:
         names.append(base)
-    settings = _information(arrivals if arrivals is not None else chosen.arrivals_known)
+    _of_family(names, family)
+    settings = _information(arrivals if arrivals is not None else chosen.arrivals_known, family)
     luck = _seeds(seeds if seeds is not None else chosen.seeds)
-    best = _oracles(oracles if oracles is not None else chosen.oracles)
+    best = _oracles(oracles if oracles is not None else chosen.oracles, family)
     processes = _workers(workers)
     directory = None if out is None else ResultDirectory(out)
 
@@ -208,11 +211,27 @@ def _policies(texts: Iterable[str]) -> list[str]:
     return names
 
 
-def _information(arrivals: str) -> list[str]:
-    if arrivals == "both":
-        return list(INFORMATION)
-    if arrivals not in INFORMATION:
-        raise InvalidInput(f"{HIDDEN}, {REVEALED} or both", value=arrivals, key="arrivals")
+def _of_family(names: Iterable[str], family: LabFamily) -> None:
+    """Refuse policies that say they are of another family."""
+    for name in names:
+        theirs = getattr(PolicySpec.parse(name).load(), "family", family.name)
+        if theirs != family.name:
+            raise InvalidInput(
+                f"one of the {family.name} family, which this scenario is of (`berth policies` lists them)",
+                found=f"a policy of the {theirs} family",
+                key=f"policy {name!r}",
+            )
+
+
+def _information(arrivals: str, family: LabFamily) -> list[str]:
+    settings = family.information
+    if arrivals == "both" and len(settings) > 1:
+        return list(settings)
+    if arrivals not in settings:
+        only = f"{settings[0]}: in the {family.name} family policies always see who has a job"
+        raise InvalidInput(
+            f"{', '.join(settings)} or both" if len(settings) > 1 else only, value=arrivals, key="arrivals"
+        )
     return [arrivals]
 
 
@@ -226,11 +245,11 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return luck
 
 
-def _oracles(names: Sequence[str]) -> list[str]:
+def _oracles(names: Sequence[str], family: LabFamily) -> list[str]:
     for name in names:
-        if name not in ORACLES:
-            raise UnknownName("oracle", name, ORACLES)
-    return [name for name in ORACLES if name in names]
+        if name not in family.oracles:
+            raise UnknownName("oracle", name, family.oracles)
+    return [name for name in family.oracles if name in names]
 
 
 def _workers(workers: int | None) -> int:
@@ -241,7 +260,7 @@ def _workers(workers: int | None) -> int:
     return workers
 
 
-def _refused(world: AllocationWorld, information: str, name: str) -> Unsupported | None:
+def _refused(world: Any, information: str, name: str) -> Unsupported | None:
     """Whether this policy refuses this setting, and why."""
     try:
         PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
@@ -252,7 +271,7 @@ def _refused(world: AllocationWorld, information: str, name: str) -> Unsupported
     return None
 
 
-def _unsupported(worlds: Mapping[str, AllocationWorld], names: Sequence[str]) -> list[Unsupported]:
+def _unsupported(worlds: Mapping[str, Any], names: Sequence[str]) -> list[Unsupported]:
     """Policies that refuse a setting; raises where one refuses them all."""
     found: list[Unsupported] = []
     for name in names:

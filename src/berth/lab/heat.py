@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from berth.model import Floats, Instance
+from berth.problems.selection import SelectionProblem
 
-__all__ = ["MeanShare", "grouped"]
+__all__ = ["MeanShare", "SelectionShare", "grouped"]
 
 MOST = 64
 """Rows or columns that a map has at most; beyond, neighbours are averaged."""
@@ -53,6 +54,33 @@ class MeanShare:
         there = capacity > 0
         part = np.divide(self._total, capacity, out=np.zeros_like(self._total), where=there)
         share = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1) / max(self._slots, 1)
-        table = np.zeros((len(graph.ports), len(graph.cluster.servers)))
-        table[graph.channel_port, graph.channel_server] = share
-        return grouped(grouped(table, 0), 1)
+        return _mapped(graph, share)
+
+
+class SelectionShare:
+    """The same for decisions that open channels: shares are of the pool that a channel draws from."""
+
+    def __init__(self, problem: SelectionProblem) -> None:
+        self.problem = problem
+        self._total = np.zeros(len(problem.cost))
+        self._slots = 0
+
+    def __call__(self, slot: Any, decision: Any, outcome: Any, /) -> None:
+        self._total += decision
+        self._slots += 1
+
+    def mean(self) -> Floats:
+        """The mean share, (ports, servers), neighbours averaged where there are many."""
+        problem = self.problem
+        limits = problem.limits[problem.channel_pool]
+        there = limits > 0
+        part = np.divide(problem.takes, limits, out=np.zeros_like(limits), where=there)
+        each = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+        return _mapped(problem.instance, self._total * each / max(self._slots, 1))
+
+
+def _mapped(graph: Instance, share: Floats) -> Floats:
+    """Shares of channels (E,) as (ports, servers), neighbours averaged where there are many."""
+    table = np.zeros((len(graph.ports), len(graph.cluster.servers)))
+    table[graph.channel_port, graph.channel_server] = share
+    return grouped(grouped(table, 0), 1)

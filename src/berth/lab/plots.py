@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from berth.lab.results import Comparison
 from berth.lab.store import ResultDirectory
 from berth.model import Floats
-from berth.regret import Band, band
+from berth.regret import Band, band, growth_exponent
 
 __all__ = ["GRID", "INK", "TITLES", "draw", "palette", "save_plots", "to_png", "to_svg"]
 
@@ -30,6 +30,8 @@ INK, GRID = "#1f2933", "#d9dee5"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7A5CC7")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 BASELINE, ORACLE = "#7b8794", "#9aa5b1"
+SLOW = 0.75
+"""The exponent of T below which regret counts as growing slowly: linear growth would hide the rest of a picture."""
 POINTS = 400
 """Slots that a curve shows at most: about one for each two dots of the picture."""
 
@@ -41,7 +43,6 @@ TITLES = {
     "gain-overhead": "Where the reward comes from",
     "allocation": "Who holds what",
 }
-ORACLE_NAMES = {"stationary": "y* (best stationary)", "slot": "slot optimum"}
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -166,7 +167,7 @@ def _over_time(
             mean = change(np.array([run.reward for run in runs.values()])).mean(axis=0)
             slots = _thin(len(mean))
             look = {"color": ORACLE, "linestyle": DASHES[1 + place], "linewidth": 1.5}
-            axes.plot(slots + 1, mean[slots], label=ORACLE_NAMES[name], **look)
+            axes.plot(slots + 1, mean[slots], label=comparison.family.oracle_words[name].legend, **look)
             settled.append(mean[len(mean) // 10 :])
     for policy in comparison.served(information):
         mean = change(_rewards(comparison, information, policy)).mean(axis=0)
@@ -240,37 +241,61 @@ def regret(comparison: Comparison, information: str) -> Figure | None:
     oracles = [name for name in comparison.oracles if comparison.oracle(name)]
     if not oracles:
         return None
-    figure, grid = _new(columns=len(oracles))
+    family = comparison.family
+    # regret that grows like ln T is a straight line where slots are on a logarithmic scale
+    panels = [(oracle, scale) for oracle in oracles for scale in ("linear", "log")[: 2 if family.logarithmic else 1]]
+    figure, grid = _new(columns=len(panels))
     looks = palette(comparison)
-    for axes, oracle in zip(grid[0], oracles, strict=True):
+    for axes, (oracle, scale) in zip(grid[0], panels, strict=True):
         axes.axhline(0.0, color=INK, linewidth=0.8)
-        for policy in comparison.served(information):
+        served = comparison.served(information)
+        title = family.oracle_words[oracle].title
+        if scale == "log":
+            slow = _slow(comparison, information, oracle)
+            served, title = (
+                slow or served,
+                "against ln T" + (f", below T^{SLOW:g}" if 0 < len(slow) < len(served) else ""),
+            )
+        for policy in served:
             curves = comparison.regret(information, policy, oracle)
             if curves.size:
                 curve = band(curves)
                 _line(axes, _thin(len(curve.mean)), curve, looks[policy], policy)
-        axes.set_title(
-            "to y*, the best stationary decision" if oracle == "stationary" else "to the optimum of each slot"
-        )
+        axes.set_title(title)
         axes.yaxis.set_major_formatter(FuncFormatter(_short))
         _slot_axis(axes)
+        if scale == "log":
+            axes.set_xscale("log")
     grid[0][0].set_ylabel("cumulative regret")
     _finish(figure, grid[0][0], top=0.4, between=0.2)
     return figure
 
 
+def _slow(comparison: Comparison, information: str, oracle: str) -> list[str]:
+    """The policies whose regret grows slowly."""
+    found = []
+    for policy in comparison.served(information):
+        curves = comparison.regret(information, policy, oracle)
+        if curves.size and growth_exponent(curves.mean(axis=0)) < SLOW:
+            found.append(policy)
+    return found
+
+
 def gain_overhead(comparison: Comparison, information: str) -> Figure:
-    """Gain to the right, overhead to the left, and the reward that is left of both."""
-    rows = [row for row in comparison.rows if row.information == information and row.gain and row.overhead]
+    """Gain to the right, overhead or cost to the left, and the reward that is left of both."""
+    expense = comparison.family.expense
+    found = [(row, getattr(row, expense)) for row in comparison.rows if row.information == information and row.gain]
+    spent = {row.policy: part for row, part in found if part is not None}
+    rows = [row for row, part in found if part is not None]
     figure, grid = _new(height=1.3 + 0.42 * len(rows))
     axes = grid[0][0]
     looks = palette(comparison)
     for place, row in enumerate(reversed(rows)):
-        if row.gain is None or row.overhead is None or row.reward is None:
+        if row.gain is None or row.reward is None:
             continue
         colour = looks[row.policy]["color"]
         axes.barh(place, row.gain.mean, height=0.62, color=colour, alpha=0.85)
-        axes.barh(place, -row.overhead.mean, height=0.62, color=colour, alpha=0.35)
+        axes.barh(place, -spent[row.policy].mean, height=0.62, color=colour, alpha=0.35)
         axes.plot(row.reward.mean, place, "D", color="white", markeredgecolor="#111111", markersize=6)
         axes.annotate(
             f"{row.reward.mean:.4g}",
@@ -284,7 +309,7 @@ def gain_overhead(comparison: Comparison, information: str) -> Figure:
     axes.set_yticks(range(len(rows)), [row.policy for row in reversed(rows)])
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.09)
-    axes.set_xlabel("← overhead  |  gain →   (a slot, mean over seeds; diamond and number: the reward)")
+    axes.set_xlabel(f"← {expense}  |  gain →   (a slot, mean over seeds; diamond and number: the reward)")
     _frame(figure, 0.35 + 0.085 * max((len(row.policy) for row in rows), default=1), 0.2, 0.1, 0.6)
     return figure
 
@@ -327,7 +352,7 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
     if image is not None:
         figure.subplots_adjust(right=0.89)
         bar = figure.colorbar(image, cax=figure.add_axes((0.91, 0.25, 0.014, 0.5)))
-        bar.set_label("mean share of the server")
+        bar.set_label(f"mean share of {comparison.family.share_of}")
         bar.outline.set_visible(False)
     return figure
 

@@ -133,7 +133,7 @@ def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str,
     if rows:
         parts += [_rewards(comparison, rows), _details(comparison, rows)]
     parts.append(_needs(comparison, information))
-    for name, caption in CAPTIONS.items():
+    for name, caption in {**CAPTIONS, **comparison.family.captions}.items():
         if (information, name) in plots:
             picture = _inline(plots[information, name], f"{name}-{information}")
             parts.append(
@@ -163,12 +163,11 @@ def _rewards(comparison: Comparison, rows: list[Row]) -> str:
         cells += [_share(row.fraction_of_oracle)] if "slot" in comparison.oracles else []
         lines.append(f"<tr{' class=best' if place == 0 else ''}>{''.join(cells)}</tr>")
     for oracle in comparison.oracle_rows:
-        label = "y* (best stationary)" if oracle.oracle == "stationary" else "optimum of each slot"
+        label = comparison.family.oracle_words[oracle.oracle].row
         blanks = "<td></td>" * (2 + len(comparison.oracles))
         lines.append(f"<tr class='oracle'><td>{label}</td>{_cell(oracle.reward)}{blanks}</tr>")
     heads = ["policy", "reward a slot", "against the baseline", "difference"]
-    heads += ["of y*"] if "stationary" in comparison.oracles else []
-    heads += ["of the slot optimum"] if "slot" in comparison.oracles else []
+    heads += [f"of {comparison.family.oracle_words[name].of}" for name in comparison.oracles]
     note = "± is half of the 95 % interval over seeds. " if len(comparison.seeds) > 1 else ""
     return (
         f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
@@ -178,25 +177,33 @@ def _rewards(comparison: Comparison, rows: list[Row]) -> str:
 
 def _details(comparison: Comparison, rows: list[Row]) -> str:
     lines = []
+    family = comparison.family
     for row in rows:
-        cells = [_name(comparison, row), *(f"<td>{number(mean_of(value))}</td>" for value in (row.gain, row.overhead))]
+        parts = row.gain, getattr(row, family.expense)
+        cells = [_name(comparison, row), *(f"<td>{number(mean_of(value))}</td>" for value in parts)]
         for oracle, value, growth in (
             ("stationary", row.regret_stationary, row.regret_stationary_growth),
             ("slot", row.regret_slot, row.regret_slot_growth),
         ):
             if oracle in comparison.oracles:
                 cells += [_cell(value), f"<td>{MISSING if growth is None else f'T<sup>{growth:.2f}</sup>'}</td>"]
+        if family.logarithmic and "slot" in comparison.oracles:
+            fit = row.regret_slot_log_fit
+            cells.append(f"<td>{MISSING if fit is None else f'{fit:.3f}'}</td>")
         cells.append(f"<td>{number(row.decide_microseconds, 3)}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    heads = ["policy", "gain", "overhead"]
-    heads += ["regret to y*", "grows"] if "stationary" in comparison.oracles else []
-    heads += ["regret to slot optimum", "grows"] if "slot" in comparison.oracles else []
+    heads = ["policy", "gain", family.expense]
+    for name in comparison.oracles:
+        heads += [f"regret to {family.oracle_words[name].short}", "grows"]
+    fitted = family.logarithmic and "slot" in comparison.oracles
+    heads += ["ln T fit, R²"] if fitted else []
     heads.append("µs")
+    also = "R² says how straight regret is against ln T over the second half; " if fitted else ""
     return (
-        "<h3>Gain, overhead, regret and time</h3>"
+        f"<h3>Gain, {family.expense}, regret and time</h3>"
         f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
-        "<p><small>Gain and overhead are means a slot, regrets totals at the end with how they grow with the number "
-        "of slots T; µs is the median time of a decision and its learning.</small></p>"
+        f"<p><small>Gain and {family.expense} are means a slot, regrets totals at the end with how they grow with the "
+        f"number of slots T; {also}µs is the median time of a decision and its learning.</small></p>"
     )
 
 

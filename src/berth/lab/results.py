@@ -7,7 +7,7 @@ compared only with policies that see them too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ import numpy as np
 
 import berth
 from berth.lab.cells import HIDDEN, Cell, Record
+from berth.lab.families import FAMILIES, LabFamily
 from berth.lab.pool import Failure
 from berth.lab.statistics import Estimate, estimate, paired
 from berth.model import Floats
-from berth.regret import cumulative_regret, growth_exponent
+from berth.regret import cumulative_regret, growth_exponent, log_fit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,6 +55,10 @@ class Row:
     `violations` counts broken constraints over all seeds, `violating_slots` is the share of slots
     with any; `claimed` and `claimed_ratio`, only where there are some, are what would have been
     counted if nobody had checked: never a reward.
+
+    Where the family measures the mean reward of a decision beside the one that luck gave, `expected` is that mean a
+    slot, and fractions and regrets are made of it. `regret_slot_log_fit` is the R² of the mean regret curve against
+    ln T. `overhead` or `cost` is what was subtracted from `gain`.
     """
 
     information: str
@@ -75,18 +80,24 @@ class Row:
     gain: Estimate | None
     overhead: Estimate | None
     decide_microseconds: float
+    expected: Estimate | None = None
+    cost: Estimate | None = None
+    regret_slot_log_fit: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, without: Collection[str] = ()) -> dict[str, Any]:
         """The row for JSON: an estimate becomes {mean, low, high, seeds} or null."""
         return {
             name: value.as_dict() if isinstance(value, Estimate) else list(value) if name == "seeds" else value
             for name, value in vars(self).items()
+            if name not in without
         }
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self, without: Collection[str] = ()) -> dict[str, Any]:
         """The row for a table file: an estimate becomes three columns."""
         columns: dict[str, Any] = {}
         for name, kind in self.__annotations__.items():
+            if name in without:
+                continue
             value = getattr(self, name)
             if name == "seeds":
                 columns["seeds"] = len(value)
@@ -139,6 +150,11 @@ class Comparison:
     versions: Mapping[str, str]
     out: str | None = None
 
+    @property
+    def family(self) -> LabFamily:
+        """What there is to know of the scenario's family."""
+        return FAMILIES[str(self.settings.get("family", "allocation"))]
+
     def runs(self, information: str, policy: str) -> dict[int, Record]:
         """The finished cells of one policy in one setting, by seed."""
         found = ((seed, self.records.get(Cell(policy, seed, information))) for seed in self.seeds)
@@ -159,7 +175,8 @@ class Comparison:
         seeds = sorted(runs.keys() & best.keys())
         if not seeds:
             return np.zeros((0, 0))
-        return cumulative_regret(np.array([runs[s].reward for s in seeds]), np.array([best[s].reward for s in seeds]))
+        earned = np.array([runs[s].series[self.family.measured_in] for s in seeds])
+        return cumulative_regret(earned, np.array([best[s].reward for s in seeds]))
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -185,9 +202,15 @@ class Comparison:
         runs = self.runs(information, policy)
         reward = {seed: run.mean("reward") for seed, run in runs.items()}
         base = {seed: run.mean("reward") for seed, run in self.runs(information, self.baseline).items()}
+        family = self.family
+        measured = {seed: run.mean(family.measured_in) for seed, run in runs.items()}
         best = {
             name: {s: run.mean("reward") for s, run in self.oracle(name).items()} for name in ("stationary", "slot")
         }
+
+        def mean(name: str) -> Estimate | None:
+            return estimate(run.mean(name) for run in runs.values() if name in run.series)
+
         curves = {name: self.regret(information, policy, name) for name in ("stationary", "slot")}
         broken = {seed: int(run.series["violations"].sum()) for seed, run in runs.items()}
         claimed = {seed: run.mean("claimed") for seed, run in runs.items()} if any(broken.values()) else {}
@@ -198,20 +221,23 @@ class Comparison:
             reward=estimate(reward.values()),
             ratio=paired(reward, base),
             difference=paired(reward, base, difference=True),
-            fraction_of_stationary=paired(reward, best["stationary"]),
-            fraction_of_oracle=paired(reward, best["slot"]),
+            fraction_of_stationary=paired(measured, best["stationary"]),
+            fraction_of_oracle=paired(measured, best["slot"]),
             regret_stationary=estimate(curves["stationary"][:, -1:].ravel()),
             regret_slot=estimate(curves["slot"][:, -1:].ravel()),
-            regret_stationary_growth=_growth(curves["stationary"]),
-            regret_slot_growth=_growth(curves["slot"]),
+            regret_stationary_growth=_of_mean(growth_exponent, curves["stationary"]),
+            regret_slot_growth=_of_mean(growth_exponent, curves["slot"]),
             violations=sum(broken.values()),
             violating_slots=float(np.mean([(run.series["violations"] > 0).mean() for run in runs.values()])),
             claimed=estimate(claimed.values()),
             claimed_ratio=paired(claimed, base),
-            gain=estimate(run.mean("gain") for run in runs.values()),
-            overhead=estimate(run.mean("overhead") for run in runs.values()),
+            gain=mean("gain"),
+            overhead=mean("overhead"),
             decide_microseconds=float(np.median(np.concatenate([r.series["decide_seconds"] for r in runs.values()])))
             * 1e6,
+            expected=mean("expected"),
+            cost=mean("cost"),
+            regret_slot_log_fit=_of_mean(log_fit, curves["slot"]),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -224,7 +250,7 @@ class Comparison:
             "baseline": self.baseline,
             "seeds": list(self.seeds),
             "arrivals": list(self.information),
-            "summary": [row.as_dict() for row in self.rows],
+            "summary": [row.as_dict(self.family.left_out) for row in self.rows],
             "oracles": [row.as_dict() for row in self.oracle_rows],
             "unsupported": [vars(item) for item in self.unsupported],
             "failed": [
@@ -248,7 +274,7 @@ class Comparison:
         """`rows` as a table, one column a number."""
         import polars as pl
 
-        return pl.DataFrame([row.flat() for row in self.rows], infer_schema_length=None)
+        return pl.DataFrame([row.flat(self.family.left_out) for row in self.rows], infer_schema_length=None)
 
     def slots_frame(self) -> pl.DataFrame:
         """Every slot of every cell: information, policy, seed, slot, its numbers, and the oracles' rewards."""
@@ -284,8 +310,9 @@ class Comparison:
         return self.versions.get("berth", berth.__version__)
 
 
-def _growth(curves: Floats) -> float | None:
+def _of_mean(measure: Callable[[Floats], float], curves: Floats) -> float | None:
+    """A measure of the mean of curves (S, T), where there is one."""
     if not curves.size:
         return None
-    exponent = growth_exponent(curves.mean(axis=0))
-    return exponent if math.isfinite(exponent) else None
+    found = measure(curves.mean(axis=0))
+    return found if math.isfinite(found) else None

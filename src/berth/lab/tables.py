@@ -56,11 +56,15 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
     table.add_column("reward a slot", justify="right")
     table.add_column(f"vs {escape(comparison.baseline)}", justify="right")
     stationary, slot = "stationary" in comparison.oracles, "slot" in comparison.oracles
+    family = comparison.family
+    regret = slot and family.logarithmic and not narrow
     broken = any(row.violations for row in comparison.rows)
-    if stationary:
-        table.add_column("of y*", justify="right")
-    if slot:
-        table.add_column("of slot optimum" if not narrow else "of opt.", justify="right")
+    for oracle in comparison.oracles:
+        words = family.oracle_words[oracle]
+        table.add_column(f"of {words.narrow if narrow else words.short}", justify="right")
+    if regret:
+        for head in ("regret", "grows", "ln R²"):
+            table.add_column(head, justify="right")
     if broken:
         table.add_column("slots broken" if not narrow else "broken", justify="right")
         if not narrow:
@@ -76,6 +80,13 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
         ]
         cells += [Text(percent(mean_of(row.fraction_of_stationary)))] if stationary else []
         cells += [Text(percent(mean_of(row.fraction_of_oracle)))] if slot else []
+        if regret:
+            growth, fit = row.regret_slot_growth, row.regret_slot_log_fit
+            cells += [
+                _estimate(row.regret_slot),
+                Text(MISSING if growth is None else f"T^{growth:.2f}"),
+                Text(MISSING if fit is None else f"{fit:.3f}"),
+            ]
         if broken:
             cells.append(Text(percent(row.violating_slots), style="yellow") if row.violations else Text(MISSING))
             if not narrow:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from berth.lab.cells import REVEALED, Cell, run_in
+from berth.lab.families import FAMILIES
 from berth.problems.programme import Programme
 from berth.registry import PolicySpec
 from berth.scenario import Scenario
-from berth.worlds.allocation import AllocationWorld
 
 __all__ = ["warm_groups", "warm_up"]
 
@@ -38,18 +39,21 @@ def _uses_solver(cell: Cell) -> bool:
     if cell.is_oracle:
         return True
     module = sys.modules.get(PolicySpec.parse(cell.name).load().__module__)
-    return Programme in vars(module).values() if module else False
+    return any(value is Programme or _of_solvers(value) for value in vars(module).values()) if module else False
+
+
+def _of_solvers(value: object) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("berth.solvers")
 
 
 def warm_up(scenario: Scenario, cells: Iterable[Cell]) -> None:
     """Run the first slots of one cell of each kind."""
     first = {(cell.name, cell.information): cell for cell in cells}
-    worlds: dict[bool, AllocationWorld] = {}
+    worlds: dict[bool, Any] = {}
+    family = FAMILIES[scenario.family]
     for cell in first.values():
         with suppress(Exception):  # whatever is wrong, the cell itself reports it
             known = cell.information == REVEALED
             if known not in worlds:
-                world = scenario.build(cell.seed, known)
-                up = None if world.up is None else world.up[:SLOTS]
-                worlds[known] = AllocationWorld(world.problem, world.arrivals[:SLOTS], up)
-            run_in(worlds[known], cell)
+                worlds[known] = family.shortened(scenario.build(cell.seed, known), SLOTS)
+            run_in(family, worlds[known], cell)

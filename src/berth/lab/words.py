@@ -89,6 +89,8 @@ def verdict(comparison: Comparison) -> list[str]:
             continue
         best = rows[0]
         reward = f"{number(mean_of(best.reward))} a slot"
+        if comparison.family.logarithmic and best.fraction_of_oracle is not None:
+            reward += f", {percent(best.fraction_of_oracle.mean)} of the oracle"
         if best.policy != comparison.baseline:
             said.append(
                 f"{setting(information)}, {best.policy} earns most: {reward}{_against(best, comparison.baseline)}."

@@ -1,10 +1,11 @@
-"""From settings and a seed to a world.
+"""From settings and a seed to a world of the allocation family, and what the builders of families share.
 
 Axes: T slots, J job types, L ports (components or copies of job types), R servers, K resources.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
 
@@ -23,11 +24,20 @@ from berth.scenario.drawing import (
     server_names,
     uniforms,
 )
-from berth.scenario.settings import DrawnCluster, DrawnPorts, Given, Poisson, Settings, Switching
+from berth.scenario.settings import (
+    Bernoulli,
+    DrawnCluster,
+    DrawnPorts,
+    Given,
+    GivenCluster,
+    Poisson,
+    Settings,
+    Switching,
+)
 from berth.utility import Utilities
 from berth.worlds.allocation import AllocationWorld, counted_arrivals
 
-__all__ = ["build_world"]
+__all__ = ["build_allocation", "draw_arrivals", "given_cluster", "reach_named"]
 
 
 @dataclass
@@ -44,7 +54,7 @@ class _Kind:
     probability: float | None = None
 
 
-def build_world(settings: Settings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
+def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
     """The world of this seed; what is drawn does not depend on `arrivals_known`."""
     cluster = _cluster(settings, seed)
     kinds = _kinds(settings, seed)
@@ -57,7 +67,7 @@ def build_world(settings: Settings, horizon: int, seed: int, arrivals_known: boo
     ports = [JobType(n, d) for kind in kinds for n, d in zip(_port_names(kind), kind.demands, strict=True)]
     of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
     instance = Instance(cluster, tuple(ports), np.argwhere(reach[of_port]))
-    arrivals = _arrivals(settings, kinds, horizon, seed)
+    arrivals = draw_arrivals(settings.arrivals, [kind.probability for kind in kinds], horizon, seed)
     if isinstance(settings.arrivals, Poisson):
         most = np.full(len(kinds), settings.arrivals.most)
         instance = replicate_ports(instance, most)
@@ -82,6 +92,11 @@ def _cluster(settings: Settings, seed: int) -> Cluster:
     if isinstance(given, DrawnCluster):
         names = tuple(f"server-{r}" for r in range(given.servers))
         return Cluster(RESOURCES, names, draw_servers(seed, given.servers))
+    return given_cluster(given)
+
+
+def given_cluster(given: GivenCluster) -> Cluster:
+    """The cluster that a file lists."""
     resources = tuple(Resource(r) if isinstance(r, str) else Resource(r.name, r.unit) for r in given.resources)
     names = tuple(name for entry in given.servers for name in server_names(entry))
     rows = [[entry.capacity.get(r.name, 0.0) for r in resources] for entry in given.servers for _ in range(entry.count)]
@@ -138,20 +153,27 @@ def _reach(settings: Settings, kinds: list[_Kind], cluster: Cluster, seed: int) 
         density = 3.0 if isinstance(settings.ports, DrawnPorts) else "all"
     if open_kinds and density != "all":
         reach[open_kinds] = draw_channels(seed, len(open_kinds), len(cluster.servers), density)
-    index = {name: [r] for r, name in enumerate(cluster.servers)}
-    if not isinstance(settings.cluster, DrawnCluster):
-        for entry in settings.cluster.servers:
-            index[entry.name] = [r for name in server_names(entry) for r in index[name]]
-    for j, kind in enumerate(kinds):
-        if kind.servers is not None and kind.servers != ["all"]:
-            reach[j] = False
-            reach[j, [r for name in kind.servers for r in index[name]]] = True
+    reach_named(reach, [kind.servers for kind in kinds], settings.cluster, cluster)
     return reach
 
 
-def _arrivals(settings: Settings, kinds: list[_Kind], horizon: int, seed: int) -> Floats:
-    """How many jobs of each type each slot has, (T, J)."""
-    arrivals, types = settings.arrivals, len(kinds)
+def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], given: object, cluster: Cluster) -> None:
+    """Set the rows of `reach` (J, R) whose job types name servers or groups; None leaves a row as it is."""
+    index = {name: [r] for r, name in enumerate(cluster.servers)}
+    if isinstance(given, GivenCluster):
+        for entry in given.servers:
+            index[entry.name] = [r for name in server_names(entry) for r in index[name]]
+    for j, servers in enumerate(named):
+        if servers is not None and servers != ["all"]:
+            reach[j] = False
+            reach[j, [r for name in servers for r in index[name]]] = True
+
+
+def draw_arrivals(
+    arrivals: Bernoulli | Switching | Poisson | Given, own: Sequence[float | None], horizon: int, seed: int
+) -> Floats:
+    """How many jobs of each type each slot has, (T, J); `own` are the probabilities that types give themselves."""
+    types = len(own)
     if isinstance(arrivals, Given):
         return np.array(arrivals.slots[:horizon], dtype=np.float64)
     # one table for every process: a larger probability or mean only ever adds jobs
@@ -166,8 +188,8 @@ def _arrivals(settings: Settings, kinds: list[_Kind], horizon: int, seed: int) -
             counts[:, j] = np.searchsorted(_poisson(float(mean), arrivals.most), luck[:, j], side="right")
         return counts
     rates = np.array(np.broadcast_to(np.asarray(arrivals.probability, dtype=np.float64), (types,)))
-    for j, kind in enumerate(kinds):
-        rates[j] = rates[j] if kind.probability is None else kind.probability
+    for j, rate in enumerate(own):
+        rates[j] = rates[j] if rate is None else rate
     return (luck < rates).astype(np.float64)
 
 

@@ -1,11 +1,14 @@
-"""From raw values to settings: every mistake found, told in plain words, the first one raised."""
+"""From raw values to settings: every mistake found, told in plain words, the first one raised.
+
+`across_allocation` and what families share are here; `berth.scenario.selection_checks` has the selection family.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,16 +19,20 @@ from berth.scenario.reading import Key, Tree, key_text
 from berth.scenario.settings import (
     TAGS,
     Bernoulli,
+    Common,
     DrawnCluster,
     DrawnPorts,
     Given,
+    GivenCluster,
     Poisson,
     PortEntry,
     Settings,
     Switching,
 )
 
-__all__ = ["checked", "resource_names"]
+__all__ = ["Mistake", "across_allocation", "checked", "resource_names"]
+
+Model = TypeVar("Model", bound=Common)
 
 LARGEST_TABLE = 500_000_000
 """The most slots × job types: about what fits into memory."""
@@ -41,14 +48,20 @@ class Mistake:
     found: str | None = None
 
 
-def checked(tree: Tree) -> Settings:
-    """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others."""
+def checked(
+    tree: Tree, model: type[Model], across: Callable[[Model], Iterable[Mistake]], elsewhere: Mapping[str, str]
+) -> Model:
+    """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others.
+
+    `across` finds what pydantic cannot see: names that must exist or be unique, lists and limits that must match.
+    `elsewhere` names the family of each key that only other families have.
+    """
     try:
-        settings = Settings.model_validate(tree.value)
+        settings = model.model_validate(tree.value)
     except ValidationError as error:
-        mistakes = [_plain_words(detail) for detail in error.errors()]
+        mistakes = [_plain_words(detail, elsewhere) for detail in error.errors()]
     else:
-        mistakes = list(_across(settings))
+        mistakes = list(across(settings))
         if not mistakes:
             return settings
 
@@ -78,7 +91,7 @@ def resource_names(settings: Settings) -> list[str]:
     return [entry if isinstance(entry, str) else entry.name for entry in settings.cluster.resources]
 
 
-def _plain_words(detail: Mapping[str, Any]) -> Mistake:
+def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str]) -> Mistake:
     """One of pydantic's errors in our words."""
     key: Key = tuple(part for part in detail["loc"] if part not in TAGS)
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
@@ -87,6 +100,8 @@ def _plain_words(detail: Mapping[str, Any]) -> Mistake:
     if kind == "unknown_key":
         known, name = context["known"], detail["loc"][-1]
         if len(detail["loc"]) == 1:
+            if name in elsewhere:
+                return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
             known = sorted([*known, "extends"])  # read and gone before the settings are made
         hint = did_you_mean(name, known)
         expected = "a known key" if hint and len(known) > 8 else f"one of {', '.join(known)}"
@@ -112,18 +127,22 @@ def _plain_words(detail: Mapping[str, Any]) -> Mistake:
     return Mistake(key, expected, value)
 
 
-def _across(settings: Settings) -> Iterator[Mistake]:
-    """What pydantic cannot see: names that must exist or be unique, lists and limits that must match."""
+def across_allocation(settings: Settings) -> Iterator[Mistake]:
+    """What does not match in a scenario of the allocation family."""
     resources = resource_names(settings)
-    yield from _cluster(settings, resources)
+    if isinstance(settings.cluster, GivenCluster):
+        yield from check_cluster(settings.cluster, resources)
     yield from _ports(settings, resources)
     yield from _utilities(settings, resources)
-    yield from _arrivals(settings)
+    ports = settings.ports
+    types = ports.count if isinstance(ports, DrawnPorts) else len(ports)
+    own = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.probability is not None]
+    yield from check_arrivals(settings.arrivals, types, own, settings.horizon)
     yield from _gangs(settings)
-    yield from _policies(settings)
+    yield from check_policies(settings)
 
 
-def _names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mistake]:
+def check_names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mistake]:
     first: dict[str, Key] = {}
     for name, key in zip(names, keys, strict=True):
         if name in first:
@@ -132,36 +151,34 @@ def _names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mis
             first[name] = key
 
 
-def _known(given: Iterable[str], known: Sequence[str], key: Key, what: str) -> Iterator[Mistake]:
+def check_known(given: Iterable[str], known: Sequence[str], key: Key, what: str) -> Iterator[Mistake]:
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known)
             yield Mistake((*key, name), f"one of {', '.join(known)}{hint}", found=f"an unknown {what}")
 
 
-def _range(bounds: object, key: Key) -> Iterator[Mistake]:
+def check_range(bounds: object, key: Key) -> Iterator[Mistake]:
     if isinstance(bounds, list) and bounds[0] > bounds[1]:
         yield Mistake(key, "[lowest, highest] in this order", bounds)
 
 
-def _cluster(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
-    cluster = settings.cluster
-    if isinstance(cluster, DrawnCluster):
-        return
+def check_cluster(cluster: GivenCluster, resources: list[str]) -> Iterator[Mistake]:
+    """Names of resources and servers."""
     keys: list[Key] = [
         ("cluster", "resources", i) if isinstance(entry, str) else ("cluster", "resources", i, "name")
         for i, entry in enumerate(cluster.resources)
     ]
-    yield from _names(resources, keys, "resource")
+    yield from check_names(resources, keys, "resource")
     # a group may not be called like a server either: `servers: [a]` must mean one thing
     taken = [
         (name, i)
         for i, entry in enumerate(cluster.servers)
         for name in ([entry.name] if entry.count > 1 else []) + server_names(entry)
     ]
-    yield from _names([name for name, _ in taken], [("cluster", "servers", i, "name") for _, i in taken], "server")
+    yield from check_names([name for name, _ in taken], [("cluster", "servers", i, "name") for _, i in taken], "server")
     for i, entry in enumerate(cluster.servers):
-        yield from _known(entry.capacity, resources, ("cluster", "servers", i, "capacity"), "resource")
+        yield from check_known(entry.capacity, resources, ("cluster", "servers", i, "capacity"), "resource")
 
 
 def _ports(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
@@ -174,8 +191,8 @@ def _ports(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
                     ("ports", "draw"), f"a cluster of {', '.join(drawn)} only", found=f"one with the resource {name!r}"
                 )
         return
-    yield from _names([port.name for port in ports], [("ports", i, "name") for i in range(len(ports))], "port")
-    servers = _reachable(settings)
+    yield from check_names([port.name for port in ports], [("ports", i, "name") for i in range(len(ports))], "port")
+    servers = reachable(settings.cluster)
     for i, port in enumerate(ports):
         yield from _port(port, ("ports", i), resources, servers)
 
@@ -186,45 +203,55 @@ def _port(port: PortEntry, key: Key, resources: list[str], servers: list[str]) -
         yield Mistake(key, "one of them", found=found)
     demands: list[tuple[Key, Mapping[str, float] | None]] = [((*key, "demand"), port.demand)]
     demands += [((*key, "components", c, "demand"), entry.demand) for c, entry in enumerate(port.components or [])]
-    for place, demand in demands:
-        if demand is not None:
-            yield from _known(demand, resources, place, "resource")
-            if not any(demand.values()):
-                yield Mistake(place, "more than 0 of some resource", found="a job that requests nothing")
+    yield from check_demands(demands, resources)
     if port.minimum is not None:
         if port.components is None:
             yield Mistake((*key, "minimum"), "components beside it", found="a minimum alone")
         elif port.minimum > len(port.components):
             yield Mistake((*key, "minimum"), f"at most the {len(port.components)} components there are", port.minimum)
-    if isinstance(port.servers, list):
-        if not port.servers:
-            yield Mistake((*key, "servers"), "at least one server", found="a port with no channel")
-        for s, name in enumerate(port.servers):
+    yield from check_reach(port.servers, (*key, "servers"), servers)
+
+
+def check_demands(demands: Iterable[tuple[Key, Mapping[str, float] | None]], resources: list[str]) -> Iterator[Mistake]:
+    """What jobs or tasks request, by key."""
+    for place, demand in demands:
+        if demand is not None:
+            yield from check_known(demand, resources, place, "resource")
+            if not any(demand.values()):
+                yield Mistake(place, "more than 0 of some resource", found="a job that requests nothing")
+
+
+def check_reach(named: str | list[str] | None, key: Key, servers: list[str]) -> Iterator[Mistake]:
+    """The servers that a port names."""
+    if isinstance(named, list):
+        if not named:
+            yield Mistake(key, "at least one server", found="a port with no channel")
+        for s, name in enumerate(named):
             if name not in servers:
                 hint = did_you_mean(name, servers)
-                yield Mistake((*key, "servers", s), f"the name of a server or group{hint}", name)
+                yield Mistake((*key, s), f"the name of a server or group{hint}", name)
 
 
-def _reachable(settings: Settings) -> list[str]:
-    cluster = settings.cluster
-    if isinstance(cluster, DrawnCluster):
+def reachable(cluster: Any) -> list[str]:
+    """The names that a port may list under `servers`; drawn servers are numbered."""
+    if not isinstance(cluster, GivenCluster):
         return [f"server-{r}" for r in range(cluster.servers)]
     return [*(entry.name for entry in cluster.servers), *(n for e in cluster.servers for n in server_names(e))]
 
 
 def _utilities(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
     utilities = settings.utilities
-    yield from _range(utilities.alpha, ("utilities", "alpha"))
-    yield from _known(utilities.fixed, resources, ("utilities", "fixed"), "resource")
+    yield from check_range(utilities.alpha, ("utilities", "alpha"))
+    yield from check_known(utilities.fixed, resources, ("utilities", "fixed"), "resource")
     kinds: list[tuple[Key, str]] = [(("utilities", "kinds", i), kind) for i, kind in enumerate(utilities.kinds)]
     kinds += [(("utilities", "fixed", name, "kind"), entry.kind) for name, entry in utilities.fixed.items()]
     for key, kind in kinds:
         if kind not in ("linear", "log", "reciprocal", "poly"):
             yield from _utility(key, kind)
     overhead = settings.overhead
-    yield from _range(overhead, ("overhead",))
+    yield from check_range(overhead, ("overhead",))
     if isinstance(overhead, dict):
-        yield from _known(overhead, resources, ("overhead",), "resource")
+        yield from check_known(overhead, resources, ("overhead",), "resource")
         missing = [name for name in resources if name not in overhead]
         if missing:
             yield Mistake(("overhead",), "a number for every resource", found=f"none for {', '.join(missing)}")
@@ -242,10 +269,10 @@ def _utility(key: Key, kind: str) -> Iterator[Mistake]:
         yield Mistake(key, error.expected, kind)
 
 
-def _arrivals(settings: Settings) -> Iterator[Mistake]:
-    arrivals, ports = settings.arrivals, settings.ports
-    types = ports.count if isinstance(ports, DrawnPorts) else len(ports)
-    own = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.probability is not None]
+def check_arrivals(
+    arrivals: Bernoulli | Switching | Poisson | Given, types: int, own: Sequence[int], horizon: int | None
+) -> Iterator[Mistake]:
+    """Lists of numbers for each of `types` job types; `own` are the ports that give their own probability."""
     lists: list[tuple[str, object]] = []
     if isinstance(arrivals, Bernoulli):
         lists.append(("probability", arrivals.probability))
@@ -267,11 +294,11 @@ def _arrivals(settings: Settings) -> Iterator[Mistake]:
             if len(row) != types:
                 expected = f"{types} numbers, one for each job type"
                 yield Mistake(("arrivals", "slots", t), expected, found=f"{len(row)} of them")
-        if settings.horizon is not None and settings.horizon > len(arrivals.slots):
-            yield Mistake(("horizon",), f"at most the {len(arrivals.slots)} slots given in arrivals", settings.horizon)
-    elif (settings.horizon or 2000) * types > LARGEST_TABLE:
+        if horizon is not None and horizon > len(arrivals.slots):
+            yield Mistake(("horizon",), f"at most the {len(arrivals.slots)} slots given in arrivals", horizon)
+    elif (horizon or 2000) * types > LARGEST_TABLE:
         expected = f"at most {LARGEST_TABLE} slots × job types"
-        yield Mistake(("horizon",), expected, found=f"{(settings.horizon or 2000) * types}")
+        yield Mistake(("horizon",), expected, found=f"{(horizon or 2000) * types}")
 
 
 def _gangs(settings: Settings) -> Iterator[Mistake]:
@@ -290,7 +317,8 @@ def _gangs(settings: Settings) -> Iterator[Mistake]:
         yield Mistake(("arrivals", "process"), "at most one job a slot where there are gangs", "poisson")
 
 
-def _policies(settings: Settings) -> Iterator[Mistake]:
+def check_policies(settings: Common) -> Iterator[Mistake]:
+    """Policies and baseline."""
     from berth.errors import UnknownName
     from berth.registry import PolicySpec, policy_names
 

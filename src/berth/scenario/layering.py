@@ -158,6 +158,10 @@ def _restated(key: Key, below: dict[str, Any], above: dict[str, Any]) -> bool:
     """Whether a part is given anew, in another form: then nothing of the form below may linger in it."""
     if key == ("arrivals",):
         return "process" in above and above["process"] != below.get("process", "bernoulli")
+    if key == ("drift",):
+        return "kind" in above and above["kind"] != below.get("kind")
+    if key in (("cluster",), ("ports",)) and "draw" in above and above["draw"] != below.get("draw", above["draw"]):
+        return True
     if key == ("cluster",):
         return ("resources" in above) != ("resources" in below) and ("resources" in above or "draw" in above)
     return False

@@ -10,29 +10,16 @@ from typing import TYPE_CHECKING, Any
 from berth.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from berth.scenario.settings import Settings
-    from berth.worlds.allocation import AllocationWorld
+    from berth.scenario.settings import Common
 
 __all__ = ["Scenario", "load_scenario", "parse_overrides", "scenario_schema"]
-
-POLICIES = (
-    "ogasched-aware",
-    "ogasched-rates",
-    "ogasched",
-    "ogasched-printed",
-    "fairness",
-    "drf",
-    "binpacking",
-    "spreading",
-)
-GANG_POLICIES = ("ogasched-gang",)
-HORIZON = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
     """What to simulate, on what, and which policies; made by `load_scenario`.
 
+    `family` says what kind of problem it is; `berth.scenario.families` has a record of each.
     `arrivals_known` is "hidden", "revealed" or "both": whether policies see who has a job before
     they decide. `policies` and `baseline` are written as for `berth compare`; `seeds` is how many
     seeds a comparison runs; `oracles` which of "stationary" and "slot" it sets them against.
@@ -42,7 +29,7 @@ class Scenario:
     (200, 4, 'fairness', (False, True))
     """
 
-    settings: Settings
+    settings: Common
     name: str
     title: str
     description: str
@@ -59,7 +46,7 @@ class Scenario:
         """The values of `arrivals_known` that `build` is to be called with."""
         return {"hidden": (False,), "revealed": (True,)}.get(self.arrivals_known, (False, True))
 
-    def build(self, seed: int, arrivals_known: bool) -> AllocationWorld:
+    def build(self, seed: int, arrivals_known: bool = True) -> Any:
         """The world of this seed: the same instance and arrivals whether they are known beforehand or not.
 
         >>> world = load_scenario("small").build(seed=3, arrivals_known=True)
@@ -68,9 +55,9 @@ class Scenario:
         """
         if seed < 0:
             raise InvalidInput("a whole number ≥ 0", value=seed, key="seed")
-        from berth.scenario.building import build_world
+        from berth.scenario.families import FAMILIES
 
-        return build_world(self.settings, self.horizon, seed, arrivals_known)
+        return FAMILIES[self.family].build(self.settings, self.horizon, seed, arrivals_known)
 
     def dump(self) -> dict[str, Any]:
         """All settings, defaults filled in, as plain values that `load_scenario` takes again.
@@ -106,6 +93,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'? (known: ...)
     """
     from berth.scenario.checks import checked
+    from berth.scenario.families import family_of, foreign_keys
     from berth.scenario.layering import find_file, overridden, read_layers, with_base
     from berth.scenario.reading import Tree
 
@@ -118,32 +106,21 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
         stem = path.stem
     if overrides:
         tree = overridden(tree, overrides)
-    return _scenario(checked(tree), stem)
-
-
-def _scenario(settings: Settings, stem: str) -> Scenario:
-    from berth.scenario.settings import Given
-
-    ports = settings.ports
-    gangs = settings.gangs is not None or (isinstance(ports, list) and any(p.components for p in ports))
-    given = len(settings.arrivals.slots) if isinstance(settings.arrivals, Given) else HORIZON
-    policies = tuple(settings.policies or (GANG_POLICIES if gangs else POLICIES))
-    oracles = settings.oracles
-    if oracles is None:
-        # with gangs neither optimum is a concave programme
-        oracles = [] if gangs else ["stationary", "slot"]
+    family = family_of(tree)
+    settings = checked(tree, family.settings, family.across, foreign_keys(family))
+    defaults = family.defaults(settings)
     return Scenario(
         settings=settings,
         name=settings.name or stem,
         title=settings.title,
         description=settings.description,
         family=settings.family,
-        horizon=settings.horizon or given,
+        horizon=settings.horizon or defaults.horizon,
         arrivals_known=settings.arrivals_known,
-        policies=policies,
-        baseline=settings.baseline or (GANG_POLICIES[0] if gangs else "fairness"),
+        policies=tuple(settings.policies or defaults.policies),
+        baseline=settings.baseline or defaults.baseline,
         seeds=settings.seeds,
-        oracles=tuple(oracles),
+        oracles=tuple(defaults.oracles if settings.oracles is None else settings.oracles),
     )
 
 
@@ -171,18 +148,8 @@ def scenario_schema() -> dict[str, Any]:
     """The JSON schema of scenario files, for editors that complete and check while you type.
 
     >>> sorted(scenario_schema()["properties"])[:4]
-    ['arrivals', 'arrivals_known', 'baseline', 'channels']
+    ['arrivals', 'arrivals_known', 'baseline', 'capacity']
     """
-    from berth.scenario.settings import Settings
+    from berth.scenario.families import schema
 
-    schema = Settings.model_json_schema()
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "berth scenario"
-    schema["properties"]["extends"] = {
-        "type": "string",
-        "title": "Extends",
-        "description": "name or file of a scenario of which this one gives only the differences",
-    }
-    required = schema.pop("required", [])
-    schema["anyOf"] = [{"required": ["extends"]}, {"required": required}]
-    return schema
+    return schema()

@@ -1,5 +1,6 @@
 """What a scenario file may say: the keys, their types and defaults. The reference page is made from this.
 
+Here is what all families share and the allocation family; `berth.scenario.selection_settings` has the selection family.
 Numbers are strict: `true` is no number and `2.0` no count. Meaning across keys (names that must
 exist, lists that must match) is checked in `berth.scenario.checks`.
 """
@@ -12,10 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-__all__ = ["TAGS", "Settings"]
+__all__ = ["TAGS", "Common", "Settings"]
 
 
-def _said(words: str) -> WrapValidator:
+def said(words: str) -> WrapValidator:
     """Whatever pydantic would say about a wrong value, say `words`: what a right one is."""
 
     def check(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -27,18 +28,16 @@ def _said(words: str) -> WrapValidator:
     return WrapValidator(check)
 
 
-Name = Annotated[str, Field(min_length=1, max_length=200), _said("a text")]
-Text = Annotated[str, _said("a text")]
-Amount = Annotated[float, Field(ge=0), _said("a number ≥ 0")]
-Positive = Annotated[float, Field(gt=0), _said("a number > 0")]
-Chance = Annotated[float, Field(ge=0, le=1), _said("a probability, 0 to 1")]
-Count = Annotated[int, Field(ge=1, le=10_000_000), _said("a whole number from 1 to 10000000")]
-Few = Annotated[int, Field(ge=1, le=1000), _said("a whole number from 1 to 1000")]
-Minimum = Annotated[int, Field(ge=0, le=1000), _said("a whole number from 0 to 1000")]
-AmountRange = Annotated[list[Amount], Field(min_length=2, max_length=2), _said("two numbers ≥ 0, [lowest, highest]")]
-PositiveRange = Annotated[
-    list[Positive], Field(min_length=2, max_length=2), _said("two numbers > 0, [lowest, highest]")
-]
+Name = Annotated[str, Field(min_length=1, max_length=200), said("a text")]
+Text = Annotated[str, said("a text")]
+Amount = Annotated[float, Field(ge=0), said("a number ≥ 0")]
+Positive = Annotated[float, Field(gt=0), said("a number > 0")]
+Chance = Annotated[float, Field(ge=0, le=1), said("a probability, 0 to 1")]
+Count = Annotated[int, Field(ge=1, le=10_000_000), said("a whole number from 1 to 10000000")]
+Few = Annotated[int, Field(ge=1, le=1000), said("a whole number from 1 to 1000")]
+Minimum = Annotated[int, Field(ge=0, le=1000), said("a whole number from 0 to 1000")]
+AmountRange = Annotated[list[Amount], Field(min_length=2, max_length=2), said("two numbers ≥ 0, [lowest, highest]")]
+PositiveRange = Annotated[list[Positive], Field(min_length=2, max_length=2), said("two numbers > 0, [lowest, highest]")]
 
 
 TAGS = {
@@ -48,25 +47,25 @@ TAGS = {
 """Tags of unions; they appear in pydantic's locations, and are written so that no key looks like them."""
 
 
-def _shape(value: Any) -> str:
+def shape_of(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<mapping>" if isinstance(value, dict) else "<one>"
 
 
-def _list_or_one(value: Any) -> str:
+def list_or_one(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<one>"
 
 
-def _list_or_mapping(value: Any) -> str:
+def list_or_mapping(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<mapping>"
 
 
 # these are also asked about what is already built, when it is dumped
-def _cluster_form(value: Any) -> str:
+def cluster_form(value: Any) -> str:
     given = isinstance(value, dict) and ("resources" in value or isinstance(value.get("servers"), list))
     return "<given>" if given or hasattr(value, "resources") else "<drawn>"
 
 
-def _process(value: Any) -> str:
+def process_of(value: Any) -> str:
     process = value.get("process", "bernoulli") if isinstance(value, dict) else getattr(value, "process", "bernoulli")
     return f"<{process}>"
 
@@ -95,7 +94,7 @@ class DrawnCluster(Part):
     """Servers drawn like those of the Alibaba trace: six resources, three kinds of machine."""
 
     draw: Literal["alibaba-like"] = "alibaba-like"
-    servers: Annotated[int, Field(ge=1, le=1_000_000), _said("a whole number from 1 to 1000000")] = 128
+    servers: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 128
 
 
 class ResourceEntry(Part):
@@ -107,7 +106,7 @@ class ServerEntry(Part):
     """One server, or `count` alike, which are then called name-0, name-1, …"""
 
     name: Name
-    count: Annotated[int, Field(ge=1, le=1_000_000), _said("a whole number from 1 to 1000000")] = 1
+    count: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 1
     capacity: dict[str, Amount] = Field(description="what it has of each resource; 0 of those left out")
 
 
@@ -129,7 +128,7 @@ class DrawnPorts(Part):
     """Job types drawn like those of the Alibaba trace; `contention` multiplies what they request."""
 
     draw: Literal["alibaba-like"] = "alibaba-like"
-    count: Annotated[int, Field(ge=1, le=100_000), _said("a whole number from 1 to 100000")] = 10
+    count: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] = 10
     contention: Positive = 10.0
 
 
@@ -151,9 +150,9 @@ class PortEntry(Part):
     minimum: Minimum | None = Field(None, description="how many components must be seated; all where left out")
     servers: (
         Annotated[
-            Annotated[Literal["all"], _said("all, or a list of server names"), Tag("<one>")]
+            Annotated[Literal["all"], said("all, or a list of server names"), Tag("<one>")]
             | Annotated[list[Name], Tag("<list>")],
-            Discriminator(_list_or_one),
+            Discriminator(list_or_one),
         ]
         | None
     ) = Field(None, description="all, or names of servers or of server groups; as `channels` says where left out")
@@ -171,8 +170,8 @@ class Channels(Part):
     """
 
     density: Annotated[
-        Annotated[Literal["all"], _said("a number ≥ 1, or all"), Tag("<text>")]
-        | Annotated[float, Field(ge=1), _said("a number ≥ 1, or all"), Tag("<number>")],
+        Annotated[Literal["all"], said("a number ≥ 1, or all"), Tag("<text>")]
+        | Annotated[float, Field(ge=1), said("a number ≥ 1, or all"), Tag("<number>")],
         Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
     ] = 3.0
 
@@ -188,8 +187,8 @@ class UtilitySettings(Part):
     kinds: Annotated[list[Name], Field(min_length=1)] = ["linear", "log", "reciprocal", "poly"]
     alpha: Annotated[
         Annotated[PositiveRange, Tag("<list>")]
-        | Annotated[Positive, _said("a number > 0, or two, [lowest, highest]"), Tag("<one>")],
-        Discriminator(_list_or_one),
+        | Annotated[Positive, said("a number > 0, or two, [lowest, highest]"), Tag("<one>")],
+        Discriminator(list_or_one),
     ] = [1.0, 1.5]
     fixed: dict[str, FixedUtility] = Field(default_factory=dict, description="by resource")
 
@@ -200,7 +199,7 @@ class Bernoulli(Part):
     process: Literal["bernoulli"] = "bernoulli"
     probability: Annotated[
         Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
-        Discriminator(_list_or_one),
+        Discriminator(list_or_one),
     ] = 0.7
 
 
@@ -219,7 +218,7 @@ class Poisson(Part):
     process: Literal["poisson"]
     mean: Annotated[
         Annotated[Amount, Tag("<one>")] | Annotated[list[Amount], Tag("<list>")],
-        Discriminator(_list_or_one),
+        Discriminator(list_or_one),
     ]
     most: Few
 
@@ -228,7 +227,7 @@ class Given(Part):
     """Slot by slot, for each job type, 1 where it has a job and 0 where it has none."""
 
     process: Literal["given"]
-    slots: Annotated[list[list[Annotated[int, Field(ge=0, le=1), _said("0 or 1")]]], Field(min_length=1)]
+    slots: Annotated[list[list[Annotated[int, Field(ge=0, le=1), said("0 or 1")]]], Field(min_length=1)]
 
 
 class Gangs(Part):
@@ -236,7 +235,7 @@ class Gangs(Part):
 
     components: Few | None = Field(None, description="left out where the ports list their own")
     minimum: Minimum | None = Field(None, description="how many must be seated; all where left out")
-    share: Annotated[float, Field(ge=0, le=1), _said("a share, 0 to 1")] = Field(
+    share: Annotated[float, Field(ge=0, le=1), said("a share, 0 to 1")] = Field(
         0.5, description="of its request that seats a component"
     )
 
@@ -248,42 +247,50 @@ class Outages(Part):
     repair: Chance
 
 
-class Settings(Part):
-    """A whole scenario."""
+class Common(Part):
+    """What the scenarios of every family say."""
 
     name: Name | None = Field(None, description="the file's name where left out")
     title: Text = ""
     description: Text = ""
-    family: Literal["allocation"] = "allocation"
+    family: str
     horizon: Count | None = Field(None, description="slots; 2000, or as many as are given")
+    arrivals_known: str
+    seeds: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] = 4
+    policies: Annotated[list[Name], Field(min_length=1)] | None = None
+    baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
+    oracles: Any = None
+
+
+class Settings(Common):
+    """A whole scenario of the allocation family."""
+
+    family: Literal["allocation"] = "allocation"
     arrivals_known: Literal["hidden", "revealed", "both"] = Field(
         "both", description="whether policies see who has a job before they decide"
     )
-    seeds: Annotated[int, Field(ge=1, le=100_000), _said("a whole number from 1 to 100000")] = 4
-    policies: Annotated[list[Name], Field(min_length=1)] | None = None
-    baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
     oracles: list[Literal["stationary", "slot"]] | None = None
     cluster: Annotated[
-        Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(_cluster_form)
+        Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(cluster_form)
     ]
     ports: Annotated[
         Annotated[DrawnPorts, Tag("<mapping>")] | Annotated[list[PortEntry], Field(min_length=1), Tag("<list>")],
-        Discriminator(_list_or_mapping),
+        Discriminator(list_or_mapping),
     ]
     channels: Channels | None = Field(None, description="density 3 for drawn ports, else all, where left out")
     utilities: UtilitySettings = Field(default_factory=UtilitySettings)
     overhead: Annotated[
         Annotated[AmountRange, Tag("<list>")]
         | Annotated[dict[str, Amount], Tag("<mapping>")]
-        | Annotated[Amount, _said("a number ≥ 0, a range [lowest, highest], or one for each resource"), Tag("<one>")],
-        Discriminator(_shape),
+        | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or one for each resource"), Tag("<one>")],
+        Discriminator(shape_of),
     ] = Field([0.3, 0.5], description="β: one number, a range to draw from for each resource, or one by resource")
     arrivals: Annotated[
         Annotated[Bernoulli, Tag("<bernoulli>")]
         | Annotated[Switching, Tag("<switching>")]
         | Annotated[Poisson, Tag("<poisson>")]
         | Annotated[Given, Tag("<given>")],
-        Discriminator(_process),
+        Discriminator(process_of),
     ] = Field(default_factory=Bernoulli)
     gangs: Gangs | None = None
     outages: Outages | None = None

@@ -2,8 +2,8 @@
 
 `check_policy` runs every promise that a policy makes; `example_problem` and `example_slot` are a tiny
 problem for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
-`allocation_worlds`, `decisions`, `projection_cases`) need `pip install 'berth[test]'` and are only
-imported when they are first used.
+`allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
+`selection_decisions`) need `pip install 'berth[test]'` and are only imported when they are first used.
 
 >>> from berth.testing import check_policy
 >>> all(result.passed for result in check_policy("fairness"))
@@ -24,8 +24,19 @@ if TYPE_CHECKING:
     from berth.testing.strategies import allocation_worlds as allocation_worlds
     from berth.testing.strategies import decisions as decisions
     from berth.testing.strategies import projection_cases as projection_cases
+    from berth.testing.strategies import selection_decisions as selection_decisions
+    from berth.testing.strategies import selection_problems as selection_problems
+    from berth.testing.strategies import selection_worlds as selection_worlds
 
-_STRATEGIES = ("allocation_problems", "allocation_worlds", "decisions", "projection_cases")
+_STRATEGIES = (
+    "allocation_problems",
+    "allocation_worlds",
+    "decisions",
+    "projection_cases",
+    "selection_decisions",
+    "selection_problems",
+    "selection_worlds",
+)
 
 __all__ = [
     "CHECKS",

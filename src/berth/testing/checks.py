@@ -23,10 +23,11 @@ from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.testing.allocation import ALLOCATION
 from berth.testing.family import Case, Family
+from berth.testing.selection import SELECTION
 
 __all__ = ["CHECKS", "FAMILIES", "CheckResult", "Finding", "Subject", "check_policy"]
 
-FAMILIES = {"allocation": ALLOCATION}
+FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION}
 """Every family that `check_policy` knows, by the `family` attribute of its policies."""
 
 
@@ -203,7 +204,7 @@ def _difference(ours: list[Any], theirs: list[Any]) -> int | None:
 
 
 def decisions_are_fresh(subject: Subject) -> Iterator[Finding]:
-    """A decision is a new finite float array of the right shape: nobody changes it later, and others may."""
+    """A decision is a new, finite array of the right shape and type: nobody changes it later, and others may."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             kept: list[tuple[int, Any, Any]] = []

@@ -1,9 +1,9 @@
-"""Hypothesis strategies for allocation problems, worlds, decisions and projections.
+"""Hypothesis strategies for allocation and selection: problems, worlds, decisions; and for projections.
 
 They need `pip install 'berth[test]'`. Numbers are drawn from few, plain values beside arbitrary ones,
 so that ties, zeros and exact fits, where things break, come up often.
 
-Axes: T slots, L ports, R servers, K resources, E channels.
+Axes: T slots, L ports, R servers, K resources, E channels, G pools.
 """
 
 from __future__ import annotations
@@ -14,17 +14,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from berth.errors import MissingExtra
-from berth.model import Floats, Instance
+from berth.model import Floats, Instance, Ints
 from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
+from berth.problems.selection import Roles, SelectionProblem, SelectionSlot
 from berth.testing.allocation import KINDS, ShrinkingWorld
+from berth.testing.selection import ShrinkingSelection
 from berth.utility import Utilities
+from berth.worlds.gains import DrawnGains, Normal
 
 try:
     from hypothesis import strategies as st
 except ModuleNotFoundError as error:
     raise MissingExtra("berth.testing.strategies", "test") from error
 
-__all__ = ["ProjectionCase", "allocation_problems", "allocation_worlds", "decisions", "projection_cases"]
+__all__ = [
+    "ProjectionCase",
+    "allocation_problems",
+    "allocation_worlds",
+    "decisions",
+    "projection_cases",
+    "selection_decisions",
+    "selection_problems",
+    "selection_worlds",
+]
 
 
 def _amounts(most: float = 20.0) -> st.SearchStrategy[float]:
@@ -114,3 +126,58 @@ def projection_cases(draw: st.DrawFn, *, longest: int = 8, scale: float = 20.0) 
     cap = _array(draw(st.lists(_amounts(scale), min_size=size, max_size=size)), (size,))
     capacity = draw(st.sampled_from([0.0, float(cap.sum())]) | _amounts(scale))
     return ProjectionCase(_array(target, (size,)), cap, capacity)
+
+
+@st.composite
+def selection_problems(draw: st.DrawFn, *, gangs: bool | None = False, largest: int = 4) -> SelectionProblem:
+    """Problems of up to `largest` ports and servers and 3 resources; `gangs` None draws both with and without."""
+    ports, servers, resources = (draw(st.integers(1, n)) for n in (largest, largest, 3))
+
+    def table(rows: int) -> Floats:
+        size = rows * resources
+        return _array(draw(st.lists(_amounts(), min_size=size, max_size=size)), (rows, resources))
+
+    capacity, demand = table(servers), table(ports)
+    every = [(port, server) for port in range(ports) for server in range(servers)]
+    channels = draw(st.lists(st.sampled_from(every), unique=True))
+    count = len(channels)
+    roles = None
+    if gangs or (gangs is None and draw(st.booleans())):
+        jobs = draw(st.integers(1, ports))
+        job = [*range(jobs), *draw(st.lists(st.integers(0, jobs - 1), min_size=ports - jobs, max_size=ports - jobs))]
+        most = [draw(st.integers(1, 4)) for _ in range(ports)]
+        roles = Roles(np.array(job), np.array([draw(st.integers(0, n)) for n in most]), np.array(most))
+    cost = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]) | st.floats(-1.0, 2.0), min_size=count, max_size=count))
+    return SelectionProblem(
+        Instance.from_arrays(capacity, demand, channels),
+        _array(cost, (count,)),
+        # where there are gangs, the tasks of a role are all alike
+        demand=table(count) if roles is None and draw(st.booleans()) else None,
+        pool=table(1)[0] if draw(st.booleans()) else None,
+        roles=roles,
+    )
+
+
+@st.composite
+def selection_worlds(draw: st.DrawFn, *, gangs: bool | None = False, longest: int = 6) -> ShrinkingSelection:
+    """Worlds of up to `longest` slots in which pools may lose part or all of what they have, and regain it."""
+    problem = draw(selection_problems(gangs=gangs))
+    slots = draw(st.integers(1, longest))
+    many = slots * problem.jobs
+    arrivals = _array(draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=many, max_size=many)), (slots, -1))
+    pools, count = len(problem.limits), len(problem.cost)
+    left = draw(st.lists(st.sampled_from([1.0, 1.0, 0.5, 0.0]), min_size=slots * pools, max_size=slots * pools))
+    means = draw(st.lists(st.floats(-1.0, 2.0), min_size=count, max_size=count))
+    gains = DrawnGains(Normal(draw(st.sampled_from([0.0, 0.3]))), _array(means, (count,)), draw(st.integers(0, 2**32)))
+    return ShrinkingSelection(problem, arrivals, gains, problem.limits * _array(left, (slots, pools, 1)))
+
+
+@st.composite
+def selection_decisions(
+    draw: st.DrawFn, problem: SelectionProblem, slot: SelectionSlot, *, feasible: bool = True
+) -> Ints:
+    """Decisions (E,) for this slot: feasible ones, or any whole numbers."""
+    count = len(problem.cost)
+    tasks = st.integers(-3, 9) if not feasible else st.integers(0, 1 if problem.roles is None else 3)
+    drawn = np.array(draw(st.lists(tasks, min_size=count, max_size=count)), dtype=np.int64)
+    return problem.repaired(slot, drawn) if feasible else drawn

@@ -8,6 +8,7 @@ Axes: T slots, J jobs, E channels, G pools, K resources.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from berth.errors import InvalidInput
 from berth.model import Floats, Ints
 from berth.problems.selection import SelectionOutcome, SelectionProblem, SelectionSlot
 
-__all__ = ["Gains", "SelectionWorld"]
+__all__ = ["Gains", "SelectionWorld", "Welfare", "welfare"]
 
 
 class Gains(Protocol):
@@ -31,8 +32,8 @@ class Gains(Protocol):
 class SelectionWorld:
     """Yields slots and answers decisions.
 
-    `arrivals` (T, J) holds 0 or 1. `gains` gives means and draws for each slot. `up` (T, G), where given, says which pools
-    are there. Feedback of a slot reaches the policy `delay` (T,) slots later (0: at once; -1: never).
+    `arrivals` (T, J) holds 0 or 1. `gains` gives means and draws for each slot. `up` (T, G), where given, says which
+    pools are there. Feedback of a slot reaches the policy `delay` (T,) slots later (0: at once; -1: never).
 
     n tasks on one channel gain n·mean + √n·(draw − mean): the law of n independent tasks, from one draw.
     """
@@ -74,7 +75,7 @@ class SelectionWorld:
         """What the pools have in this slot, (G, K)."""
         if self.up is None or self.up[index].all():
             return self.problem.limits
-        free = self.problem.limits * self.up[index][:, None]
+        free: Floats = self.problem.limits * self.up[index][:, None]
         free.setflags(write=False)
         return free
 
@@ -116,3 +117,37 @@ class SelectionWorld:
         if wait >= 0:
             self._waiting.setdefault(self._now + wait, []).append(outcome)
         return self._waiting.pop(self._now, [])
+
+
+@dataclass(frozen=True, eq=False)
+class Welfare:
+    """Who gets what of a slot: the utility of each job (J,), its gains less what it pays, and that of the cluster."""
+
+    jobs: Floats
+    cluster: float
+
+    @property
+    def total(self) -> float:
+        """Social welfare: the same whatever is paid, since what jobs pay the cluster gets."""
+        return float(self.jobs.sum()) + self.cluster
+
+
+def welfare(problem: SelectionProblem, outcome: SelectionOutcome, payments: ArrayLike) -> Welfare:
+    """The utilities behind an outcome when a job that is served pays `payments` (J,), once for all its channels.
+
+    One paper maximises this sum of utilities, the other accumulated overall utility: both are the reward.
+
+    >>> from berth.model import Instance
+    >>> graph = Instance.from_arrays([[2.0]], [[1.0], [1.0]], [(0, 0), (1, 0)])
+    >>> problem = SelectionProblem(graph, cost=[0.25, 0.5])
+    >>> outcome = SelectionOutcome(0, np.array([0]), np.array([1]), np.array([1.0]), 0.75)
+    >>> shared = welfare(problem, outcome, payments=[0.5, 0.5])
+    >>> shared.jobs, shared.cluster, shared.total
+    (array([0.5, 0. ]), 0.25, 0.75)
+    """
+    jobs = problem.channel_job[outcome.channels]
+    gained: Floats = np.bincount(jobs, weights=outcome.gains, minlength=problem.jobs).astype(np.float64)
+    served = np.bincount(jobs, minlength=problem.jobs) > 0
+    paid = np.where(served, np.asarray(payments, dtype=np.float64), 0.0)
+    cost = float(outcome.tasks @ problem.cost[outcome.channels])
+    return Welfare(gained - paid, float(paid.sum()) - cost)

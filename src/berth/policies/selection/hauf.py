@@ -1,0 +1,32 @@
+"""HAUF, also called HSWF: ports with the highest estimated utility first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.model import Ints
+from berth.policies.selection.baseline import Baseline
+
+__all__ = ["HAUF"]
+
+
+class HAUF(Baseline):
+    """Ports by the sum of their channels' average net gain, highest first; in a port, the best channel first.
+
+    One paper calls it HAUF, the other HSWF; both names are registered. `misfit` is `"stop"` or `"skip"`.
+
+    >>> from berth.model import Instance
+    >>> from berth.problems.selection import SelectionProblem, SelectionSlot
+    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
+    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
+    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> HAUF(problem).decide(slot)
+    array([1, 0, 0])
+    """
+
+    reference = "ESDP, section 4.1, baseline HAUF (AOU version), HSWF (social-welfare version)"
+
+    def order(self) -> Ints:
+        ports, net = self.problem.instance.channel_port, self.net
+        total = np.bincount(ports, weights=net, minlength=len(self.problem.instance.ports))
+        return np.lexsort((-net, ports, -total[ports])).astype(np.int64)

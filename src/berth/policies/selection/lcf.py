@@ -1,0 +1,35 @@
+"""LCF: the lowest cost first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from berth.model import Ints
+from berth.policies.selection.baseline import Baseline
+from berth.problems.selection import SelectionProblem
+
+__all__ = ["LCF"]
+
+
+class LCF(Baseline):
+    """Channels by their supply cost, lowest first, whatever they gain. `misfit` is `"stop"` or `"skip"`.
+
+    >>> from berth.model import Instance
+    >>> from berth.problems.selection import SelectionSlot
+    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
+    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
+    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> LCF(problem).decide(slot)
+    array([1, 0, 0])
+    """
+
+    reference = "ESDP, section 4.1, baseline LCF"
+
+    def __init__(self, problem: SelectionProblem, rng: Any = None, *, misfit: str = "stop") -> None:
+        super().__init__(problem, rng, misfit=misfit)
+        self._order = np.argsort(problem.cost, kind="stable").astype(np.int64)
+
+    def order(self) -> Ints:
+        return self._order

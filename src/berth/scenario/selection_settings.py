@@ -1,0 +1,239 @@
+"""What a scenario file of the selection family may say; what it shares with others is in `berth.scenario.settings`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from berth.scenario.settings import (
+    Amount,
+    AmountRange,
+    Bernoulli,
+    Chance,
+    Common,
+    Count,
+    Given,
+    GivenCluster,
+    Name,
+    Outages,
+    Part,
+    Poisson,
+    Positive,
+    Switching,
+    cluster_form,
+    list_or_mapping,
+    list_or_one,
+    process_of,
+    said,
+    shape_of,
+)
+
+__all__ = [
+    "DrawnServers",
+    "DrawnTypes",
+    "Drift",
+    "RoleEntry",
+    "SelectionBernoulli",
+    "SelectionPort",
+    "SelectionSettings",
+]
+
+Number = Annotated[float, said("a number")]
+NumberRange = Annotated[list[Number], Field(min_length=2, max_length=2), said("two numbers, [lowest, highest]")]
+Index = Annotated[int, Field(ge=0, le=10_000_000), said("a whole number from 0 to 10000000")]
+
+
+class DrawnServers(Part):
+    """Servers that need no list.
+
+    `papers`: servers with no capacity of their own, of `resource_kinds` resources; `capacity.each` is what there is.
+    `machines`: 96 cores and 384 GB, 64 cores, 256 GB and 4 GPUs, or 96 cores, 768 GB and 8 GPUs (40, 30, 30 %).
+    """
+
+    draw: Literal["papers", "machines"] = "papers"
+    servers: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 40
+    resource_kinds: Annotated[int, Field(ge=1, le=64), said("a whole number from 1 to 64")] | None = Field(
+        default=None, description="how many resources there are; 3 where left out; only for draw: papers"
+    )
+
+
+class DrawnTypes(Part):
+    """Job types that need no list.
+
+    `papers`: every channel takes, of each resource, one of the amounts under `demand`, drawn for each of them.
+    `gangs`: training jobs of 1 or 2 parameter servers and 2 to 16 GPU workers (70 %), and jobs of 4 to 32 tasks without
+    GPUs; a job starts with 25 to 100 % of its tasks.
+    """
+
+    draw: Literal["papers", "gangs"] = "papers"
+    count: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] | None = Field(
+        default=None, description="8 where left out, 30 for draw: gangs"
+    )
+    demand: Annotated[list[Amount], Field(min_length=1)] | None = Field(
+        default=None, description="[1, 2] where left out; only for draw: papers"
+    )
+
+
+class RoleEntry(Part):
+    """One role of a gang job: what a task takes, and how many tasks of it a started job has at least and at most."""
+
+    name: Name
+    demand: dict[str, Amount]
+    minimum: Annotated[int, Field(ge=0, le=100_000), said("a whole number from 0 to 100000")] = 1
+    most: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] | None = Field(
+        None, description="as many as `minimum`, at least 1, where left out"
+    )
+
+
+class SelectionPort(Part):
+    """One job type: what its job takes on a server, and the servers that it can reach."""
+
+    name: Name
+    demand: dict[str, Amount] | None = None
+    roles: Annotated[list[RoleEntry], Field(min_length=1)] | None = Field(
+        None, description="in place of demand: the roles of an all-or-nothing job"
+    )
+    servers: (
+        Annotated[
+            Annotated[Literal["all"], said("all, or a list of server names"), Tag("<one>")]
+            | Annotated[list[Name], Tag("<list>")],
+            Discriminator(list_or_one),
+        ]
+        | None
+    ) = Field(None, description="all, or names of servers or of server groups; as `channels` says where left out")
+    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
+
+
+class EdgeChannels(Part):
+    """Which servers the job types reach that do not name them.
+
+    Each pair of job type and server with this probability; a type that reaches none gets one, and where there are fewer
+    than `least` channels in all, more are drawn.
+    """
+
+    probability: Chance = 0.1
+    least: Index = 8
+
+
+class Capacity(Part):
+    """What limits the open channels: what each server has, or one pool for the whole cluster, as in the papers."""
+
+    scope: Literal["server", "cluster"] | None = Field(
+        None, description="cluster where servers are drawn: papers, else server"
+    )
+    each: (
+        Annotated[
+            Annotated[dict[str, Amount], Tag("<mapping>")]
+            | Annotated[Amount, said("a number ≥ 0, or one for each resource"), Tag("<one>")],
+            Discriminator(lambda value: "<mapping>" if isinstance(value, dict) else "<one>"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="of each resource, in the pool or on each server: one number, or by resource; 2 for draw: papers",
+    )
+
+
+class GainSettings(Part):
+    """How much a task gains through each channel: a mean drawn for every channel, and luck around it every slot.
+
+    `spread` is the standard deviation, as a share of the mean. `bounded`: normal, cut off at 0 and 1. `papers`: normal,
+    and cut off so that between 0 and 1 is left after the costs. `empirical`: the mean, shifted as a drawn sample lies
+    away from the average of all samples.
+    """
+
+    distribution: Literal["normal", "bounded", "lognormal", "empirical", "papers"] = "papers"
+    mean: Annotated[
+        Annotated[NumberRange, Tag("<list>")]
+        | Annotated[Number, said("a number, or two, [lowest, highest]"), Tag("<one>")],
+        Discriminator(list_or_one),
+    ] = Field(default=[0.1, 1.0])
+    spread: Amount = 0.5
+    samples: Annotated[list[Number], Field(min_length=1)] | None = Field(
+        default=None, description="for distribution: empirical, gains once measured"
+    )
+
+
+class Drift(Part):
+    """How mean gains change.
+
+    `redraw`: every so many slots, this share of the channels gets a new mean. `walk`: in every slot, every mean makes a
+    normal step of this size and is turned back at the ends of its range.
+    """
+
+    kind: Literal["redraw", "walk"]
+    every: Count | None = Field(None, description="slots between redraws; 1000 where left out")
+    share: Chance | None = Field(None, description="of the channels that are redrawn; 0.3 where left out")
+    step: Positive | None = Field(None, description="of a walk; 0.01 where left out")
+
+
+class Delay(Part):
+    """Feedback that comes late: so many slots, drawn anew each slot, and sometimes never."""
+
+    least: Index = 0
+    most: Index = 0
+    lost: Chance = 0.0
+
+
+class SelectionBernoulli(Bernoulli):
+    """A job with this probability, independently each slot: one number, or one for each job type.
+
+    Job types listed in `dead`, by name or number, never have one.
+    """
+
+    probability: Annotated[
+        Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
+        Discriminator(list_or_one),
+    ] = 0.9
+    dead: list[
+        Annotated[
+            Annotated[Name, Tag("<text>")] | Annotated[Index, Tag("<number>")],
+            Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
+        ]
+    ] = Field(default_factory=list)
+
+
+class SelectionSettings(Common):
+    """A whole scenario of the selection family."""
+
+    family: Literal["selection"]
+    arrivals_known: Annotated[
+        Literal["revealed"], said("revealed: in the selection family policies always see who has a job")
+    ] = "revealed"
+    oracles: list[Literal["slot"]] | None = None
+    cluster: Annotated[
+        Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(cluster_form)
+    ] = Field(default_factory=DrawnServers)
+    ports: Annotated[
+        Annotated[DrawnTypes, Tag("<mapping>")] | Annotated[list[SelectionPort], Field(min_length=1), Tag("<list>")],
+        Discriminator(list_or_mapping),
+    ] = Field(default_factory=DrawnTypes)
+    channels: EdgeChannels | None = Field(
+        None, description="probability 0.1 and at least 8 for drawn ports, else all, where left out"
+    )
+    capacity: Capacity | None = None
+    gains: GainSettings = Field(default_factory=GainSettings)
+    costs: (
+        Annotated[
+            Annotated[AmountRange, Tag("<list>")]
+            | Annotated[dict[str, Amount], Tag("<mapping>")]
+            | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or a price by resource"), Tag("<one>")],
+            Discriminator(shape_of),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="of a task, known to policies: one number, a range to draw from for each channel, or prices of "
+        "what it takes, by resource; where left out 0, or as in the papers where gains are",
+    )
+    drift: Drift | None = None
+    delay: Delay | None = None
+    arrivals: Annotated[
+        Annotated[SelectionBernoulli, Tag("<bernoulli>")]
+        | Annotated[Switching, Tag("<switching>")]
+        | Annotated[Poisson, Tag("<poisson>")]
+        | Annotated[Given, Tag("<given>")],
+        Discriminator(process_of),
+    ] = Field(default_factory=SelectionBernoulli)
+    outages: Outages | None = None
