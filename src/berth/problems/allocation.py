@@ -197,7 +197,11 @@ class AllocationProblem(FrozenArrays):
                 found.append(Violation(kind, where, float(decision[e, k]), allowed))
         found.extend(overfull(graph, usage(graph, decision), slot.free))
         if self.gang is not None:
-            found.extend(self._broken_gangs(decision))
+            seated = self.seated(decision)
+            found.extend(
+                Violation("gang", f"job-{job} (components seated)", float(seated[job]), float(self.gang.minimum[job]))
+                for job in self._broken_gangs(decision)
+            )
         return found
 
     def seated(self, decision: Floats) -> Ints:
@@ -211,24 +215,19 @@ class AllocationProblem(FrozenArrays):
         ports[self.instance.channel_port[seat]] = True
         return np.bincount(self.gang.job_of_port, weights=ports, minlength=self.jobs).astype(np.int64)
 
-    def _broken_gangs(self, decision: Floats) -> list[Violation]:
-        gang = self.gang
-        if gang is None:
-            return []
+    def _broken_gangs(self, decision: Floats) -> Ints:
+        """Jobs that hold something without enough seated components."""
+        if self.gang is None:
+            return np.zeros(0, dtype=np.int64)
         holds = np.bincount(self.channel_job, weights=decision.sum(axis=1), minlength=self.jobs) > TOLERANCE
-        seated = self.seated(decision)
-        return [
-            Violation("gang", f"job-{job} (components seated)", float(seated[job]), float(gang.minimum[job]))
-            for job in np.flatnonzero(holds & (seated < gang.minimum))
-        ]
+        return np.flatnonzero(holds & (self.seated(decision) < self.gang.minimum))
 
     def repaired(self, slot: AllocationSlot, decision: Floats) -> Floats:
         """The decision made feasible: clipped to requests, overfull servers scaled down, broken gangs emptied."""
         fixed = np.clip(np.nan_to_num(decision), 0.0, self.cap)
         scale_to_fit(self.instance.server_start, slot.free, fixed)
         if self.gang is not None:
-            broken = [int(v.where.split()[0][4:]) for v in self._broken_gangs(fixed)]
-            fixed[np.isin(self.channel_job, broken)] = 0.0
+            fixed[np.isin(self.channel_job, self._broken_gangs(fixed))] = 0.0
         return fixed
 
     def reward(self, arrivals: ArrayLike, decision: Floats) -> tuple[float, float]:

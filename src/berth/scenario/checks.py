@@ -304,8 +304,7 @@ def _policies(settings: Settings) -> Iterator[Mistake]:
             PolicySpec.parse(text)
         except UnknownName as error:
             near = did_you_mean(error.name, error.known)
-            what = "policy" if error.what == "policy" else error.what
-            yield Mistake(key, f"a known {what}{near or ' (known: ' + ', '.join(error.known) + ')'}", text)
+            yield Mistake(key, f"a known {error.what}{near or ' (known: ' + ', '.join(error.known) + ')'}", text)
         except InvalidInput as error:
             yield Mistake(key, error.expected, text)
         except BerthError as error:
