@@ -58,7 +58,7 @@ def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
     return Stationary(solution.decision, reward, solution.bound * len(world))
 
 
-def slot_optima(world: AllocationWorld, gap: float = 2e-4, progress: Callable[[int], None] | None = None) -> SlotOptima:
+def slot_optima(world: AllocationWorld, gap: float = 1e-5, progress: Callable[[int], None] | None = None) -> SlotOptima:
     """The optimum of every slot, to `gap` (relative; `bound` certifies it). Equal slots are solved once."""
     programme = Programme(world.problem)
     known: dict[bytes, tuple[float, float]] = {}

@@ -14,7 +14,7 @@ __all__ = ["compiled", "inlined"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # dividing by zero gives inf, as in NumPy, instead of a check each time
-OPTIONS = {"cache": True, "error_model": "numpy"}
+ERRORS = "numpy"
 
 
 _SOURCES = hashlib.sha256(
@@ -22,23 +22,27 @@ _SOURCES = hashlib.sha256(
 ).hexdigest()
 
 
-def _kept(function: Any) -> Any:
-    """Have numba take kernels compiled from other sources for outdated.
+def _compile(function: Any, **options: Any) -> Any:
+    """Compile, and have numba take kernels compiled from other sources for outdated.
 
     On its own it looks only at the file of the function itself, not at the modules it calls, so that an edit of one
     kernel would leave its callers with old code inside.
     """
-    file = getattr(function._cache, "_cache_file", None)
+    try:
+        dispatcher = njit(cache=True, error_model=ERRORS, **options)(function)
+    except RuntimeError:  # nowhere to keep anything: compile each time
+        return njit(error_model=ERRORS, **options)(function)
+    file = getattr(dispatcher._cache, "_cache_file", None)
     if file is not None:
         file._source_stamp = _SOURCES
-    return function
+    return dispatcher
 
 
 def compiled(function: Function) -> Function:
     """Compile a function of numbers, arrays and tuples of arrays."""
-    return cast(Function, _kept(njit(**OPTIONS)(function)))
+    return cast(Function, _compile(function))
 
 
 def inlined(function: Function) -> Function:
     """The same, for a small function that must disappear into its callers."""
-    return cast(Function, _kept(njit(forceinline=True, **OPTIONS)(function)))
+    return cast(Function, _compile(function, forceinline=True))

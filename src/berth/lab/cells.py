@@ -90,9 +90,14 @@ def _berth() -> str:
 
 @cache
 def _source(name: str) -> str:
-    """A hash of the file a policy is written in, which need not be part of berth."""
-    file = inspect.getsourcefile(PolicySpec.parse(name).load())
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    """A hash of the package (or the single file) a policy is written in, which need not be part of berth."""
+    cls = PolicySpec.parse(name).load()
+    file = inspect.getsourcefile(cls)
+    if file is None:
+        return ""
+    path, depth = Path(file), cls.__module__.count(".")
+    whole = [path] if depth == 0 else sorted(path.parents[depth - 1].rglob("*.py"))
+    return hashlib.sha256(b"".join(part.read_bytes() for part in whole)).hexdigest()
 
 
 def cell_key(scenario: Scenario, cell: Cell) -> str:

@@ -251,6 +251,8 @@ def _refused(world: AllocationWorld, information: str, name: str) -> Unsupported
         PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
     except UnsupportedProblem as error:
         return Unsupported(information, name, str(error))
+    except InvalidInput as error:  # a setting's value: say so before any work is done
+        raise error.at(key=f"policy {name!r}") from None
     except Exception:  # any other error is the cell's, which reports it
         return None
     return None

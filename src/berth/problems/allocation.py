@@ -181,8 +181,8 @@ class AllocationProblem(FrozenArrays):
 
     def violations(self, slot: AllocationSlot, decision: Floats) -> list[Violation]:
         """Every constraint that the decision breaks: shape, requests, capacities, gangs."""
-        if decision.shape != self.cap.shape:
-            raise InvalidInput(f"a decision of shape {self.cap.shape}", value=decision.shape)
+        if np.shape(decision) != self.cap.shape:
+            raise InvalidInput(f"a decision of shape {self.cap.shape}", value=np.shape(decision))
         found: list[Violation] = []
         graph = self.instance
         slack = TOLERANCE * (1.0 + self.cap)
@@ -192,7 +192,7 @@ class AllocationProblem(FrozenArrays):
                 port = graph.ports[graph.channel_port[e]].name
                 server = graph.cluster.servers[graph.channel_server[e]]
                 where = f"{port} on {server}/{graph.cluster.resources[k].name}"
-                kind = "request" if decision[e, k] > 0 else "sign"
+                kind = "request" if decision[e, k] > 0 else "sign" if decision[e, k] < 0 else "not a number"
                 allowed = float(self.cap[e, k]) if kind == "request" else 0.0
                 found.append(Violation(kind, where, float(decision[e, k]), allowed))
         found.extend(overfull(graph, usage(graph, decision), slot.free))
@@ -231,7 +231,7 @@ class AllocationProblem(FrozenArrays):
         return fixed
 
     def reward(self, arrivals: ArrayLike, decision: Floats) -> tuple[float, float]:
-        """Gain and overhead of the jobs that arrived, (J,) 0 or 1."""
+        """Gain and overhead of the jobs that arrived, (J,) 0 or 1; with arrival rates, what they are on average."""
         gain, overhead = job_rewards(
             self.instance.server_start,
             self.channel_job,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,7 @@ class Scenario:
         dumped = self.settings.model_dump(mode="json", exclude_none=True)
         resolved = {
             "name": self.name,
+            **({"title": self.title} if self.title else {}),
             "horizon": self.horizon,
             "policies": list(self.policies),
             "baseline": self.baseline,
@@ -118,7 +119,11 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
         stem = path.stem
     if overrides:
         tree = overridden(tree, overrides)
-    return _scenario(checked(tree), stem)
+    scenario = _scenario(checked(tree), stem)
+    if overrides:
+        changes = ", ".join(f"{key}={value}" for key, value in overrides.items())
+        scenario = replace(scenario, title=f"{scenario.title} (with {changes})")
+    return scenario
 
 
 def _scenario(settings: Settings, stem: str) -> Scenario:
@@ -130,8 +135,8 @@ def _scenario(settings: Settings, stem: str) -> Scenario:
     policies = tuple(settings.policies or (GANG_POLICIES if gangs else POLICIES))
     oracles = settings.oracles
     if oracles is None:
-        # with gangs neither optimum is a concave programme
-        oracles = [] if gangs else ["stationary", "slot"]
+        # with gangs the optima leave the all-or-nothing constraint out: upper bounds, of use slot by slot
+        oracles = ["slot"] if gangs else ["stationary", "slot"]
     return Scenario(
         settings=settings,
         name=settings.name or stem,
