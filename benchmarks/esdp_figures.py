@@ -78,11 +78,11 @@ def figures(work: Work, seeds: int, quick: bool) -> Iterator[Figure]:
         for measure, (text, shown, reached) in lines.items():
             asked = goals[measure] is not None
             # a run that was cut short says nothing about a goal for the whole of it
-            judged = reached if asked and not quick else None
+            judged = ("yes" if reached else "no") if asked and not quick else "–"
             yield Figure(f"{title}, {policy}", line, text if asked else "–", shown, judged)
     gap = next(oracle.gap for oracle in result.oracle_rows if oracle.oracle == "slot")
     measured = "–" if gap is None else f"{gap:.1e}"
-    yield Figure(f"certified gap of the oracle, {title}", line, "–", measured, None)
+    yield Figure(f"certified gap of the oracle, {title}", line, "–", measured, "–")
 
 
 def _short(estimate: Any) -> str:

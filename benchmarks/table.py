@@ -16,9 +16,7 @@ from berth.lab.compare import compare
 from berth.lab.results import Comparison, Row
 from berth.lab.statistics import Estimate
 
-__all__ = ["Figure", "arguments_of", "command", "markdown", "row", "run", "said", "show"]
-
-WORDS = {True: "yes", False: "no", None: "–"}
+__all__ = ["Figure", "arguments_of", "at_least", "command", "markdown", "row", "run", "said", "show"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Figure:
     command: str
     goal: str
     measured: str
-    reached: bool | None
+    reached: str
 
 
 def said(estimate: Estimate | None, change: bool = False) -> str:
@@ -41,6 +39,13 @@ def said(estimate: Estimate | None, change: bool = False) -> str:
     text = f"{mean:+.1f} %" if change else f"{mean:.4f}"
     width = "" if half is None else f" ± {half:.1f}" if change else f" ± {half:.4f}"
     return f"{text}{width} ({estimate.seeds} seeds)"
+
+
+def at_least(found: Estimate | None, goal: float) -> str:
+    """Whether the mean reaches the goal, and whether its interval leaves no doubt."""
+    if found is None or found.mean < goal:
+        return "no"
+    return "yes" if found.low is None or found.low >= goal else "yes, its interval reaches below"
 
 
 def row(result: Comparison, information: str, policy: str) -> Row:
@@ -89,7 +94,7 @@ def show(
             console.print(f"{figure.work}: {figure.measured}", highlight=False)
     table = Table("work", "goal", "measured", "reached", title=f"{title}, berth {__version__}")
     for figure in figures:
-        table.add_row(figure.work, figure.goal, figure.measured, WORDS[figure.reached])
+        table.add_row(figure.work, figure.goal, figure.measured, figure.reached)
     console.print(table)
     if arguments.markdown:
         arguments.markdown.write_text(page(figures), encoding="utf-8")
@@ -114,7 +119,7 @@ def markdown(
         "| work | goal | measured | reached |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {f.work} | {f.goal} | {f.measured} | {WORDS[f.reached]} |" for f in figures]
+    lines += [f"| {f.work} | {f.goal} | {f.measured} | {f.reached} |" for f in figures]
     lines += ["", "The same numbers, one comparison at a time:", "", "```text"]
     lines += list(dict.fromkeys(f.command for f in figures if f.command))
     lines += ["```", "", *last, ""]

@@ -146,7 +146,7 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
     listed = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
     assert listed["fairness"]["source"] == "builtin"
     assert listed["fairness"]["summary"].startswith("Proportional shares")
-    assert listed["ogasched-printed"]["settings"] == {"step": 25.0, "decay": 0.9999}
+    assert listed["ogasched-printed"]["settings"] == {"step": 25.0, "decay": 0.9999, "zero_dropped": False}
     assert all(item.keys() == listed["fairness"].keys() for item in listed.values())
     assert main(["policies"]) == 0
     assert "fairness" in capsys.readouterr().out

@@ -105,9 +105,34 @@ def test_unknown_names_suggest_near_ones() -> None:
     ],
 )
 def test_values_of_settings(text: str, value: Any) -> None:
-    ((_, read),) = PolicySpec.parse(f"binpacking:quota={text}").settings
+    read = registry._value(text, "quota")
     assert read == value
     assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("binpacking:quota=true", "binpacking.quota: got True, expected a number"),
+        ("binpacking:quota=null", "binpacking.quota: got None, expected a number"),
+        ("ogasched-aware:iterations=2.5", "ogasched-aware.iterations: got 2.5, expected a whole number"),
+        ("ogasched-rates:memory=abc", "ogasched-rates.memory: got 'abc', expected a whole number"),
+        ("ogasched:optimistic=1", "ogasched.optimistic: got 1, expected true or false"),
+        ("ogasched:step=true", "ogasched.step: got True, expected a word or a number"),
+    ],
+)
+def test_settings_are_of_their_kind(text: str, expected: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(expected)):
+        PolicySpec.parse(text)
+
+
+def test_the_order_of_settings_does_not_matter() -> None:
+    one, other = (
+        PolicySpec.parse("ogasched:step=1,optimistic=true"),
+        PolicySpec.parse("ogasched:optimistic=true,step=1"),
+    )
+    assert one == other
+    assert str(one) == str(other)
 
 
 @pytest.mark.parametrize("text", ["binpacking:quota=1,x", "binpacking:=1,quota=1"])

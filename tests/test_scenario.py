@@ -118,7 +118,7 @@ def test_the_papers_settings() -> None:
 def test_default_policies_by_kind_of_problem() -> None:
     assert load_scenario("small").policies[:3] == ("ogasched-aware", "ogasched-rates", "ogasched")
     gang = load_scenario("ogasched-gang")
-    assert (gang.policies, gang.baseline, gang.oracles) == (("ogasched-gang",), "ogasched-gang", ())
+    assert (gang.policies, gang.baseline, gang.oracles) == (("ogasched-gang",), "ogasched-gang", ("slot",))
 
 
 def test_listing_names_imports_nothing_heavy() -> None:
@@ -627,7 +627,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         stream.truncate(LARGEST_FILE + 2**20)
     for name, words in [
         ("none.yaml", "got no such file, expected a scenario file"),
-        ("latin.yaml", "got byte 7 that is not, expected text in UTF-8"),
+        ("latin.yaml", "got something else at byte 7, expected text in UTF-8"),
         ("large.yaml", "got one of 5.0 MiB, expected a scenario file of at most 4 MiB"),
         ("", "got a folder, expected a scenario file"),
     ]:

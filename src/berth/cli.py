@@ -6,6 +6,7 @@ and completion answer at once.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -317,6 +318,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and give its exit code: 0, 1 (a cell failed), 2 (bad input), 130 (Ctrl-C)."""
     global _debug
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or file that cannot show every sign gets '?', no crash
+            stream.reconfigure(errors="replace")
     _debug = "--debug" in words  # taken out here, so that it may stand anywhere in the line
     words = [word for word in words if word != "--debug"] or ["--help"]
     # typer keeps its own copy of click; the class of all its usage errors is reached through this one

@@ -45,7 +45,7 @@ class SlotOptima:
 
 
 def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
-    """The best stationary decision in hindsight, within `gap` of optimal (relative, certified).
+    """The best stationary decision in hindsight, to `gap` (relative; `bound` certifies it).
 
     The reward is linear in the arrivals, so it is the optimum of one programme whose weights say how often
     each port had a job.
@@ -62,13 +62,15 @@ def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
     return Stationary(solution.decision, reward, solution.bound * len(world))
 
 
-def slot_optima(world: AllocationWorld, gap: float = 2e-4, progress: Callable[[int], None] | None = None) -> SlotOptima:
-    """The optimum of every slot, within `gap` (relative, certified). Equal slots are solved once."""
+def slot_optima(world: AllocationWorld, gap: float = 1e-5, progress: Callable[[int], None] | None = None) -> SlotOptima:
+    """The optimum of every slot, to `gap` (relative; `bound` certifies it). Equal slots are solved once."""
     programme = Programme(world.problem)
     known: dict[bytes, tuple[float, float]] = {}
     reward, bound = np.empty(len(world)), np.empty(len(world))
     for t, arrivals in enumerate(world.arrivals):
-        key = arrivals.tobytes() if world.up is None else arrivals.tobytes() + world.up[t].tobytes()
+        key = np.packbits(arrivals > 0).tobytes()
+        if world.up is not None:
+            key += np.packbits(world.up[t]).tobytes()
         if key not in known:
             solution = programme.solve(arrivals, gap, world.free(t))
             known[key] = solution.value, solution.bound

@@ -79,12 +79,27 @@ def _value(text: str, key: str) -> Any:
     return float(text) if isinstance(value, str) and _EXPONENT.fullmatch(text.strip()) else value
 
 
+def _check_kind(key: str, value: Any, default: Any) -> None:
+    """A setting must be of the kind of its default; where that is a word, a number may stand for it."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    for kind, fits, expected in (
+        (bool, isinstance(value, bool), "true or false"),
+        (int, number and value == int(value), "a whole number"),
+        (float, number, "a number"),
+        (str, isinstance(value, str) or number, "a word or a number"),
+    ):
+        if isinstance(default, kind):
+            if not fits:
+                raise InvalidInput(expected, value=value, key=key)
+            return
+
+
 @dataclass(frozen=True)
 class PolicySpec:
     """A policy as written by a person: its name and settings.
 
     >>> PolicySpec.parse("ogasched:step=0.5,optimistic=true")
-    PolicySpec(name='ogasched', settings=(('step', 0.5), ('optimistic', True)))
+    PolicySpec(name='ogasched', settings=(('optimistic', True), ('step', 0.5)))
     >>> PolicySpec.parse("ogasched:stp=1")
     Traceback (most recent call last):
     berth.errors.UnknownName: unknown setting of ogasched 'stp'; did you mean 'step'? (known: ...)
@@ -105,11 +120,12 @@ class PolicySpec:
             if not equals or not key.strip():
                 raise InvalidInput("setting=value", value=part, key=f"policy {text!r}")
             settings[key.strip()] = _value(value, f"policy {text!r}")
-        spec = cls(head, tuple(settings.items()))
+        spec = cls(head, tuple(sorted(settings.items())))  # one spelling: the name decides which luck a policy has
         known = policy_settings(spec.load())
-        for key in settings:
+        for key, value in settings.items():
             if key not in known:
                 raise UnknownName(f"setting of {head}", key, known)
+            _check_kind(f"{head}.{key}", value, known[key])
         return spec
 
     def load(self) -> type[Any]:

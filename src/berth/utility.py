@@ -54,6 +54,11 @@ class Utility(FrozenArrays):
 
         `function` and `slope` take an array of y. Without `slope` the mean slope between knots is used.
         """
+        if knots < 3:
+            raise InvalidInput("at least 3", value=knots, key=f"utility {name!r}.knots")
+        start = float(np.asarray(function(np.zeros(1)), dtype=np.float64).reshape(-1)[0])
+        if not abs(start) <= 1e-9:
+            raise InvalidInput("a function that is 0 at 0", found=f"{start:g} there", key=f"utility {name!r}")
         if not (np.isfinite(upto) and upto > 0):
             raise InvalidInput("a number > 0", value=upto, key=f"utility {name!r}.upto")
         places = np.linspace(0.0, upto, knots)
@@ -69,7 +74,7 @@ class Utility(FrozenArrays):
         if (slopes < 0).any():
             where = float(places[int(np.argmax(slopes < 0))])
             raise InvalidInput("a function that never falls", found=f"a falling one near y = {where:g}", key=key)
-        rising = np.diff(slopes) > 1e-9 * max(1.0, float(slopes.max()))
+        rising = np.diff(slopes) > 1e-9 * float(slopes.max())
         if rising.any():
             where = float(places[int(np.argmax(rising)) + 1])
             raise InvalidInput("a concave function", found=f"a slope that rises near y = {where:g}", key=key)

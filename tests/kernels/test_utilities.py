@@ -16,7 +16,6 @@ from berth.kernels.utilities import (
     POLY,
     RECIPROCAL,
     TABLE,
-    inverse_slope,
     slope,
     table_slope,
     table_value,
@@ -92,12 +91,3 @@ def test_a_table_of_float32_stays_float32() -> None:
     kernel: Any = table_value
     narrow = {str(signature.return_type) for signature in kernel.nopython_signatures}
     assert narrow >= {"float32"}
-
-
-@given(st.sampled_from([*CODES, TABLE]), alphas, st.floats(0.01, 4.0), st.floats(0.1, 20.0))
-def test_inverse_slope_maximises(kind: int, alpha: float, price: float, cap: float) -> None:
-    best = float(inverse_slope(kind, alpha, price, cap, TABLES[0], TABLES[2]))
-    assert 0.0 <= best <= cap
-    top = value(kind, alpha, best) - price * best
-    for y in np.linspace(0.0, cap, 41):
-        assert value(kind, alpha, float(y)) - price * y <= top + 1e-9

@@ -316,3 +316,14 @@ def test_mean_share_adds_up_to_what_is_held() -> None:
     assert watch.mean().shape == (len(graph.ports), len(graph.cluster.servers))
     assert grouped(np.arange(100.0).reshape(1, 100), 1).shape == (1, 64)
     assert grouped(np.ones((100, 3)), 0).tolist() == np.ones((64, 3)).tolist()
+
+
+def test_a_mistake_in_the_first_command_does_not_lock_the_directory(tmp_path: Path) -> None:
+    """The directory is only made once everything was understood; empty folders of a killed run do not matter either."""
+    out = tmp_path / "results"
+    with pytest.raises(UnsupportedProblem):
+        compare("small", ["ogasched-gang"], seeds=1, out=out)
+    assert not out.exists()
+    (out / "cells").mkdir(parents=True)
+    compare("small", ["fairness"], seeds=1, oracles=[], out=out, workers=1, overrides={"horizon": 3})
+    assert (out / "manifest.json").is_file()

@@ -25,7 +25,8 @@ SMALL = {"horizon": 400}
 
 
 def small_world(known: bool, seed: int = 0) -> AllocationWorld:
-    return load_scenario("small", SMALL).build(seed, known)
+    world: AllocationWorld = load_scenario("small", SMALL).build(seed, known)
+    return world
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_each_kind_of_violation() -> None:
         "capacity of small/gpu: 1 used, 0 allowed",
     ]
     decision[:] = np.nan
-    assert {v.kind for v in problem.violations(free_slot(problem), decision)} == {"sign", "capacity"}
+    assert {v.kind for v in problem.violations(free_slot(problem), decision)} == {"not a number", "capacity"}
     with pytest.raises(InvalidInput, match=r"got \(2, 5\), expected a decision of shape \(5, 2\)"):
         problem.violations(free_slot(problem), decision.T)
 

@@ -14,7 +14,7 @@ from berth.random import stream
 from berth.testing import example_problem
 from berth.testing.allocation import ShrinkingWorld
 from berth.testing.strategies import allocation_worlds
-from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals, counted_arrivals, switching_arrivals
+from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals, counted_arrivals
 
 ARRIVALS = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
 
@@ -104,16 +104,6 @@ def test_bernoulli_arrivals_have_their_rates() -> None:
     assert drawn[:, 3].all()
     # four standard deviations
     assert np.abs(drawn.mean(axis=0) - rates).max() < 4 * 0.5 / np.sqrt(20_000)
-
-
-@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 15))
-def test_switching_rates_change_every_so_many_slots(slots: int, ports: int, every: int) -> None:
-    arrivals, rates = switching_arrivals(stream(1, "t"), slots, ports, every, 0.2, 0.6)
-    assert arrivals.shape == rates.shape == (slots, ports)
-    assert np.isin(arrivals, (0.0, 1.0)).all()
-    assert ((rates >= 0.2) & (rates <= 0.6)).all()
-    changes = np.flatnonzero((np.diff(rates, axis=0) != 0).any(axis=1)) + 1
-    assert changes.tolist() == list(range(every, slots, every))
 
 
 @given(st.data())

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inlined
+from berth.kernels.lanes import cell_pairs
 from berth.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, knot_value
 from berth.kernels.vector import (
     WIDTH,
     address,
     any_lane,
     filled,
-    gather_pairs,
     lane,
     load,
     logarithm,
@@ -123,15 +123,6 @@ def dominant_prices(weight: Any, beta: Any, sums: Any, price: Any) -> Any:
 
 
 @inlined
-def _charges(rows: Any, price: Any, i: Any) -> Any:
-    """Weight and price of the cells of row i."""
-    cell = rows.shared[i]
-    if cell >= 0:
-        return filled(price, price[2 * cell]), filled(price, price[2 * cell + 1])
-    return gather_pairs(price, rows.cell, i)
-
-
-@inlined
 def _marginal(rows: Any, kind: Any, alpha: Any, y: Any) -> Any:
     """f(y) without its factor (1/α for reciprocal, else α) and f'(y), which share a root or a division.
 
@@ -172,7 +163,7 @@ def _climb(rows: Any, b: Any, price: Any, unit: Any, y: Any, eta: Any, offset: A
         for i in range(chunk, end):
             before = load(y, i)
             held = maximum(before, 0.0)
-            weight, charge = _charges(rows, price, i)
+            weight, charge = cell_pairs(price, rows.shared, rows.cell, i)
             value, slope = _marginal(rows, kind, alpha, held)
             if kind == LOG:
                 product *= where(weight > 0.0, held + 1.0, 1.0)
@@ -189,7 +180,7 @@ def _climb(rows: Any, b: Any, price: Any, unit: Any, y: Any, eta: Any, offset: A
                 gain += logarithm(product)
             else:
                 for i in range(chunk, end):
-                    gain += _charges(rows, price, i)[0] * logarithm(maximum(load(y, i), 0.0) + 1.0)
+                    gain += cell_pairs(price, rows.shared, rows.cell, i)[0] * logarithm(maximum(load(y, i), 0.0) + 1.0)
     return total(gain / alpha if kind == RECIPROCAL else gain * alpha), total(norm), top
 
 
@@ -294,8 +285,8 @@ def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
 
     y = clip(z, 0, a) where that fits; else y = clip(z − τ, 0, a) with the τ > 0 that fills c, found by
     Newton's method inside a bracket, started from `tau` (B, W), which is left at the new multipliers (0 where
-    the segment is not full). Any start gives the same answer; the last slot's is the quickest. `z` and `y`
-    must not be the same array. Returns how many blocks have a full segment.
+    the segment is not full). Any start gives the same answer; the last slot's is the quickest. Σ y may exceed c by
+    the rounding of c + max z. `z` and `y` must not be the same array. Returns how many blocks have a full segment.
     """
     rows, limit_, z_, tau_, y_ = _rows(lanes), address(limit), address(z), address(tau), address(y)
     eps = np.finfo(y.dtype).eps

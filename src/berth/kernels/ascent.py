@@ -26,21 +26,20 @@ Any p bounds the optimum from above: with p fixed, each segment's maximum is at 
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from berth.kernels.bound import upper_bound
 from berth.kernels.compiled import compiled, inlined
-from berth.kernels.lanes import Lanes
-from berth.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope, utility
+from berth.kernels.lanes import Lanes, by_cell, cell_pairs
+from berth.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope, utility
 from berth.kernels.vector import (
     WIDTH,
     address,
     any_lane,
     filled,
-    gather_pairs,
     lane,
     load,
     maximum,
@@ -123,28 +122,9 @@ def _slopes_at_zero(lanes: Any, steep: Any) -> None:
 
 
 @compiled
-def _by_cell(weight: Any, resources: int, like: Any) -> Any:
-    """Pairs (weight of the cell's job, 0) by cell, (cells + 1, 2); 0 for the spare cell of the padding."""
-    out = np.zeros((weight.shape[0] * resources + 1, 2), like.dtype)
-    for job in range(weight.shape[0]):
-        for k in range(resources):
-            out[job * resources + k, 0] = weight[job]
-    return out
-
-
-@inlined
-def _pairs_of_row(pairs: Any, shared: Any, cells: Any, i: int) -> Any:
-    """Both numbers of the cells of row i."""
-    cell = shared[i]
-    if cell >= 0:
-        return filled(pairs, pairs[2 * cell]), filled(pairs, pairs[2 * cell + 1])
-    return gather_pairs(pairs, cells, i)
-
-
-@compiled
 def recall(lanes: Any, weight: Any, resources: int, work: Any, y: Any) -> None:
     """y = what each job with a weight had when it last had one; 0 for the others. Not feasible as it stands."""
-    weights = _by_cell(weight, resources, y)
+    weights = by_cell(weight, resources, y)
     shared, cells, memory, pairs, out = (
         address(lanes.shared),
         address(lanes.cell),
@@ -153,7 +133,7 @@ def recall(lanes: Any, weight: Any, resources: int, work: Any, y: Any) -> None:
         address(y),
     )
     for i in range(y.shape[0]):
-        w, _ = _pairs_of_row(pairs, shared, cells, i)
+        w, _ = cell_pairs(pairs, shared, cells, i)
         store(out, i, where(w > 0.0, load(memory, i), 0.0))
 
 
@@ -167,7 +147,7 @@ def _remember(work: Any, y: Any) -> None:
 @compiled
 def _prepare(lanes: Any, limit: Any, weight: Any, resources: int, floor: Any, y: Any, dual: Any, work: Any) -> None:
     """Gather per element what stays fixed during a call; clip y into its box and put `dual` on the simplex."""
-    weights = _by_cell(weight, resources, y)
+    weights = by_cell(weight, resources, y)
     start, shared, cells, cap = lanes.start, address(lanes.shared), address(lanes.cell), address(lanes.cap)
     base, room, rest, damp, steep = (
         address(work.base),
@@ -180,7 +160,7 @@ def _prepare(lanes: Any, limit: Any, weight: Any, resources: int, floor: Any, y:
     for b in range(lanes.kind.shape[0]):
         used, span, count = filled(held, 0.0), filled(held, 0.0), filled(held, 0.0)
         for i in range(start[b], start[b + 1]):
-            w, _ = _pairs_of_row(pairs, shared, cells, i)
+            w, _ = cell_pairs(pairs, shared, cells, i)
             top = where(w > 0.0, load(cap, i), 0.0)
             low = minimum(maximum(load(bottom, i), 0.0), top)
             space = top - low
@@ -315,7 +295,7 @@ def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: A
             alphas, damping, capacity = load(alpha, b), load(damp, b), load(rest, b)
             fill, top = filled(held, 0.0), filled(held, 0.0)
             for i in range(rows):
-                w, charge = _pairs_of_row(prices, shared, cells, first + i)
+                w, charge = cell_pairs(prices, shared, cells, first + i)
                 now, space = load(held, first + i), load(room, first + i)
                 g, h = _model(kind[b], alphas, slopes, bends, knots, steps, now)
                 g = w * g - charge
@@ -403,7 +383,7 @@ def maximise(
 def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
     """F(y), summed in float64 whatever the type of y."""
     jobs, resources = beta.shape
-    weights = _by_cell(weight, resources, weight)
+    weights = by_cell(weight, resources, weight)
     sums = np.zeros(jobs * resources + 1)
     cells, alphas, start = lanes.cell, lanes.alpha, lanes.start
     slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
@@ -426,160 +406,6 @@ def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
     return reward
 
 
-@compiled
-def _table_response(slopes: Any, step: float, q: float) -> tuple[float, float]:
-    """The y at which a table's slope falls to q (inf if it never does) and −dy/dq, by halving over the knots."""
-    high = slopes.shape[0] - 1
-    low = 0
-    if slopes[high] >= q:
-        return np.inf, 0.0
-    if slopes[low] <= q:
-        return 0.0, 0.0
-    while high - low > 1:
-        middle = (low + high) // 2
-        if slopes[middle] >= q:
-            low = middle
-        else:
-            high = middle
-    fall = step / (np.float64(slopes[low]) - np.float64(slopes[high]))
-    return step * low + (np.float64(slopes[low]) - q) * fall, fall
-
-
-@compiled
-def _respond(kind: int, rows: int, alpha: Any, tables: Any, q: Any, low: Any, high: Any, out: Any, fall: Any) -> None:
-    """The rows of one block: the y in [low, high] that maximises f(y) − q y, and −dy/dq where y is inside."""
-    if kind == LINEAR:
-        for i in range(rows):
-            for j in range(WIDTH):
-                out[i, j] = high[i, j] if alpha[j] > q[i, j] else low[i, j]
-                fall[i, j] = 0.0
-        return
-    if kind == LOG:
-        for i in range(rows):
-            for j in range(WIDTH):
-                inverse = 1.0 / q[i, j]
-                out[i, j] = alpha[j] * inverse - 1.0
-                fall[i, j] = alpha[j] * inverse * inverse
-    elif kind == RECIPROCAL:
-        for i in range(rows):
-            for j in range(WIDTH):
-                root = 1.0 / math.sqrt(q[i, j])
-                out[i, j] = root - alpha[j]
-                fall[i, j] = 0.5 * root * root * root
-    elif kind == POLY:
-        for i in range(rows):
-            for j in range(WIDTH):
-                inverse = 1.0 / q[i, j]
-                ratio = 0.5 * alpha[j] * inverse
-                out[i, j] = ratio * ratio - 1.0
-                fall[i, j] = 2.0 * ratio * ratio * inverse
-    else:
-        slopes, step = tables[0][kind - TABLE], np.float64(tables[1][kind - TABLE])
-        for i in range(rows):
-            for j in range(WIDTH):
-                out[i, j], fall[i, j] = _table_response(slopes, step, q[i, j] / alpha[j])
-                fall[i, j] /= alpha[j]
-    for i in range(rows):
-        for j in range(WIDTH):
-            free = out[i, j]
-            kept = min(max(free, low[i, j]), high[i, j])
-            out[i, j] = kept
-            fall[i, j] = fall[i, j] if kept == free else 0.0
-
-
-@compiled
-def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual: Any) -> float:
-    """A number no feasible F(y) exceeds (to float64 rounding), from any `dual` (J, K) ≥ 0, rows scaled to sum 1.
-
-    Each segment's τ is found by Newton's method inside a bracket; a poor one would give a looser bound, never a
-    wrong one.
-    """
-    jobs, resources = beta.shape
-    weights = _by_cell(weight, resources, weight)
-    price = np.zeros(jobs * resources + 1)
-    for job in range(jobs):
-        mass = 0.0
-        for k in range(resources):
-            mass += max(np.float64(dual[job, k]), 0.0)
-        for k in range(resources):
-            if mass > 0.0:
-                price[job * resources + k] = np.float64(beta[job, k]) * max(np.float64(dual[job, k]), 0.0) / mass
-    most = 0
-    for b in range(lanes.kind.shape[0]):
-        most = max(most, lanes.start[b + 1] - lanes.start[b])
-    w, inverse, q0 = np.empty((most, WIDTH)), np.empty((most, WIDTH)), np.empty((most, WIDTH))
-    low, high = np.empty((most, WIDTH)), np.empty((most, WIDTH))
-    q, out, fall = np.empty((most, WIDTH)), np.empty((most, WIDTH)), np.empty((most, WIDTH))
-    t, left, right, top = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
-    filling, inside, alpha, space = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
-    start, kinds, cells, caps, alphas = lanes.start, lanes.kind, lanes.cell, lanes.cap, lanes.alpha
-    slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
-    bound = 0.0
-    for b in range(lanes.kind.shape[0]):
-        kind, first = kinds[b], start[b]
-        rows = start[b + 1] - first
-        for j in range(WIDTH):
-            alpha[j] = alphas[b, j]
-            space[j] = limit[b, j]
-            top[j] = 0.0
-        for i in range(rows):
-            for j in range(WIDTH):
-                cell, cap = cells[first + i, j], np.float64(caps[first + i, j])
-                present = weights[cell, 0] > 0.0
-                w[i, j] = weights[cell, 0] if present else 1.0
-                inverse[i, j] = 1.0 / w[i, j]
-                q0[i, j] = price[cell]
-                low[i, j] = min(max(np.float64(floor[first + i, j]), 0.0), cap) if present else 0.0
-                high[i, j] = cap if present else 0.0
-                if high[i, j] > low[i, j]:
-                    steepest = slope(kind, alpha[j], low[i, j], slopes, steps)
-                    top[j] = max(top[j], w[i, j] * (steepest - q0[i, j]))
-        open_lanes = 0
-        for j in range(WIDTH):
-            t[j] = 0.0
-            left[j] = 0.0
-            right[j] = top[j]
-        for _ in range(MAX_EVALUATIONS):
-            for i in range(rows):
-                for j in range(WIDTH):
-                    q[i, j] = q0[i, j] + t[j] * inverse[i, j]
-            _respond(kind, rows, alpha, (slopes, steps), q, low, high, out, fall)
-            filling[:] = 0.0
-            inside[:] = 0.0
-            for i in range(rows):
-                for j in range(WIDTH):
-                    filling[j] += out[i, j]
-                    inside[j] += fall[i, j] * inverse[i, j]
-            open_lanes = 0
-            for j in range(WIDTH):
-                excess = filling[j] - space[j]
-                left_new = t[j] if excess > 0.0 else left[j]
-                right_new = right[j] if excess > 0.0 else t[j]  # slack at the first τ = 0 closes the bracket there
-                newton = t[j] + excess / max(inside[j], 1e-300)
-                t_new = newton if (newton > left_new) & (newton < right_new) else 0.5 * (left_new + right_new)
-                done = (abs(excess) <= 1e-9 * space[j]) | (right_new - left_new <= 1e-12 * top[j])
-                left[j] = left_new
-                right[j] = right_new
-                t[j] = t[j] if done else t_new
-                open_lanes += 0 if done else 1
-            if open_lanes == 0:
-                break
-        # lanes that were done kept their τ: q and out belong to it, unless the evaluations ran out
-        if open_lanes > 0:
-            for i in range(rows):
-                for j in range(WIDTH):
-                    q[i, j] = q0[i, j] + t[j] * inverse[i, j]
-            _respond(kind, rows, alpha, (slopes, steps), q, low, high, out, fall)
-        for j in range(WIDTH):
-            bound += t[j] * space[j]
-        for i in range(rows):
-            for j in range(WIDTH):
-                if high[i, j] > 0.0:
-                    gain = utility(kind, alpha[j], out[i, j], slopes, values, steps)
-                    bound += w[i, j] * (gain - q[i, j] * out[i, j])
-    return bound
-
-
 def solve(
     lanes: Any,
     limit: Any,
@@ -591,8 +417,11 @@ def solve(
     y: Any,
     dual: Any,
     work: Any,
+    nothing: float = 1e-12,
 ) -> tuple[float, float, int]:
-    """Ascend until (bound − value)/max(|bound|, 1) ≤ gap; gives (value, bound, iterations), the best y in `y`.
+    """Ascend until (bound − value)/|bound| ≤ gap; gives (value, bound, iterations), the best y in `y`.
+
+    Values below `nothing` are not told from 0.
 
     `dual` comes back as the last one, ready for the next call. From look to look ρ shrinks; where value and
     bound stop approaching each other, it grows back and the dual's steps are shortened.
@@ -612,7 +441,7 @@ def solve(
         if fresh >= bound:  # the dual circles rather than settles: its average does better
             fresh = upper_bound(lanes, limit, weight, beta, floor, work.mean)
         bound = min(bound, fresh)
-        now = (bound - best) / max(abs(bound), 1.0)
+        now = (bound - best) / max(abs(bound), nothing)
         if now <= gap or done >= max_iterations:
             break
         change = 1.0

@@ -8,6 +8,7 @@ import numpy as np
 
 from berth.kernels.compiled import compiled
 
+ROUNDING = 1e-12  # what sums of seats may exceed the room by and still fit
 MAX_STEPS = 20_000  # of one job's search for seats; past it the job counts as not fitting
 
 
@@ -17,7 +18,7 @@ def _fits(e: int, share: Any, channel_server: Any, cap: Any, left: Any) -> bool:
     for k in range(cap.shape[1]):
         if cap[e, k] > 0.0:
             asked = True
-            if left[channel_server[e], k] < share * cap[e, k]:
+            if share * cap[e, k] > left[channel_server[e], k] + ROUNDING * (1.0 + cap[e, k]):
                 return False
     return asked
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.kernels.compiled import compiled
-from berth.kernels.vector import WIDTH
+from berth.kernels.compiled import compiled, inlined
+from berth.kernels.vector import WIDTH, filled, gather_pairs
 
 __all__ = ["WIDTH", "Lanes", "build_lanes", "limits", "pack", "unpack"]
 
@@ -118,6 +118,25 @@ def limits(lanes: Lanes, capacity: NDArray[np.float64]) -> NDArray[Any]:
     """Capacity (R, K) laid out by lane (B, W); 0 in padding."""
     padded = np.vstack([capacity, np.zeros((1, capacity.shape[1]))])
     return np.ascontiguousarray(padded[lanes.server, lanes.resource], dtype=lanes.cap.dtype)
+
+
+@compiled
+def by_cell(weight: Any, resources: int, like: Any) -> Any:
+    """Pairs (weight of the cell's job, 0) by cell, (cells + 1, 2); 0 for the spare cell of the padding."""
+    out = np.zeros((weight.shape[0] * resources + 1, 2), like.dtype)
+    for job in range(weight.shape[0]):
+        for k in range(resources):
+            out[job * resources + k, 0] = weight[job]
+    return out
+
+
+@inlined
+def cell_pairs(pairs: Any, shared: Any, cell: Any, i: Any) -> Any:
+    """Both columns of an array (cells, 2) for the cells of row i, as two vectors; all four are addresses."""
+    here = shared[i]
+    if here >= 0:
+        return filled(pairs, pairs[2 * here]), filled(pairs, pairs[2 * here + 1])
+    return gather_pairs(pairs, cell, i)
 
 
 @compiled

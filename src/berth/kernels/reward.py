@@ -25,7 +25,7 @@ def job_rewards(
 ) -> Any:
     """Total gain and total overhead of the jobs that arrived.
 
-    y (E, K); kind, alpha (R, K); beta (J, K); arrivals (J,), 0 or 1; `sums` (J, K) is left at Σ_r y.
+    y (E, K); kind, alpha (R, K); beta (J, K); arrivals (J,), 0 or 1, or rates; `sums` (J, K) is left at Σ_r y.
     """
     jobs, resources = beta.shape
     sums[:] = 0.0
@@ -37,22 +37,26 @@ def job_rewards(
             for e in range(server_start[r], server_start[r + 1]):
                 amount, job = y[e, k], channel_job[e]
                 sums[job, k] += amount
-                if arrivals[job] == 0.0 or not amount > 0.0:  # utilities are defined from 0 on
+                w = arrivals[job]
+                if w == 0.0 or not amount > 0.0:  # utilities are defined from 0 on
                     continue
                 if code == LINEAR:
-                    gain += scale * amount
+                    gain += w * scale * amount
                 elif code == LOG:
+                    if w != 1.0:
+                        gain += w * scale * math.log1p(amount)
+                        continue
                     product *= amount + 1.0
                     if product > 1e100:
                         gain += scale * math.log(product)
                         product = 1.0
                 elif code == RECIPROCAL:
-                    gain += amount / (scale * (amount + scale))
+                    gain += w * amount / (scale * (amount + scale))
                 elif code == POLY:
-                    gain += scale * (math.sqrt(amount + 1.0) - 1.0)
+                    gain += w * scale * (math.sqrt(amount + 1.0) - 1.0)
                 else:
                     u = code - TABLE
-                    gain += scale * table_value(slopes[u], values[u], steps[u], amount)
+                    gain += w * scale * table_value(slopes[u], values[u], steps[u], amount)
             if product != 1.0:
                 gain += scale * math.log(product)
     overhead = 0.0
@@ -61,7 +65,7 @@ def job_rewards(
             worst = 0.0
             for k in range(resources):
                 worst = max(worst, beta[job, k] * sums[job, k])
-            overhead += worst
+            overhead += arrivals[job] * worst
     return gain, overhead
 
 

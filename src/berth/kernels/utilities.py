@@ -89,32 +89,6 @@ def slope(kind: Any, alpha: Any, y: Any, slopes: Any, steps: Any) -> Any:
     return alpha * table_slope(slopes[u], steps[u], y)
 
 
-@compiled
-def inverse_slope(kind: Any, alpha: Any, price: Any, cap: Any, slopes: Any, steps: Any) -> Any:
-    """The y in [0, cap] that maximises f(y) − price·y."""
-    if slope(kind, alpha, 0.0, slopes, steps) <= price:
-        return 0.0
-    if slope(kind, alpha, cap, slopes, steps) >= price:
-        return cap
-    if kind == LOG:
-        y = alpha / price - 1.0
-    elif kind == RECIPROCAL:
-        y = 1.0 / math.sqrt(price) - alpha
-    elif kind == POLY:
-        half = 0.5 * alpha / price
-        y = half * half - 1.0
-    else:
-        low, high = 0.0, cap
-        for _ in range(60):
-            y = 0.5 * (low + high)
-            if slope(kind, alpha, y, slopes, steps) > price:
-                low = y
-            else:
-                high = y
-        y = low
-    return min(max(y, 0.0), cap)
-
-
 def tabulate(slopes: Any, step: float) -> Any:
     """Values at the knots: the trapezoidal integral of the slopes, exact for a piecewise linear slope."""
     slopes = np.asarray(slopes, dtype=np.float64)

@@ -1,7 +1,7 @@
 """A cell: one policy under one seed and one information setting, or one oracle under one seed.
 
 A cell depends on nothing but itself, so that cells may run in any order, in any process, or have
-been run before: its key names everything that its numbers depend on.
+been run before: its key covers what its numbers depend on (berth's code and the policy's file, the scenario, the seed).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,32 @@ class Record:
         return float(self.series[name].mean())
 
 
+@cache
+def _berth() -> str:
+    """A hash of all of berth that can change a number: whoever edits any of it wants cells run again."""
+    here = Path(berth.__file__).parent
+    told = {here / "cli.py", *(here / "lab" / f"{name}.py" for name in ("plots", "report", "tables", "words"))}
+    files = sorted(path for path in here.rglob("*.py") if path not in told)
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+@cache
 def _source(name: str) -> str:
-    """A hash of the file a policy is written in: whoever edits a policy wants it run again."""
-    file = inspect.getsourcefile(PolicySpec.parse(name).load())
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    """A hash of the package (or the single file) a policy is written in, which need not be part of berth."""
+    cls = PolicySpec.parse(name).load()
+    file = inspect.getsourcefile(cls)
+    if file is None:
+        return ""
+    path, depth = Path(file), cls.__module__.count(".")
+    whole = [path] if depth == 0 else sorted(path.parents[depth - 1].rglob("*.py"))
+    return hashlib.sha256(b"".join(part.read_bytes() for part in whole)).hexdigest()
 
 
 def cell_key(scenario: Scenario, cell: Cell) -> str:
     """The name under which a finished cell is kept: a hash of all that its numbers depend on."""
     settings = {key: value for key, value in scenario.dump().items() if key not in NOT_IN_KEY}
     parts = {
-        "berth": berth.__version__,
+        "berth": _berth(),
         "scenario": settings,
         "name": cell.name,
         "seed": cell.seed,

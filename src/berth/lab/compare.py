@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.lab.cells import Cell, Record, cell_key
 from berth.lab.families import FAMILIES, REVEALED, LabFamily
@@ -20,6 +22,8 @@ from berth.registry import PolicySpec
 from berth.scenario import Scenario, load_scenario
 
 __all__ = ["Interrupted", "Progress", "compare"]
+
+WRITTEN_DOWN = "scenario.yaml"
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,10 @@ def compare(
     }
     facts["command"] = command_line(_repeatable(scenario, chosen, directory), facts, overrides, out)
     if directory is not None:
-        directory.write_json("manifest.json", manifest(facts))
+        directory.create(manifest(facts))
+        if isinstance(scenario, Scenario | Mapping):
+            text = yaml.safe_dump(chosen.dump(), sort_keys=False, allow_unicode=True)
+            directory.write_text(WRITTEN_DOWN, text)
 
     def done(cell: Cell, outcome: Record | Failure) -> None:
         nonlocal slots
@@ -192,15 +199,12 @@ def _scenario(given: Any, overrides: Mapping[str, Any] | None) -> Scenario:
 
 
 def _repeatable(given: Any, scenario: Scenario, directory: ResultDirectory | None) -> str:
-    """What a command line calls the scenario; one made in a program is written down first."""
+    """What a command line calls the scenario; one made in a program is written down in the result directory."""
     if not isinstance(given, Scenario | Mapping):
         return str(os.fspath(given))
     if directory is None:
         return scenario.name
-    import yaml
-
-    text = yaml.safe_dump(scenario.dump(), sort_keys=False, allow_unicode=True)
-    return str(directory.write_text("scenario.yaml", text))
+    return str(directory.path / WRITTEN_DOWN)
 
 
 def _policies(texts: Iterable[str]) -> list[str]:
@@ -266,6 +270,8 @@ def _refused(world: Any, information: str, name: str) -> Unsupported | None:
         PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
     except UnsupportedProblem as error:
         return Unsupported(information, name, str(error))
+    except InvalidInput as error:  # a setting's value: say so before any work is done
+        raise error.at(key=f"policy {name!r}") from None
     except Exception:  # any other error is the cell's, which reports it
         return None
     return None

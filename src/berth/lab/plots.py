@@ -211,7 +211,7 @@ def cumulative_reward(comparison: Comparison, information: str) -> Figure:
 def ratio(comparison: Comparison, information: str) -> Figure | None:
     """Cumulative reward over that of the baseline, seed by seed."""
     base = comparison.runs(information, comparison.baseline)
-    if not base:
+    if not base or comparison.served(information) == [comparison.baseline]:
         return None
     figure, grid = _new()
     axes = grid[0][0]

@@ -7,6 +7,7 @@ No cell starts before its kernels are compiled and cached, so that no two worker
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -81,10 +82,11 @@ def leave_if_imported_by_worker() -> None:
 
 def _attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
     try:
-        return run_cell(scenario, cell)
+        with contextlib.redirect_stdout(sys.stderr):  # what a policy prints must not end up among the results
+            return run_cell(scenario, cell)
     except UnsupportedProblem as error:
         return Failure(str(error), traceback.format_exc(), unsupported=True)
-    except Exception as error:  # a policy may raise anything; the other cells go on
+    except (Exception, SystemExit) as error:  # a policy may raise anything; the other cells go on
         text = " ".join(str(error).split()) or "no message"
         return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
 

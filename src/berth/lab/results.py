@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "OracleRow", "Row", "Unsupported", "spoken"]
 
 
+NO_REGRET = 1e-4  # of what the oracle earned: below that a regret says nothing about how it grows
+
+
 def spoken(information: str) -> str:
     """An information setting in words."""
     return "Arrivals hidden until the decision" if information == HIDDEN else "Arrivals revealed before the decision"
@@ -198,6 +201,11 @@ class Comparison:
             rows.append(OracleRow(name, estimate(run.mean("reward") for run in runs), gap))
         return tuple(rows)
 
+    def _earned(self, oracle: str) -> float:
+        """What an oracle earned in a whole run, on average over seeds."""
+        totals = [float(record.reward.sum()) for record in self.oracle(oracle).values()]
+        return sum(totals) / len(totals) if totals else 0.0
+
     def _row(self, information: str, policy: str) -> Row:
         runs = self.runs(information, policy)
         reward = {seed: run.mean("reward") for seed, run in runs.items()}
@@ -225,8 +233,8 @@ class Comparison:
             fraction_of_oracle=paired(measured, best["slot"]),
             regret_stationary=estimate(curves["stationary"][:, -1:].ravel()),
             regret_slot=estimate(curves["slot"][:, -1:].ravel()),
-            regret_stationary_growth=_of_mean(growth_exponent, curves["stationary"]),
-            regret_slot_growth=_of_mean(growth_exponent, curves["slot"]),
+            regret_stationary_growth=_of_mean(growth_exponent, curves["stationary"], self._earned("stationary")),
+            regret_slot_growth=_of_mean(growth_exponent, curves["slot"], self._earned("slot")),
             violations=sum(broken.values()),
             violating_slots=float(np.mean([(run.series["violations"] > 0).mean() for run in runs.values()])),
             claimed=estimate(claimed.values()),
@@ -237,7 +245,7 @@ class Comparison:
             * 1e6,
             expected=mean("expected"),
             cost=mean("cost"),
-            regret_slot_log_fit=_of_mean(log_fit, curves["slot"]),
+            regret_slot_log_fit=_of_mean(log_fit, curves["slot"], self._earned("slot")),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -310,9 +318,9 @@ class Comparison:
         return self.versions.get("berth", berth.__version__)
 
 
-def _of_mean(measure: Callable[[Floats], float], curves: Floats) -> float | None:
-    """A measure of the mean of curves (S, T), where there is one."""
-    if not curves.size:
+def _of_mean(measure: Callable[[Floats], float], curves: Floats, earned: float) -> float | None:
+    """A measure of the mean of curves (S, T); None where the regret is no more than what an oracle is known to."""
+    if not curves.size or abs(curves[:, -1].mean()) < NO_REGRET * abs(earned):
         return None
     found = measure(curves.mean(axis=0))
     return found if math.isfinite(found) else None

@@ -35,19 +35,24 @@ class ResultDirectory:
         self.path = Path(path)
         if self.path.is_file():
             raise InvalidInput("a directory", value=str(path), found=f"the file {str(path)!r}", key="out")
-        if self.path.is_dir() and any(self.path.iterdir()) and self.manifest() is None:
+        if self.path.is_dir() and any(p.is_file() for p in self.path.rglob("*")) and self.manifest() is None:
             raise InvalidInput(
                 "a new or empty directory, or one with berth results",
                 found=f"{str(path)!r}, which holds other files",
                 key="out",
             )
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        """Make the directory, manifest first: from then on it is known as a result directory, whatever happens."""
         try:
-            (self.path / "cells").mkdir(parents=True, exist_ok=True)
-            (self.path / "plots").mkdir(exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(
-                "a directory that can be written", found=f"{path} ({error.strerror})", key="out"
-            ) from error
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write_json("manifest.json", manifest)
+            for folder in ("cells", "plots"):
+                (self.path / folder).mkdir(exist_ok=True)
+                for left_over in (self.path / folder).glob(".*.tmp"):  # of a process that was killed while writing
+                    left_over.unlink(missing_ok=True)
+        except (OSError, BerthError) as error:
+            raise InvalidInput("a directory that can be written", found=f"{self.path} ({error})", key="out") from error
 
     def manifest(self) -> dict[str, Any] | None:
         """The manifest, where there is one of ours."""

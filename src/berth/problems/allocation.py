@@ -181,8 +181,8 @@ class AllocationProblem(FrozenArrays):
 
     def violations(self, slot: AllocationSlot, decision: Floats) -> list[Violation]:
         """Every constraint that the decision breaks: shape, requests, capacities, gangs."""
-        if decision.shape != self.cap.shape:
-            raise InvalidInput(f"a decision of shape {self.cap.shape}", value=decision.shape)
+        if np.shape(decision) != self.cap.shape:
+            raise InvalidInput(f"a decision of shape {self.cap.shape}", value=np.shape(decision))
         found: list[Violation] = []
         graph = self.instance
         slack = TOLERANCE * (1.0 + self.cap)
@@ -192,12 +192,16 @@ class AllocationProblem(FrozenArrays):
                 port = graph.ports[graph.channel_port[e]].name
                 server = graph.cluster.servers[graph.channel_server[e]]
                 where = f"{port} on {server}/{graph.cluster.resources[k].name}"
-                kind = "request" if decision[e, k] > 0 else "sign"
+                kind = "request" if decision[e, k] > 0 else "sign" if decision[e, k] < 0 else "not a number"
                 allowed = float(self.cap[e, k]) if kind == "request" else 0.0
                 found.append(Violation(kind, where, float(decision[e, k]), allowed))
         found.extend(overfull(graph, usage(graph, decision), slot.free))
         if self.gang is not None:
-            found.extend(self._broken_gangs(decision))
+            seated = self.seated(decision)
+            found.extend(
+                Violation("gang", f"job-{job} (components seated)", float(seated[job]), float(self.gang.minimum[job]))
+                for job in self._broken_gangs(decision)
+            )
         return found
 
     def seated(self, decision: Floats) -> Ints:
@@ -211,28 +215,23 @@ class AllocationProblem(FrozenArrays):
         ports[self.instance.channel_port[seat]] = True
         return np.bincount(self.gang.job_of_port, weights=ports, minlength=self.jobs).astype(np.int64)
 
-    def _broken_gangs(self, decision: Floats) -> list[Violation]:
-        gang = self.gang
-        if gang is None:
-            return []
+    def _broken_gangs(self, decision: Floats) -> Ints:
+        """Jobs that hold something without enough seated components."""
+        if self.gang is None:
+            return np.zeros(0, dtype=np.int64)
         holds = np.bincount(self.channel_job, weights=decision.sum(axis=1), minlength=self.jobs) > TOLERANCE
-        seated = self.seated(decision)
-        return [
-            Violation("gang", f"job-{job} (components seated)", float(seated[job]), float(gang.minimum[job]))
-            for job in np.flatnonzero(holds & (seated < gang.minimum))
-        ]
+        return np.flatnonzero(holds & (self.seated(decision) < self.gang.minimum))
 
     def repaired(self, slot: AllocationSlot, decision: Floats) -> Floats:
         """The decision made feasible: clipped to requests, overfull servers scaled down, broken gangs emptied."""
         fixed = np.clip(np.nan_to_num(decision), 0.0, self.cap)
         scale_to_fit(self.instance.server_start, slot.free, fixed)
         if self.gang is not None:
-            broken = [int(v.where.split()[0][4:]) for v in self._broken_gangs(fixed)]
-            fixed[np.isin(self.channel_job, broken)] = 0.0
+            fixed[np.isin(self.channel_job, self._broken_gangs(fixed))] = 0.0
         return fixed
 
     def reward(self, arrivals: ArrayLike, decision: Floats) -> tuple[float, float]:
-        """Gain and overhead of the jobs that arrived, (J,) 0 or 1."""
+        """Gain and overhead of the jobs that arrived, (J,) 0 or 1; with arrival rates, what they are on average."""
         gain, overhead = job_rewards(
             self.instance.server_start,
             self.channel_job,

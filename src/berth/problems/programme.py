@@ -31,7 +31,7 @@ class Solution:
     @property
     def gap(self) -> float:
         """How far, relative to the bound, the value can be from the optimum."""
-        return (self.bound - self.value) / max(abs(self.bound), 1.0)
+        return (self.bound - self.value) / abs(self.bound) if self.bound != self.value else 0.0
 
 
 class Programme:
@@ -47,37 +47,38 @@ class Programme:
     True
     """
 
-    def __init__(self, problem: AllocationProblem, dtype: Any = np.float64) -> None:
+    def __init__(self, problem: AllocationProblem) -> None:
         self.problem = problem
-        self._dtype = np.dtype(dtype)
-        lanes = problem.lanes(self._dtype)
+        lanes = problem.lanes()
         resources = problem.overhead.shape[1]
-        self._beta = np.array(problem.overhead, dtype=self._dtype)
+        self._beta = np.array(problem.overhead)
         self._work = ascent.workspace(lanes, problem.jobs, resources)
         # a cold start at half of each request; the first iteration makes it feasible
         self._work.memory[:] = 0.5 * lanes.cap
-        self._dual = ascent.even_dual(problem.jobs, resources, self._dtype)
+        self._dual = ascent.even_dual(problem.jobs, resources)
         self._y = np.zeros_like(lanes.cap)
+        # what counts as nothing: this little of the gain if everybody had everything
+        self._nothing = 1e-9 * problem.reward(np.ones(problem.jobs), problem.cap)[0]
         self._no_floor = np.zeros_like(lanes.cap)
-        self._free = problem.instance.capacity
+        self._free = problem.instance.capacity.copy()
         self._limit = limits(lanes, self._free)
 
     def _prepare(self, weights: Floats, free: Floats | None, floor: Floats | None) -> tuple[Any, Any, Any, Any, Any]:
-        lanes = self.problem.lanes(self._dtype)
+        lanes = self.problem.lanes()
         free = self.problem.instance.capacity if free is None else free
-        if free is not self._free:
-            self._free, self._limit = free, limits(lanes, free)
+        if not np.array_equal(free, self._free):  # by value: whoever calls may have changed the array in place
+            self._free, self._limit = free.copy(), limits(lanes, free)
         bottom = self._no_floor
         if floor is not None:
             bottom = np.empty_like(bottom)
             pack(lanes.element, floor, bottom)
-        weight = np.array(weights, dtype=self._dtype)  # a copy: compiled code is specialised on writeable arrays
+        weight = np.array(weights, dtype=np.float64)  # a copy: compiled code is specialised on writeable arrays
         ascent.recall(lanes, weight, self._beta.shape[1], self._work, self._y)
         return lanes, self._limit, weight, self._beta, bottom
 
     def _decision(self) -> Floats:
         decision = np.zeros(self.problem.cap.shape)
-        unpack(self.problem.lanes(self._dtype).element, self._y, decision)
+        unpack(self.problem.lanes().element, self._y, decision)
         return decision
 
     def improve(
@@ -96,9 +97,12 @@ class Programme:
         floor: Floats | None = None,
         max_iterations: int = 20_000,
     ) -> Solution:
-        """Iterate until value and bound are within `gap` of each other, relative, or the iterations are used up."""
+        """Iterate until value and bound are within `gap` of each other, relative, or the iterations are used up.
+
+        `bound` holds in either case, and tells.
+        """
         given = self._prepare(weights, free, floor)
-        value, bound, _ = ascent.solve(*given, gap, max_iterations, self._y, self._dual, self._work)
+        value, bound, _ = ascent.solve(*given, gap, max_iterations, self._y, self._dual, self._work, self._nothing)
         return Solution(self._decision(), float(value), float(bound))
 
     def bound(self, weights: Floats, free: Floats | None = None) -> float:

@@ -38,8 +38,8 @@ class SelectionSlot:
 class SelectionOutcome:
     """What came of the decision of slot `slot`.
 
-    `channels` (n,) were opened with `tasks` (n,) each; `gains` (n,) is the total gain of each, before costs. `reward` is
-    all gains minus all costs.
+    `channels` (n,) were opened with `tasks` (n,) each; `gains` (n,) is the total gain of each, before costs. `reward`
+    is all gains minus all costs.
     """
 
     slot: int
@@ -53,8 +53,8 @@ class SelectionOutcome:
 class Roles(FrozenArrays):
     """Gangs: every port is a role of a job, and a job starts with enough tasks of every role or not at all.
 
-    `job_of_port` (L,) names the job of each role, `minimum` and `most` (L,) how many tasks of the role a started job has
-    at least and at most. Any number of them may share a channel while they fit.
+    `job_of_port` (L,) names the job of each role, `minimum` and `most` (L,) how many tasks of the role a started job
+    has at least and at most. Any number of them may share a channel while they fit.
     """
 
     job_of_port: Ints
@@ -90,9 +90,9 @@ class Roles(FrozenArrays):
 class SelectionProblem(FrozenArrays):
     """All that a selection policy may know.
 
-    `cost` (E,) is the supply cost of a task through each channel; `demand` (E, K) what it takes, by default the request of
-    the port. With `pool` (K,) capacity is one pool for the whole cluster, as in the papers; without, each server is its own
-    pool. `horizon` is the number of slots where it is known.
+    `cost` (E,) is the supply cost of a task through each channel; `demand` (E, K) what it takes, by default the request
+    of the port. With `pool` (K,) capacity is one pool for the whole cluster, as in the papers; without, each server is
+    its own pool. `horizon` is the number of slots where it is known.
 
     >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
     >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
@@ -183,10 +183,10 @@ class SelectionProblem(FrozenArrays):
         found: list[Violation] = []
         most = np.inf if self.roles is not None else 1.0
         whole = (tasks >= 0) & (tasks <= most) & (tasks == np.floor(tasks))
-        for e in np.flatnonzero(~whole):
-            found.append(Violation("count", self._channel(int(e)), float(tasks[e]), 1.0 if self.roles is None else 0.0))
-        for e in np.flatnonzero((tasks > 0) & ~self.available(slot)):
-            found.append(Violation("arrival", self._channel(int(e)), float(tasks[e]), 0.0))
+        allowed = 1.0 if self.roles is None else 0.0
+        absent = (tasks > 0) & ~self.available(slot)
+        found += [Violation("count", self._channel(int(e)), float(tasks[e]), allowed) for e in np.flatnonzero(~whole)]
+        found += [Violation("arrival", self._channel(int(e)), float(tasks[e]), 0.0) for e in np.flatnonzero(absent)]
         used = self.usage(np.where(np.isfinite(tasks), tasks, 0.0))
         for g, k in np.argwhere(used > slot.free + TOLERANCE * (1.0 + slot.free)):
             pool = "the cluster" if self.pool is not None else graph.cluster.servers[g]
@@ -209,7 +209,9 @@ class SelectionProblem(FrozenArrays):
         found = []
         for port in np.flatnonzero(started[roles.job_of_port] & (placed < roles.minimum)):
             name = self.instance.ports[port].name
-            found.append(Violation("gang", f"{name} (tasks, at least)", float(placed[port]), float(roles.minimum[port])))
+            found.append(
+                Violation("gang", f"{name} (tasks, at least)", float(placed[port]), float(roles.minimum[port]))
+            )
         for port in np.flatnonzero(placed > roles.most):
             name = self.instance.ports[port].name
             found.append(Violation("gang", f"{name} (tasks, at most)", float(placed[port]), float(roles.most[port])))

@@ -332,8 +332,7 @@ def check_policies(settings: Common) -> Iterator[Mistake]:
             PolicySpec.parse(text)
         except UnknownName as error:
             near = did_you_mean(error.name, error.known)
-            what = "policy" if error.what == "policy" else error.what
-            yield Mistake(key, f"a known {what}{near or ' (known: ' + ', '.join(error.known) + ')'}", text)
+            yield Mistake(key, f"a known {error.what}{near or ' (known: ' + ', '.join(error.known) + ')'}", text)
         except InvalidInput as error:
             yield Mistake(key, error.expected, text)
         except BerthError as error:

@@ -64,8 +64,8 @@ ALLOCATION_POLICIES = (
 def _allocation_defaults(settings: Settings) -> Defaults:
     ports = settings.ports
     if settings.gangs is not None or (isinstance(ports, list) and any(p.components for p in ports)):
-        # with gangs neither optimum is a concave programme
-        return Defaults(_slots(settings.arrivals), ("ogasched-gang",), "ogasched-gang", ())
+        # with gangs the optima leave the all-or-nothing constraint out: upper bounds, of use slot by slot
+        return Defaults(_slots(settings.arrivals), ("ogasched-gang",), "ogasched-gang", ("slot",))
     return Defaults(_slots(settings.arrivals), ALLOCATION_POLICIES, "fairness", ("stationary", "slot"))
 
 

@@ -68,6 +68,7 @@ class Scenario:
         dumped = self.settings.model_dump(mode="json", exclude_none=True)
         resolved = {
             "name": self.name,
+            **({"title": self.title} if self.title else {}),
             "horizon": self.horizon,
             "policies": list(self.policies),
             "baseline": self.baseline,
@@ -109,10 +110,13 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     family = family_of(tree)
     settings = checked(tree, family.settings, family.across, foreign_keys(family))
     defaults = family.defaults(settings)
+    title = settings.title
+    if overrides:
+        title += f" (with {', '.join(f'{key}={value}' for key, value in overrides.items())})"
     return Scenario(
         settings=settings,
         name=settings.name or stem,
-        title=settings.title,
+        title=title,
         description=settings.description,
         family=settings.family,
         horizon=settings.horizon or defaults.horizon,

@@ -77,7 +77,7 @@ def read_file(path: Path) -> Tree:
     except FileNotFoundError:
         raise InvalidInput("a scenario file", found="no such file", file=path) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput("text in UTF-8", found=f"byte {error.start} that is not", file=path) from None
+        raise InvalidInput("text in UTF-8", found=f"something else at byte {error.start}", file=path) from None
     except OSError as error:
         raise InvalidInput(
             "a readable scenario file", found=(error.strerror or str(error)).lower(), file=path

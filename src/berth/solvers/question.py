@@ -16,8 +16,8 @@ __all__ = ["Choice", "GangQuestion", "Question"]
 class Question:
     """Which channels to open: maximise gainᵀx + √(spreadᵀx) over x in {0, 1}ⁿ with Σ takes·x ≤ free in every pool.
 
-    `gain` (n,) may be negative (opening nothing is allowed), `spread` (n,) ≥ 0, `takes` (n, K) ≥ 0, `pool` (n,) says which row of
-    `free` (G, K) a channel draws from.
+    `gain` (n,) may be negative (opening nothing is allowed), `spread` (n,) ≥ 0, `takes` (n, K) ≥ 0, `pool` (n,) says
+    which row of `free` (G, K) a channel draws from.
     """
 
     gain: Floats
@@ -41,8 +41,9 @@ class Question:
 class GangQuestion(Question):
     """The same with whole numbers of tasks and gangs: x in {0, 1, 2, …}ⁿ.
 
-    `port` (n,) is the role of each channel, `job_of_port` (L,) the job of each role. A job that starts has between `minimum` (L,)
-    and `most` (L,) tasks of each of its roles; one that does not has none. Only jobs in `arrived` (J,) may start.
+    `port` (n,) is the role of each channel, `job_of_port` (L,) the job of each role. A job that starts has between
+    `minimum` (L,) and `most` (L,) tasks of each of its roles; one that does not has none. Only jobs in `arrived` (J,)
+    may start.
     """
 
     port: Ints

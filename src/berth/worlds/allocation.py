@@ -17,7 +17,7 @@ from berth.errors import InvalidInput
 from berth.model import Floats
 from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot
 
-__all__ = ["AllocationWorld", "bernoulli_arrivals", "counted_arrivals", "switching_arrivals"]
+__all__ = ["AllocationWorld", "bernoulli_arrivals", "counted_arrivals"]
 
 
 class AllocationWorld:
@@ -94,15 +94,6 @@ def bernoulli_arrivals(rng: np.random.Generator, slots: int, probability: ArrayL
     """A job at each port with its probability (L,), independently each slot; (T, L)."""
     rates = np.asarray(probability, dtype=np.float64)
     return (rng.random((slots, len(rates))) < rates).astype(np.float64)
-
-
-def switching_arrivals(
-    rng: np.random.Generator, slots: int, ports: int, every: int, low: float, high: float
-) -> tuple[Floats, Floats]:
-    """Arrivals whose rates are drawn anew from [low, high] every `every` slots; arrivals and rates, (T, L)."""
-    spells = -(-slots // every)
-    rates = np.repeat(rng.uniform(low, high, (spells, ports)), every, axis=0)[:slots]
-    return (rng.random((slots, ports)) < rates).astype(np.float64), rates
 
 
 def counted_arrivals(counts: NDArray[np.int64], most: ArrayLike) -> Floats:

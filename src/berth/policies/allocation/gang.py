@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.kernels.gang import seat_components
 from berth.model import Floats, Ints
@@ -38,7 +39,7 @@ class GangSolver:
     >>> ports = len(problem.instance.ports)
     >>> gangs = problem.replace(gang=Gang(np.zeros(ports, dtype=int), [ports], share=0.5), overhead=[0.2, 0.2])
     >>> solution = GangSolver(gangs).solve(np.ones(1), iterations=50)
-    >>> solution.value <= solution.bound
+    >>> 0 < solution.value <= solution.bound + 1e-9
     True
     """
 
@@ -68,7 +69,7 @@ class GangSolver:
         for changed in others:
             tried, _ = self._fill(weights, changed, relaxed, iterations, free)
             best = max(best, tried, key=lambda solution: solution.value)
-        return Solution(best.decision, best.value, max(bound, best.value))
+        return Solution(best.decision, best.value, bound)
 
     def _fill(
         self, weights: Floats, order: list[int], wish: Floats, iterations: int, free: Floats
@@ -94,7 +95,8 @@ class GangSolver:
     def _possible(self, free: Floats) -> NDArray[np.bool_]:
         """Jobs (J,) with enough components that fit somewhere in an empty cluster; the others can never run."""
         graph, cap = self.problem.instance, self.problem.cap
-        fits = (free[graph.channel_server] >= self.gang.share * cap).all(axis=1) & (cap > 0).any(axis=1)
+        room = free[graph.channel_server] + TOLERANCE * (1.0 + cap)
+        fits = (room >= self.gang.share * cap).all(axis=1) & (cap > 0).any(axis=1)
         seatable = np.zeros(len(graph.ports))
         seatable[graph.channel_port[fits]] = 1.0
         return np.bincount(self.gang.job_of_port, seatable, minlength=self.problem.jobs) >= self.gang.minimum

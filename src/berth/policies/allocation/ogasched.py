@@ -10,7 +10,7 @@ import numpy as np
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.kernels import allocation as kernel
 from berth.kernels.capacity import scale_to_fit
-from berth.kernels.lanes import limits, unpack
+from berth.kernels.lanes import Lanes, limits, unpack
 from berth.kernels.mirror import mirror_step
 from berth.model import Floats
 from berth.policies.allocation.requests import no_gangs
@@ -27,14 +27,15 @@ class OGASched:
 
     Settings:
 
-    * `step`: `"adagrad"` (D / √Σ‖g‖²: scale-free, needs no horizon), `"horizon"` (eq. (50): D / (‖g‖√T)), or a
-      number for a constant step;
-    * `gradient`: `"slot"` takes the gradient at the arrivals of the last slot, as the papers do; `"ewma"` at
-      arrival rates averaged over the last slots, which has less noise and follows drift;
-    * `geometry`: `"euclidean"`, or `"mirror"` for multiplicative steps;
-    * `optimistic`: expect the next gradient to be like the last and lean into it.
+    * `step`: `"adagrad"` (D / √(G² + Σ‖g‖²), G the gradient at nothing: scale-free, needs no horizon), `"horizon"`
+      (eq. (50): D / (‖g‖√T)), or a number for a constant step;
+    * `gradient`: `"slot"` takes the gradient at the arrivals of the last slot, as the papers do; `"ewma"` at arrival
+      rates averaged over the last slots, which has less noise and follows drift;
+    * `geometry`: `"euclidean"`, or `"mirror"` for multiplicative steps, each in units of the element's fair share;
+    * `optimistic`: expect the next gradient to be like the last, lean into it, and size steps by how wrong that was.
 
-    It plays the same y whether or not a slot reveals its arrivals.
+    It plays the same y whether or not a slot reveals its arrivals. The gradient is taken at the latest y, which is
+    what was played unless servers were lost or the outcome comes late.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()
@@ -44,7 +45,7 @@ class OGASched:
     """
 
     family = "allocation"
-    reference = "OGASched, section 3.2, with the projection of section 'The exact projection' in the documentation"
+    reference = "OGASched, section 3.2, with the exact projection of the documentation's OGASched page"
 
     def __init__(
         self,
@@ -57,9 +58,8 @@ class OGASched:
         optimistic: bool = False,
     ) -> None:
         self.problem = no_gangs(problem, self)
-        if isinstance(step, str) and step not in ("adagrad", "horizon"):
-            raise InvalidInput("'adagrad', 'horizon' or a number > 0", value=step, key="step")
-        if not isinstance(step, str) and not (math.isfinite(step) and step > 0):
+        usual = isinstance(step, str) and step in ("adagrad", "horizon")
+        if not usual and (isinstance(step, str) or not (math.isfinite(step) and step > 0)):
             raise InvalidInput("'adagrad', 'horizon' or a number > 0", value=step, key="step")
         if step == "horizon" and problem.horizon is None:
             raise UnsupportedProblem("step='horizon' needs a problem whose horizon is known")
@@ -69,29 +69,31 @@ class OGASched:
             raise InvalidInput("'euclidean' or 'mirror'", value=geometry, key="geometry")
         self.step, self.gradient, self.geometry, self.optimistic = step, gradient, geometry, optimistic
         lanes = problem.lanes()
-        self._free = problem.instance.capacity
-        self._limit = limits(lanes, self._free)
+        self._limit = limits(lanes, problem.instance.capacity)
         self._y = np.zeros(lanes.cap.shape)  # the iterate, feasible for the whole cluster
         self._g = np.zeros(lanes.cap.shape)
         self._tau = np.zeros(self._limit.shape)
         self._beta = np.array(problem.overhead)
         self._rates = np.ones(problem.jobs)
-        self._squares = 0.0
-        self._norm = 0.0
+        self._sums = np.zeros(self._beta.size + 1)
+        self._price = np.zeros((self._beta.size + 1, 2))
+        self._scratch = np.empty((kernel.scratch_rows(lanes), lanes.cap.shape[1]))
+        self._share = _fair_share(lanes, self._limit)
         self._seen = 0
-        self._diameter = _diameter(problem)
+        # the gradient at nothing, with everybody present, is the largest there is; it starts the sum of squares
+        self._squares = self._at(self._y, np.ones(problem.jobs))
+        self._length = _diameter(problem) if geometry == "euclidean" else 1.0
         # begin where every port is expected to have a job: half of each request, projected
         kernel.project(lanes, self._limit, 0.5 * lanes.cap, self._tau, self._y)
+        kernel.cell_sums(lanes.cell, self._y, self._sums)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         lanes = self.problem.lanes()
-        played = self._y
-        if self.optimistic and self._seen:
-            played = self._moved(self._y, self._eta())
-        if slot.free is not self._free and not np.array_equal(slot.free, self._free):
-            lost = np.empty_like(played)
-            kernel.project(lanes, limits(lanes, slot.free), played, np.zeros_like(self._tau), lost)
-            played = lost
+        played = self._played()
+        if not np.array_equal(slot.free, self.problem.instance.capacity):
+            fitting = np.empty_like(played)
+            kernel.project(lanes, limits(lanes, slot.free), played, np.zeros_like(self._tau), fitting)
+            played = fitting
         decision = np.zeros(self.problem.cap.shape)
         unpack(lanes.element, played, decision)
         # a step many orders of magnitude longer than a capacity leaves rounding that outweighs that capacity
@@ -99,39 +101,72 @@ class OGASched:
         return decision
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
-        lanes = self.problem.lanes()
-        weight = outcome.arrivals
-        if self.gradient == "ewma":
-            self._rates += (outcome.arrivals - self._rates) / min(self._seen + 2, MEMORY)
-            weight = self._rates
-        sums = np.empty(self._beta.size + 1)
-        price = np.empty((self._beta.size + 1, 2))
-        kernel.cell_sums(lanes.cell, self._y, sums)
-        kernel.dominant_prices(weight, self._beta, sums, price)
-        square = kernel.gradient(lanes, self._y, price, self._g)
+        weight = np.array(outcome.arrivals, dtype=np.float64)
         self._seen += 1
-        self._norm = math.sqrt(square)
-        self._squares += square
-        self._y = self._moved(self._y, self._eta())
+        if self.gradient == "ewma":
+            self._rates += (weight - self._rates) / min(self._seen + 1.0, MEMORY)
+            weight = self._rates.copy()
+        if self.geometry == "euclidean" and self.step != "horizon" and not self.optimistic:
+            # everything at once: the step is known before the gradient is
+            lanes, eta = self.problem.lanes(), self._eta(self._squares)
+            _, _, square = kernel.slot_step(
+                lanes, self._limit, weight, self._beta, eta, self._scratch, self._price, self._sums, self._tau, self._y
+            )
+            self._squares += square
+            return
+        expected = self._g.copy()
+        square = self._at(self._played(), weight)
+        error = self._g - expected if self.optimistic else self._g
+        self._squares += self._square(error)
+        self._y = self._moved(self._y, self._eta(square))
 
-    def _eta(self) -> float:
-        """The step size for the present gradient."""
+    def _played(self) -> Floats:
+        """The iterate, or where the expected gradient leads from it."""
+        return self._moved(self._y, self._eta(self._squares)) if self.optimistic and self._seen else self._y
+
+    def _at(self, y: Floats, weight: Floats) -> float:
+        """Leave the gradient at y in `_g`; gives the square of its size."""
+        lanes = self.problem.lanes()
+        kernel.cell_sums(lanes.cell, y, self._sums)
+        kernel.dominant_prices(weight, self._beta, self._sums, self._price)
+        kernel.gradient(lanes, y, self._price, self._g)
+        return self._square(self._g)
+
+    def _square(self, g: Floats) -> float:
+        """‖g‖²; for mirror ascent the mean square of what a fair share would change the reward by."""
+        if self.geometry == "mirror":
+            worth = g * self._share
+            return float(np.vdot(worth, worth)) / max(1, int(np.count_nonzero(self._share)))
+        return float(np.vdot(g, g))
+
+    def _eta(self, square: float) -> float:
+        """The step size; `square` is that of the present gradient, which only eq. (50) asks for."""
         if not isinstance(self.step, str):
             return self.step
         if self.step == "horizon":
-            return self._diameter / (self._norm * math.sqrt(self.problem.horizon or 1)) if self._norm > 0 else 0.0
-        return self._diameter / math.sqrt(self._squares) if self._squares > 0 else 0.0
+            return self._length / math.sqrt(square * (self.problem.horizon or 1)) if square > 0 else 3.0
+        return self._length / math.sqrt(self._squares) if self._squares > 0 else 3.0
 
     def _moved(self, y: Floats, eta: float) -> Floats:
+        """One step from y along `_g`."""
         lanes = self.problem.lanes()
-        out = np.empty_like(y)
         if self.geometry == "mirror":
-            mirror_step(lanes, self._limit, y, self._g, eta, LEAST, out)
+            out = np.empty_like(y)
+            mirror_step(lanes, self._limit, y, self._g * self._share, eta, LEAST, out)
             return out
-        out[:] = y
-        scratch = np.empty((kernel.scratch_rows(lanes), y.shape[1]))
-        kernel.ascent_step(lanes, self._limit, self._g, eta, scratch, self._tau, out)
+        out = y.copy()
+        kernel.ascent_step(lanes, self._limit, self._g, eta, self._scratch, self._tau, out)
         return out
+
+
+def _fair_share(lanes: Lanes, limit: Floats) -> Floats:
+    """What each element would get if its server were shared evenly, (N, W): the natural unit of its amount."""
+    share = np.zeros(lanes.cap.shape)
+    for first, last, most in zip(lanes.start[:-1], lanes.start[1:], limit, strict=True):
+        cap = lanes.cap[first:last]
+        even = np.minimum(most, cap.sum(axis=0)) / np.maximum(np.count_nonzero(cap, axis=0), 1)
+        share[first:last] = np.where(cap > 0, even, 0.0)
+    return share
 
 
 def _diameter(problem: AllocationProblem) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from berth.errors import InvalidInput
 from berth.kernels.printed import project_printed
 from berth.model import Floats
 from berth.policies.allocation.requests import no_gangs
@@ -17,10 +19,11 @@ __all__ = ["OGASchedPrinted"]
 class OGASchedPrinted:
     """Online gradient ascent with the projection of Algorithm 1 as printed, η₀ = 25 and decay .9999.
 
-    The printed projection is not the Euclidean one: it checks only one port's cap and forces every
-    server to be full, so decisions break their constraints. Simulations count that, and play the
-    decision made feasible; `claimed` rewards are those of the infeasible one. Only the repairs
-    without which the algorithm does not run at all are made; `project_printed` names them.
+    The printed projection is not the Euclidean one: it checks only one port's cap, forces every server to be full, and
+    leaves negative amounts behind, so decisions break their constraints. Simulations count that, and play the decision
+    made feasible; `claimed` rewards are those of the infeasible one (amounts below 0 gain nothing). Only the repairs
+    without which the algorithm does not run at all are made; `berth.kernels.printed` names them. `zero_dropped` adds
+    one that the text lacks: ports that the projection drops get 0.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()
@@ -32,10 +35,19 @@ class OGASchedPrinted:
     reference = "Zhao et al., Scheduling Multi-Server Jobs with Sublinear Regrets via Online Learning, Algorithm 1"
 
     def __init__(
-        self, problem: AllocationProblem, rng: Any = None, *, step: float = 25.0, decay: float = 0.9999
+        self,
+        problem: AllocationProblem,
+        rng: Any = None,
+        *,
+        step: float = 25.0,
+        decay: float = 0.9999,
+        zero_dropped: bool = False,
     ) -> None:
+        for key, value in (("step", step), ("decay", decay)):
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidInput("a number > 0", value=value, key=key)
         self.problem = no_gangs(problem, self)
-        self.step, self.decay = step, decay
+        self.step, self.decay, self.zero_dropped = step, decay, zero_dropped
         self._y = np.zeros(problem.cap.shape)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
@@ -43,7 +55,6 @@ class OGASchedPrinted:
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
         target = self._y + self.step * self.problem.gradient(outcome.arrivals, self._y)
-        project_printed(
-            self.problem.instance.server_start, target, self.problem.cap, self.problem.instance.capacity, True, self._y
-        )
+        graph = self.problem.instance
+        project_printed(graph.server_start, target, self.problem.cap, graph.capacity, self.zero_dropped, self._y)
         self.step *= self.decay

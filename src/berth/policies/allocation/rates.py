@@ -72,6 +72,8 @@ class OGASchedRates:
         for key, value in (("iterations", iterations), ("memory", memory)):
             if value < 1:
                 raise InvalidInput("at least 1", value=value, key=key)
+        if not alarm > 0:
+            raise InvalidInput("a number > 0", value=alarm, key="alarm")
         self.problem = no_gangs(problem, self)
         self.iterations = iterations
         self.rates = ArrivalRates(problem.jobs, memory, alarm)
