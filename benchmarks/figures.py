@@ -118,6 +118,12 @@ def at_least(found: Estimate | None, goal: float) -> str:
     return "yes" if found.low is None or found.low >= goal else "yes, its interval reaches below"
 
 
+def growth(found: Row) -> str:
+    """How the regret to y* grows, where there is any."""
+    exponent = found.regret_stationary_growth
+    return "; no regret" if exponent is None else f"; regret grows as T^{exponent:.2f}"
+
+
 def blind(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
     """Policies that reserve blindly, against y* and against FAIRNESS with the same and with more information."""
     policies = ["ogasched-rates", "ogasched", "ogasched:gradient=ewma", "ogasched:geometry=mirror", "ogasched:step=25"]
@@ -136,7 +142,7 @@ def blind(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
                 f"arrivals hidden, {title}, {policy}",
                 line,
                 f"≥ {goal:g} of y*" if first else "–",
-                f"{said(found)} of y*; regret to y* grows as T^{hidden.regret_stationary_growth or 0.0:.2f}",
+                f"{said(found)} of y*{growth(hidden)}",
                 at_least(found, goal) if first else "–",
             )
             yield Figure(
