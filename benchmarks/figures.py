@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.table import Figure, arguments_of, at_least, command, markdown, row, run, said, show
 from berth.kernels.allocation import project
 from berth.kernels.lanes import build_lanes, limits, pack, unpack
+from berth.lab.results import Row
 from tests.reference.allocation import project_exact
 
 
@@ -62,6 +63,12 @@ def projection(cases: int) -> Iterator[Figure]:
     )
 
 
+def growth(found: Row) -> str:
+    """How the regret to y* grows, where there is any."""
+    exponent = found.regret_stationary_growth
+    return "; no regret" if exponent is None else f"; regret grows as T^{exponent:.2f}"
+
+
 def blind(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
     """Policies that reserve blindly, against y* and against FAIRNESS with the same and with more information."""
     policies = ["ogasched-rates", "ogasched", "ogasched:gradient=ewma", "ogasched:geometry=mirror", "ogasched:step=25"]
@@ -80,7 +87,7 @@ def blind(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
                 f"arrivals hidden, {title}, {policy}",
                 line,
                 f"≥ {goal:g} of y*" if first else "–",
-                f"{said(found)} of y*; regret to y* grows as T^{hidden.regret_stationary_growth or 0.0:.2f}",
+                f"{said(found)} of y*{growth(hidden)}",
                 at_least(found, goal) if first else "–",
             )
             yield Figure(

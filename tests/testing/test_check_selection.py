@@ -54,7 +54,9 @@ def test_every_check_has_a_broken_policy() -> None:
 @pytest.mark.parametrize(("check", "policy"), CASES, ids=[policy.__name__ for _, policy in CASES])
 def test_broken_policy_is_caught(check: str, policy: type[Any]) -> None:
     failed, message = failed_checks(policy)
-    assert failed == SEVERAL.get(policy.__name__, {check})
+    assert check in failed
+    # not always all of them: what draws from global luck may slip through one
+    assert failed <= SEVERAL.get(policy.__name__, {check})
     assert any(line.startswith(f"{check}: on ") and "expected" in line for line in message.splitlines())
 
 
