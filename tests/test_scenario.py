@@ -374,15 +374,23 @@ def test_extends_merges_mappings_and_keeps_its_own_words(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "servers", "resources"),
     [
-        "extends: small\narrivals: {process: poisson, mean: 1, most: 2}\n",
-        "extends: small\n" + EXPLICIT + "overhead: {cpu: 1, gpu: 1}\n",
-        "extends: example-explicit\ncluster: {draw: alibaba-like, servers: 3}\nports: {count: 2}\noverhead: 0.5\n",
+        ("extends: small\narrivals: {process: poisson, mean: 1, most: 2}\n", 12, 6),
+        ("extends: small\n" + EXPLICIT + "overhead: {cpu: 1, gpu: 1}\n", None, 2),
+        (
+            "extends: example-explicit\ncluster: {draw: alibaba-like, servers: 3}\nports: {count: 2}\noverhead: 0.5\n",
+            3,
+            6,
+        ),
     ],
 )
-def test_a_part_given_in_another_form_replaces_the_one_below(text: str, tmp_path: Path) -> None:
-    load_scenario(write(tmp_path, text)).build(0, False)
+def test_a_part_given_in_another_form_replaces_the_one_below(
+    text: str, servers: int | None, resources: int, tmp_path: Path
+) -> None:
+    cluster = load_scenario(write(tmp_path, text)).build(0, False).problem.instance.cluster
+    assert len(cluster.resources) == resources
+    assert servers is None or len(cluster.servers) == servers
 
 
 def test_overrides() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from berth.problems.selection import SelectionOutcome, SelectionProblem, Selecti
 __all__ = ["Baseline"]
 
 
-class Baseline:
+class Baseline(ABC):
     """Ranks channels of ports that have a job and opens them in that order.
 
     "In turn until the constraint cannot be satisfied" can be read in two ways: `misfit="stop"` stops at the first
@@ -33,9 +34,9 @@ class Baseline:
         self.misfit = misfit
         self.statistics = Statistics(len(problem.cost))
 
+    @abstractmethod
     def order(self) -> Ints:
         """All channels (E,), first to open first."""
-        raise NotImplementedError
 
     @property
     def net(self) -> Floats:

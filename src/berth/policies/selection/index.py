@@ -6,6 +6,7 @@ Axes: E channels, J jobs, L ports.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -170,7 +171,7 @@ def most_open(takes: Floats, pool: Ints, limits: Floats) -> int:
     return int(most.sum())
 
 
-class IndexPolicy:
+class IndexPolicy(ABC):
     """Opens what maximises an index: `index` says for each channel what a task may gain, and how unsure that is.
 
     Channels that were never opened get a gain so large that opening one more of them outweighs all else, but finite:
@@ -192,9 +193,9 @@ class IndexPolicy:
         self.choice: Choice | None = None
         self._most = most_open(problem.takes, problem.channel_pool, problem.limits)
 
+    @abstractmethod
     def index(self) -> tuple[Floats, Floats]:
         """Gain of a task before costs (E,) and spread (E,); what it says of channels never opened may not matter."""
-        raise NotImplementedError
 
     def decide(self, slot: SelectionSlot, /) -> Ints:
         self.statistics.advance(slot.index)
