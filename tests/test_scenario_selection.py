@@ -285,6 +285,8 @@ def test_explicit_costs_and_ports() -> None:
     prices = [0.7 if port == 0 else 0.1 for port in graph.channel_port]
     assert world.problem.cost.tolist() == pytest.approx(prices)
     assert world.arrivals.mean(axis=0).tolist() == [1, 0]
+    shaped = {"cpu": {"price": 0.1, "shape": "quadratic"}, "gpu": {"price": 0.5, "shape": "sqrt"}}
+    assert build(text=EXPLICIT, ports=ports, costs=shaped).problem.cost.max() == pytest.approx(0.1 * 4 + 0.5)
     drawn = build(text=EXPLICIT, ports=ports, channels={"probability": 0, "least": 0}).problem.instance
     assert (drawn.reach("p"), drawn.reach("q")) == (("b",), ("a-0", "a-1", "b"))
 
@@ -337,6 +339,11 @@ MISTAKES = [
      "a price by resource"),
     (DRAWN + "costs: {cpu: 1}\n", "lab.yaml:2: costs.cpu: got an unknown resource, expected one of resource-0, "
      "resource-1, resource-2"),
+    (DRAWN + "costs: {resource-0: {price: -1}}\n", "lab.yaml:2: costs.resource-0.price: got -1, expected a number ≥ 0"),
+    (DRAWN + "costs: {resource-0: {price: 1, shape: cubic}}\n", "lab.yaml:2: costs.resource-0.shape: got 'cubic', "
+     "expected one of linear, quadratic, sqrt"),
+    (DRAWN + "costs: {resource-0: free}\n", "lab.yaml:2: costs.resource-0: got 'free', expected a number ≥ 0, or "
+     "{price, shape}"),
     (DRAWN + "drift: {kind: jump}\n", "lab.yaml:2: drift.kind: got 'jump', expected one of redraw, walk"),
     (DRAWN + "drift: {kind: walk, every: 5}\n", "lab.yaml:2: drift.every: got every beside kind: walk, expected kind: "
      "redraw beside it"),

@@ -155,6 +155,13 @@ class GainSettings(Part):
     )
 
 
+class Price(Part):
+    """What a task pays for a resource: this much times the amount that it takes, its square or its root."""
+
+    price: Amount
+    shape: Literal["linear", "quadratic", "sqrt"] = "linear"
+
+
 class Drift(Part):
     """How mean gains change.
 
@@ -174,6 +181,12 @@ class Delay(Part):
     least: Index = 0
     most: Index = 0
     lost: Chance = 0.0
+
+
+PriceEntry = Annotated[
+    Annotated[Amount, said("a number ≥ 0, or {price, shape}"), Tag("<one>")] | Annotated[Price, Tag("<full>")],
+    Discriminator(lambda value: "<full>" if isinstance(value, dict | Price) else "<one>"),
+]
 
 
 class SelectionBernoulli(Bernoulli):
@@ -217,7 +230,7 @@ class SelectionSettings(Common):
     costs: (
         Annotated[
             Annotated[AmountRange, Tag("<list>")]
-            | Annotated[dict[str, Amount], Tag("<mapping>")]
+            | Annotated[dict[str, PriceEntry], Tag("<mapping>")]
             | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or a price by resource"), Tag("<one>")],
             Discriminator(shape_of),
         ]
@@ -225,7 +238,7 @@ class SelectionSettings(Common):
     ) = Field(
         None,
         description="of a task, known to policies: one number, a range to draw from for each channel, or prices of "
-        "what it takes, by resource; where left out 0, or as in the papers where gains are",
+        "what it takes, by resource (a number, or {price, shape}); where left out 0, or the papers' where gains are",
     )
     drift: Drift | None = None
     delay: Delay | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from berth.errors import InvalidInput
-from berth.model import Floats, Ints
+from berth.model import Floats, Ints, frozen_array
 from berth.problems.selection import SelectionOutcome, SelectionProblem, SelectionSlot
 
 __all__ = ["Gains", "SelectionWorld", "Welfare", "welfare"]
@@ -81,9 +81,12 @@ class SelectionWorld:
 
     def __iter__(self) -> Iterator[SelectionSlot]:
         self._waiting = {}
+        index = -1
         for index, (means, draws) in zip(range(len(self)), self.gains, strict=False):
             self._now, self._means, self._draws = index, means, draws
             yield SelectionSlot(index, self.free(index), self.arrivals[index])
+        if index + 1 < len(self):
+            raise InvalidInput(f"gains for {len(self)} slots", value=index + 1, key="gains")
 
     def expected(self, decision: Ints) -> float:
         """The mean reward of this decision in the present slot."""
@@ -148,6 +151,6 @@ def welfare(problem: SelectionProblem, outcome: SelectionOutcome, payments: Arra
     jobs = problem.channel_job[outcome.channels]
     gained: Floats = np.bincount(jobs, weights=outcome.gains, minlength=problem.jobs).astype(np.float64)
     served = np.bincount(jobs, minlength=problem.jobs) > 0
-    paid = np.where(served, np.asarray(payments, dtype=np.float64), 0.0)
+    paid = np.where(served, frozen_array(payments, "payments", (problem.jobs,), low=-np.inf), 0.0)
     cost = float(outcome.tasks @ problem.cost[outcome.channels])
     return Welfare(gained - paid, float(paid.sum()) - cost)
