@@ -18,6 +18,7 @@ from berth.scenario import Scenario, load_scenario, scenario_names, scenario_sch
 from berth.scenario.catalog import FOLDER
 from berth.worlds.gains import DrawnGains
 from berth.worlds.selection import SelectionWorld
+from tests.test_scenario import trees
 
 NAMES = [name for name in scenario_names() if load_scenario(name).family == "selection"]
 SEED = st.integers(0, 2**32)
@@ -406,19 +407,7 @@ def test_schema_knows_every_key_that_shipped_files_use() -> None:
     assert pointers <= set(schema["$defs"])
 
 
-TREE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["all", "walk", "a"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["name", "draw", "servers", "process", "kind", "each", "mean", "x"]), inner)
-    ),
-    max_leaves=8,
-)
+TREE = trees(["all", "walk", "a"], ["name", "draw", "servers", "process", "kind", "each", "mean", "x"])
 KEYS = ["cluster", "ports", "channels", "capacity", "gains", "costs", "drift", "delay", "arrivals", "outages", "family"]
 
 

@@ -277,7 +277,7 @@ def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
         "--baseline", "fairness", "--seeds", "3", "--arrivals", "hidden", "--oracle", "none", "--workers", "2",
         "--set", "horizon=60", "--out", str(out),
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
     until = time.monotonic() + 60
     while not list(out.glob("cells/*.parquet")) and time.monotonic() < until:

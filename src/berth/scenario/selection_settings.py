@@ -11,6 +11,7 @@ from berth.scenario.settings import (
     AmountRange,
     Bernoulli,
     Chance,
+    Chances,
     Common,
     Count,
     Given,
@@ -19,8 +20,11 @@ from berth.scenario.settings import (
     Outages,
     Part,
     Poisson,
+    Port,
     Positive,
+    Servers,
     Switching,
+    Types,
     cluster_form,
     list_or_mapping,
     list_or_one,
@@ -52,7 +56,7 @@ class DrawnServers(Part):
     """
 
     draw: Literal["papers", "machines"] = "papers"
-    servers: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 40
+    servers: Servers = 40
     resource_kinds: Annotated[int, Field(ge=1, le=64), said("a whole number from 1 to 64")] | None = Field(
         default=None, description="how many resources there are; 3 where left out; only for draw: papers"
     )
@@ -67,9 +71,7 @@ class DrawnTypes(Part):
     """
 
     draw: Literal["papers", "gangs"] = "papers"
-    count: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] | None = Field(
-        default=None, description="8 where left out, 30 for draw: gangs"
-    )
+    count: Types | None = Field(default=None, description="8 where left out, 30 for draw: gangs")
     demand: Annotated[list[Amount], Field(min_length=1)] | None = Field(
         default=None, description="[1, 2] where left out; only for draw: papers"
     )
@@ -81,28 +83,15 @@ class RoleEntry(Part):
     name: Name
     demand: dict[str, Amount]
     minimum: Annotated[int, Field(ge=0, le=100_000), said("a whole number from 0 to 100000")] = 1
-    most: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] | None = Field(
-        None, description="as many as `minimum`, at least 1, where left out"
-    )
+    most: Types | None = Field(None, description="as many as `minimum`, at least 1, where left out")
 
 
-class SelectionPort(Part):
+class SelectionPort(Port):
     """One job type: what its job takes on a server, and the servers that it can reach."""
 
-    name: Name
-    demand: dict[str, Amount] | None = None
     roles: Annotated[list[RoleEntry], Field(min_length=1)] | None = Field(
         None, description="in place of demand: the roles of an all-or-nothing job"
     )
-    servers: (
-        Annotated[
-            Annotated[Literal["all"], said("all, or a list of server names"), Tag("<one>")]
-            | Annotated[list[Name], Tag("<list>")],
-            Discriminator(list_or_one),
-        ]
-        | None
-    ) = Field(None, description="all, or names of servers or of server groups; as `channels` says where left out")
-    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
 
 
 class EdgeChannels(Part):
@@ -195,10 +184,7 @@ class SelectionBernoulli(Bernoulli):
     Job types listed in `dead`, by name or number, never have one.
     """
 
-    probability: Annotated[
-        Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
-        Discriminator(list_or_one),
-    ] = 0.9
+    probability: Chances = 0.9
     dead: list[
         Annotated[
             Annotated[Name, Tag("<text>")] | Annotated[Index, Tag("<number>")],
