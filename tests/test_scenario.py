@@ -42,7 +42,7 @@ ports:
 def same(one: AllocationWorld, other: AllocationWorld) -> bool:
     """Whether two worlds hold the same instance, objective, arrivals and outages."""
     a, b = one.problem, other.problem
-    pairs = [
+    pairs: list[tuple[Any, Any]] = [
         (a.instance.capacity, b.instance.capacity),
         (a.instance.demand, b.instance.demand),
         (a.instance.channel_port, b.instance.channel_port),

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model import Cluster, Floats, Instance, Ints, JobType, Resource
-from berth.problems.allocation import replicate_ports
+from berth.model import Cluster, Floats, Instance, Ints, JobType, Resource, replicate_ports
 from berth.problems.selection import Roles, SelectionProblem
 from berth.random import stream
 from berth.scenario.building import draw_arrivals, given_cluster, reach_named
@@ -24,7 +23,7 @@ from berth.scenario.selection_checks import has_gangs, port_names, resource_name
 from berth.scenario.selection_settings import DrawnTypes, Drift, Price, SelectionBernoulli, SelectionSettings
 from berth.scenario.settings import GivenCluster, Poisson
 from berth.worlds import gains as laws
-from berth.worlds.allocation import counted_arrivals
+from berth.worlds.arrivals import counted_arrivals
 from berth.worlds.selection import SelectionWorld
 
 __all__ = ["build_selection"]

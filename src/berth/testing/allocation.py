@@ -20,7 +20,8 @@ from berth.protocols import Environment, Policy
 from berth.random import stream
 from berth.testing.family import SLOTS, Case, Family, Style, no_such_array
 from berth.utility import Utilities, Utility
-from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import bernoulli_arrivals
 
 __all__ = ["ALLOCATION", "AMDAHL", "KINDS", "RandomGangs", "ShrinkingWorld"]
 

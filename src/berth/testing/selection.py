@@ -18,7 +18,7 @@ from berth.policies.selection.random_selection import RandomSelection
 from berth.problems.selection import Roles, SelectionProblem
 from berth.random import stream
 from berth.testing.family import SLOTS, Case, Family, Style, no_such_array
-from berth.worlds.allocation import bernoulli_arrivals
+from berth.worlds.arrivals import bernoulli_arrivals
 from berth.worlds.gains import DrawnGains, Normal, Redraw
 from berth.worlds.selection import Gains, SelectionWorld
 
