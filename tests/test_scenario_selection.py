@@ -92,7 +92,8 @@ def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) 
 
 def test_the_names() -> None:
     esdp = ("default", "t8000", "c8", "rare-arrivals", "dead-port", "drift", "walk", "late-feedback", "server-capacity")
-    assert set(NAMES) == {f"esdp-{name}" for name in (*esdp, "small")} | {"gang-30x40", "gang-100x40"}
+    others = {"gang-30x40", "gang-100x40", "example-selection"}
+    assert set(NAMES) == {f"esdp-{name}" for name in (*esdp, "small")} | others
 
 
 def test_the_papers_settings() -> None:

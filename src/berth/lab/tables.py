@@ -97,5 +97,5 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
     for best in comparison.oracle_rows:
         words = family.oracle_words[best.oracle]
         reward = Text(number(mean_of(best.reward))) if narrow else _estimate(best.reward)
-        table.add_row(words.narrow if narrow else words.row, reward, style="dim")
+        table.add_row(words.short, reward, style="dim")
     return table
