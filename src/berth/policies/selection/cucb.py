@@ -14,7 +14,7 @@ class CUCB(OptimisticPolicy):
     """Takes each channel for v̂ + √(g / 2n), g = p·ln(t + 1): where one channel is open at a time, `escb` itself.
 
     Where m are, it allows for m channels being unlucky at once, and so explores more. The published constant is
-    p = 3; here it is .2 unless given. Other settings are those of `escb`.
+    p = 3; here it is .2 unless given, .05 where it forgets. Other settings are those of `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

@@ -16,8 +16,6 @@ from berth.solvers import Question
 
 __all__ = ["ESCB"]
 
-FORGETTING = 0.05  # p where statistics do not last
-
 
 class ESCB(OptimisticPolicy):
     """Opens what maximises v̂ᵀx − costᵀx + √(σ²ᵀx), σ² = g / 2n: optimism about the whole choice, not each channel.
@@ -59,8 +57,6 @@ class ESCB(OptimisticPolicy):
         gap: float = 1e-4,
     ) -> None:
         super().__init__(problem, rng, p=p, scale=scale, discount=discount, window=window, gap=gap)
-        if p is None and self.statistics.forgets:
-            self.p = FORGETTING
         if radius not in ("log", "theory"):
             raise InvalidInput("'log' or 'theory'", value=radius, key="radius")
         self.radius = radius

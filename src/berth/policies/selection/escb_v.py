@@ -12,8 +12,8 @@ class ESCBV(OptimisticPolicy):
     """ESCB with σ² = 2·variance·p·ln(t + 1) / n: channels with little noise need few tries.
 
     The variance is that of what was seen, together with one observation of the largest variance that a gain within a
-    range of `scale` can have, so that two equal draws do not make a channel certain. `p` is .25 unless given; other
-    settings are those of `escb`.
+    range of `scale` can have, so that two equal draws do not make a channel certain. `p` is .25 unless given, .05 where
+    it forgets; other settings are those of `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

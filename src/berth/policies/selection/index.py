@@ -252,10 +252,13 @@ class IndexPolicy(ABC):
 
 
 class OptimisticPolicy(IndexPolicy):
-    """An index policy whose confidence grows with g = `p`·ln(t + 1), for gains within a range of `scale`."""
+    """An index policy whose confidence grows with g = `p`·ln(t + 1), for gains within a range of `scale`.
 
-    usual_p = 0.25
-    """What `p` is unless it is given."""
+    What is forgotten is explored again for ever, and costs that much each time: so `p` is smaller where it forgets.
+    """
+
+    usual_p, forgetting_p = 0.25, 0.05
+    """What `p` is unless it is given: where statistics last, and where they do not."""
 
     def __init__(
         self,
@@ -269,7 +272,8 @@ class OptimisticPolicy(IndexPolicy):
         gap: float = 1e-4,
     ) -> None:
         super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
-        self.p = check_at_least(self.usual_p if p is None else p, "p")
+        usual = self.forgetting_p if self.statistics.forgets else self.usual_p
+        self.p = check_at_least(usual if p is None else p, "p")
 
     def g(self, time: float) -> float:
         """The width of the confidence region when statistics look back on this many slots."""
