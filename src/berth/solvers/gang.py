@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from berth.kernels import gang_selection as kernel
+from berth.kernels.gang_answers import Answer, Gangs
+from berth.kernels.gang_places import Manner, Scratch, fill
+from berth.kernels.gang_prices import BOUND, BOUND_PULL, STEP, Prices, improve_prices, worths
+from berth.kernels.gang_ruin import Promise, ruin_and_recreate
 from berth.model import Floats, Ints
 from berth.solvers.question import Choice, GangQuestion
 
@@ -24,6 +27,9 @@ ROUNDING = 1e-12  # of sums of floats, added to the bound
 PRICE_STEPS = 150  # in each of the first two rounds
 LATER_STEPS = 50  # of prices, every `LATER_EVERY` rounds after them
 LATER_EVERY = 15
+LONGEST, SHORT = 1.0, 0.3  # steps of prices at first, and at least at the beginning of a round
+SEARCH = 4000  # steps of one job's search for places
+QUICK_SEARCH = 100  # the same, where another try comes soon
 FILLS = 4  # answers made from the relaxed problem, each with other roundings
 PLACE_STEPS = 100  # of ruin-and-recreate in a round
 # how much worse an answer may get for a while, in parts of the distance to the bound; now and then more, to get away
@@ -35,11 +41,8 @@ class _Reduced(NamedTuple):
     """The part of a question that can be used at all: channels sorted by role, roles by job."""
 
     kept: Ints  # (n,) channels of the question
-    job: Ints  # (n,) job of each kept channel
-    cap: Ints  # (n,)
-    free: Floats  # (G, K)
-    gangs: kernel.Gangs
-    answer: kernel.Answer
+    gangs: Gangs
+    answer: Answer
 
 
 def _caps(question: GangQuestion, free: Floats) -> Ints:
@@ -82,7 +85,7 @@ def _reduced(question: GangQuestion) -> _Reduced | None:
     pool = question.pool[kept].astype(np.int64)
     pool_channel = np.argsort(pool, kind="stable")
     size = len(kept)
-    gangs = kernel.Gangs(
+    gangs = Gangs(
         gain=np.array(question.gain[kept], dtype=np.float64),
         spread=np.array(question.spread[kept], dtype=np.float64),
         takes=np.array(question.takes[kept], dtype=np.float64, order="C"),
@@ -96,11 +99,12 @@ def _reduced(question: GangQuestion) -> _Reduced | None:
         high=question.most[roles].astype(np.int64),
         pool_start=np.searchsorted(pool[pool_channel], np.arange(len(free) + 1)),
         pool_channel=pool_channel,
+        free=free,
         toll=np.zeros(size),
         income=np.zeros(size),
         aim=np.zeros(size),
     )
-    answer = kernel.Answer(
+    answer = Answer(
         count=np.zeros(size, dtype=np.int64),
         left=free.copy(),
         placed=np.zeros(len(roles), dtype=np.int64),
@@ -111,68 +115,44 @@ def _reduced(question: GangQuestion) -> _Reduced | None:
         is_touched=np.zeros(size, dtype=np.int64),
         sizes=np.zeros(1, dtype=np.int64),
     )
-    return _Reduced(kept, job, cap[kept], free, gangs, answer)
+    return _Reduced(kept, gangs, answer)
 
 
-class _Prices:
-    """Prices and the bound they prove."""
+def _first_prices(gangs: Gangs) -> Prices:
+    """Everything for free."""
+    jobs, size = len(gangs.job_start) - 1, len(gangs.gain)
+    pull = 1.0 / np.sqrt(max(float(gangs.spread @ gangs.cap), 1e-12))
+    return Prices(
+        now=np.zeros(gangs.free.shape),
+        best=np.zeros(gangs.free.shape),
+        reals=np.array([pull, np.inf, pull, LONGEST]),
+        order=np.arange(size),
+        job_worth=np.zeros(jobs),
+        mean=np.zeros(size),
+        share=np.zeros(jobs),
+    )
 
-    def __init__(self, part: _Reduced) -> None:
-        jobs, size = len(part.answer.started), len(part.kept)
-        self.part = part
-        self.now, self.best = np.zeros(part.free.shape), np.zeros(part.free.shape)
-        pull = 1.0 / np.sqrt(max(float(part.gangs.spread @ part.cap), 1e-12))
-        self.reals = np.array([pull, np.inf, pull, 1.0])
-        self.order = np.arange(size)
-        self.job_worth, self.share = np.zeros(jobs), np.zeros(jobs)
-        self.worth, self.mean = np.zeros(size), np.zeros(size)
 
-    @property
-    def bound(self) -> float:
-        bound = float(self.reals[1])
-        return bound + ROUNDING * (1.0 + abs(bound))
+def _proved(prices: Prices) -> float:
+    """The bound, with what rounding may have taken from it."""
+    bound = float(prices.reals[BOUND])
+    return bound + ROUNDING * (1.0 + abs(bound))
 
-    def improve(self, steps: int, value: float, gap: float) -> None:
-        g = self.part.gangs
-        self.reals[3] = max(self.reals[3], 0.3)
-        kernel.improve_prices(
-            g.gain,
-            g.spread,
-            g.takes,
-            g.pool,
-            self.part.free,
-            g.role_start,
-            g.job_start,
-            g.low,
-            g.high,
-            g.cap,
-            steps,
-            value,
-            gap,
-            self.now,
-            self.reals,
-            self.order,
-            self.best,
-            self.job_worth,
-            self.mean,
-            self.share,
-        )
 
-    def guide(self) -> Floats:
-        """Tell the placing of tasks what the prices say; gives how promising each job (J,) is.
+def _guide(gangs: Gangs, prices: Prices) -> Floats:
+    """Tell the placing of tasks what the prices say; gives how promising each job (J,) is.
 
-        Many channels and jobs are worth about nothing at the best prices; among those the relaxed problem decides.
-        """
-        g, job = self.part.gangs, self.part.job
-        kernel.worths(g.gain, g.spread, g.takes, g.pool, self.best, float(self.reals[2]), self.worth)
-        share = np.maximum(self.share, 0.05)
-        per_start = self.mean / share[job]
-        g.income[:] = g.gain + 0.5 * self.reals[2] * g.spread
-        g.toll[:] = g.income - self.worth - LEAN * g.income * np.minimum(per_start / g.cap, 1.0)
-        g.aim[:] = np.where(self.mean < 0.02, 0.0, per_start)
-        gross = np.bincount(job, weights=per_start * g.income, minlength=len(share))
-        promise: Floats = self.job_worth + LEAN * gross * (2.0 * self.share - 1.0)
-        return promise
+    Many channels and jobs are worth about nothing at the best prices; among those the relaxed problem decides.
+    """
+    pull, worth = float(prices.reals[BOUND_PULL]), np.empty(len(gangs.gain))
+    worths(gangs, prices.best, pull, worth)
+    per_start = prices.mean / np.maximum(prices.share, 0.05)[gangs.job]
+    gangs.income[:] = gangs.gain + 0.5 * pull * gangs.spread
+    gangs.toll[:] = gangs.income - worth - LEAN * gangs.income * np.minimum(per_start / gangs.cap, 1.0)
+    gangs.aim[:] = np.where(prices.mean < 0.02, 0.0, per_start)
+    gross = np.bincount(gangs.job, weights=per_start * gangs.income, minlength=len(prices.share))
+    promise: Floats = prices.job_worth + LEAN * gross * (2.0 * prices.share - 1.0)
+    return promise
 
 
 def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, seed: int = 0) -> Choice:
@@ -195,37 +175,40 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, see
     part = _reduced(question)
     if part is None:
         return Choice(tasks, 0.0, 0.0)
-    prices = _Prices(part)
+    gangs, answer = part.gangs, part.answer
+    size = len(part.kept)
+    prices = _first_prices(gangs)
     state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 | 1], dtype=np.uint64)
-    best, value = np.zeros(len(part.kept), dtype=np.int64), 0.0
+    scratch = Scratch(state, np.arange(size), np.empty(size, dtype=np.int64), np.empty(size))
+    best, value = np.zeros(size, dtype=np.int64), 0.0
     promise = prices.job_worth
     for turn in range(max(effort, 1)):
         if turn < 2 or turn % LATER_EVERY == 0:
-            prices.improve(PRICE_STEPS if turn < 2 else LATER_STEPS, value, gap)
-            promise = prices.guide()
-        away = prices.bound - value
-        if away <= gap * prices.bound:
+            prices.reals[STEP] = max(prices.reals[STEP], SHORT)
+            improve_prices(gangs, prices, PRICE_STEPS if turn < 2 else LATER_STEPS, value, gap)
+            promise = _guide(gangs, prices)
+        bound = _proved(prices)
+        away = bound - value
+        if away <= gap * bound:
             break
         if turn < 2:
             for _ in range(FILLS):
-                filled = kernel.fill(part.gangs, part.answer, promise, False, True, kernel.SEARCH_STEPS, state)
+                filled = fill(gangs, answer, promise, Manner(0.0, False, True, SEARCH), scratch)
                 if filled > value:
                     value = filled
-                    best[:] = part.answer.count
-        enough, heat = prices.bound * (1.0 - gap), HEAT[turn % len(HEAT)] * away
-        value = kernel.ruin_and_recreate(
-            part.gangs,
-            part.answer,
-            promise,
+                    best[:] = answer.count
+        value = ruin_and_recreate(
+            gangs,
+            answer,
+            Promise(promise, away),
             PLACE_STEPS,
-            enough,
-            away,
-            heat,
-            kernel.QUICK_STEPS,
-            state,
+            bound * (1.0 - gap),
+            HEAT[turn % len(HEAT)] * away,
+            QUICK_SEARCH,
+            scratch,
             best,
             value,
         )
     tasks[part.kept] = best
     value = question.value(tasks)
-    return Choice(tasks, value, max(prices.bound, value))
+    return Choice(tasks, value, max(_proved(prices), value))
