@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["compiled", "inlined", "inner"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,3 +46,8 @@ def compiled(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """The same, for a small function that must disappear into its callers."""
     return cast(Function, _compile(function, forceinline=True))
+
+
+def inner(function: Function) -> Function:
+    """The same as `compiled`, for a function that only kernels call: half as long to compile, since Python cannot."""
+    return cast(Function, _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))

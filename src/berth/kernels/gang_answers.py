@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled, inlined
+from berth.kernels.compiled import inlined, inner
 
 __all__ = ["Answer", "Gangs", "drop", "keep", "put", "room", "take_back", "worth_of"]
 
@@ -61,7 +61,7 @@ def worth_of(answer: Answer) -> Any:
     return answer.sums[0] + np.sqrt(max(answer.sums[1], 0.0))
 
 
-@compiled
+@inner
 def put(gangs: Gangs, answer: Answer, e: int, tasks: int) -> None:
     """More tasks through a channel, or fewer."""
     if answer.is_touched[e] == 0:
@@ -77,7 +77,7 @@ def put(gangs: Gangs, answer: Answer, e: int, tasks: int) -> None:
     answer.sums[1] += tasks * gangs.spread[e]
 
 
-@compiled
+@inner
 def room(gangs: Gangs, answer: Answer, e: int) -> Any:
     """How many more tasks fit on a channel."""
     more = gangs.cap[e] - answer.count[e]
@@ -90,7 +90,7 @@ def room(gangs: Gangs, answer: Answer, e: int) -> Any:
     return more
 
 
-@compiled
+@inner
 def drop(gangs: Gangs, answer: Answer, j: int) -> None:
     """Take a job away."""
     for e in range(gangs.role_start[gangs.job_start[j]], gangs.role_start[gangs.job_start[j + 1]]):
@@ -99,7 +99,7 @@ def drop(gangs: Gangs, answer: Answer, j: int) -> None:
     answer.started[j] = 0
 
 
-@compiled
+@inner
 def take_back(gangs: Gangs, answer: Answer) -> None:
     """Undo everything since the last `keep`."""
     size = answer.sizes[0]
@@ -120,7 +120,7 @@ def take_back(gangs: Gangs, answer: Answer) -> None:
                     answer.started[j] = 1
 
 
-@compiled
+@inner
 def keep(answer: Answer) -> None:
     """Let the answer as it is be what `take_back` goes back to."""
     for a in range(answer.sizes[0]):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled, inlined
+from berth.kernels.compiled import compiled, inlined, inner
 from berth.kernels.draws import draw
 from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, worth_of
 
@@ -31,7 +31,7 @@ class Scratch(NamedTuple):
     key: Any  # (n,) what a task is worth
 
 
-@compiled
+@inner
 def _search(gangs: Gangs, answer: Answer, j: int, order: Any, most_steps: int) -> bool:
     """Try every way to place the minimum of every role, role by role and channel by channel, until one fits."""
     first_role, last_role = gangs.job_start[j], gangs.job_start[j + 1]
@@ -93,7 +93,7 @@ def _search(gangs: Gangs, answer: Answer, j: int, order: Any, most_steps: int) -
     return False
 
 
-@compiled
+@inner
 def rank(gangs: Gangs, i: int, noise: float, scratch: Scratch) -> None:
     """Channels of a role by what a task is worth there."""
     order, key = scratch.order, scratch.key
@@ -107,7 +107,7 @@ def rank(gangs: Gangs, i: int, noise: float, scratch: Scratch) -> None:
         order[a] = e
 
 
-@compiled
+@inner
 def _place(gangs: Gangs, answer: Answer, j: int, manner: Manner, extras: bool, scratch: Scratch) -> bool:
     """Start a job where it is worth most, if it fits: the minimum of every role, with `extras` all that pays."""
     order, key = scratch.order, scratch.key
@@ -173,7 +173,7 @@ def _pays(gangs: Gangs, answer: Answer, e: int) -> bool:
     return bool(gangs.gain[e] + np.sqrt(sums + gangs.spread[e]) - np.sqrt(sums) > 0.0)
 
 
-@compiled
+@inner
 def _offer(gangs: Gangs, answer: Answer, e: int, size: int, noise: float, scratch: Scratch) -> int:
     """Add a channel to the offers, best worth first, if it can take another task to advantage; gives the new size."""
     offers, key = scratch.offers, scratch.key
@@ -189,7 +189,7 @@ def _offer(gangs: Gangs, answer: Answer, e: int, size: int, noise: float, scratc
     return size + 1
 
 
-@compiled
+@inner
 def _top_up(gangs: Gangs, answer: Answer, jobs: Any, size: int, pools: Any, noise: float, scratch: Scratch) -> None:
     """More tasks of started jobs, best worth first: of any job in these pools (G,), and of these jobs anywhere."""
     count = 0
@@ -216,7 +216,7 @@ def _top_up(gangs: Gangs, answer: Answer, jobs: Any, size: int, pools: Any, nois
             tasks -= some
 
 
-@compiled
+@inner
 def recreate(
     gangs: Gangs,
     answer: Answer,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled
+from berth.kernels.compiled import compiled, inner
 from berth.kernels.gang_answers import Gangs
 
 __all__ = ["BOUND", "BOUND_PULL", "PULL", "STEP", "Prices", "improve_prices", "worths"]
@@ -48,7 +48,7 @@ def worths(gangs: Gangs, price: Any, pull: float, worth: Any) -> None:
         worth[e] = w
 
 
-@compiled
+@inner
 def _sort_roles(role_start: Any, worth: Any, order: Any) -> None:
     """Best worth first within each role; `order` comes from the last call, so that it is nearly sorted already."""
     for i in range(role_start.shape[0] - 1):
@@ -63,7 +63,7 @@ def _sort_roles(role_start: Any, worth: Any, order: Any) -> None:
             order[b + 1] = e
 
 
-@compiled
+@inner
 def _price_jobs(gangs: Gangs, worth: Any, order: Any, count: Any, job_worth: Any) -> float:
     """Every job alone at these worths: its best tasks into `count` (n,), what they are worth into `job_worth` (J,).
 
@@ -89,7 +89,7 @@ def _price_jobs(gangs: Gangs, worth: Any, order: Any, count: Any, job_worth: Any
     return total
 
 
-@compiled
+@inner
 def _use(gangs: Gangs, prices: Prices, count: Any, job_worth: Any, used: Any) -> float:
     """What started jobs use of the pools, into `used` (G, K); their tasks into the averages, whose spread it gives."""
     for g in range(used.shape[0]):
@@ -109,7 +109,7 @@ def _use(gangs: Gangs, prices: Prices, count: Any, job_worth: Any, used: Any) ->
     return spreads
 
 
-@compiled
+@inner
 def _step(gangs: Gangs, prices: Prices, used: Any, way: Any, away: float, rooted: bool) -> bool:
     """Move the prices against the slope of the bound; `way` (G, K) is the last move. Gives whether there was a slope.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled, inlined
+from berth.kernels.compiled import compiled, inlined, inner
 from berth.kernels.draws import below, draw
 from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, take_back, worth_of
 from berth.kernels.gang_places import Manner, Scratch, rank, recreate
@@ -40,7 +40,7 @@ def _choose(chosen: Chosen, j: int) -> None:
         chosen.size[0] += 1
 
 
-@compiled
+@inner
 def _make_room(
     gangs: Gangs, answer: Answer, e: int, want: int, promise: Promise, chosen: Chosen, scratch: Scratch
 ) -> None:
@@ -78,7 +78,7 @@ def _make_room(
             _choose(chosen, gangs.job[victim])
 
 
-@compiled
+@inner
 def _force(
     gangs: Gangs, answer: Answer, j: int, noise: float, promise: Promise, chosen: Chosen, scratch: Scratch
 ) -> None:
@@ -105,7 +105,7 @@ def _force(
     answer.started[j] = 1
 
 
-@compiled
+@inner
 def _empty_pools(gangs: Gangs, answer: Answer, promise: Promise, chosen: Chosen, state: Any) -> None:
     """Empty some pools that one job can use: some of the jobs there go, the others give what they can spare."""
     jobs = gangs.job_start.shape[0] - 1
@@ -139,7 +139,7 @@ def _empty_pools(gangs: Gangs, answer: Answer, promise: Promise, chosen: Chosen,
                     put(gangs, answer, e, -over)
 
 
-@compiled
+@inner
 def _waiting_job(answer: Answer, promise: Promise, state: Any) -> int:
     """The better of two promising jobs that wait, or −1."""
     jobs = answer.started.shape[0]
@@ -156,7 +156,7 @@ def _waiting_job(answer: Answer, promise: Promise, state: Any) -> int:
     return found
 
 
-@compiled
+@inner
 def _choose_waiting(answer: Answer, promise: Promise, chosen: Chosen, state: Any) -> None:
     """Some promising jobs that wait may come in the place of those that went."""
     jobs = answer.started.shape[0]

@@ -4,7 +4,8 @@ With a price on every unit of every pool, and the root turned into a sum by √y
 is a problem of its own with a closed form: fill the channels that are worth most, top up to the minimum, start if it
 pays. What the jobs then get, with the prices of all pools and 1/(2u), is an upper bound for any prices. Steps on the
 prices make it small; the average of the steps shows where tasks belong, and jobs are placed, taken away and placed
-again after it until value and bound are close.
+again after it until value and bound are close. A small question whose gap is still open after the first round is
+searched to the end: branch and bound at the same prices.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from berth.kernels.gang_answers import Answer, Gangs
+from berth.kernels.gang_exact import search_all
 from berth.kernels.gang_places import Manner, Scratch, fill
 from berth.kernels.gang_prices import BOUND, BOUND_PULL, STEP, Prices, improve_prices, worths
 from berth.kernels.gang_ruin import Promise, ruin_and_recreate
@@ -34,6 +36,8 @@ FILLS = 4  # answers made from the relaxed problem, each with other roundings
 PLACE_STEPS = 100  # of ruin-and-recreate in a round
 # how much worse an answer may get for a while, in parts of the distance to the bound; now and then more, to get away
 HEAT = (0.05, 0.05, 0.05, 0.3)
+SMALL = 64  # channels of a question that is searched to the end
+SMALL_STEPS = 5000  # decisions of that search
 LEAN = 0.5  # how much the relaxed problem counts next to the prices
 
 
@@ -139,13 +143,19 @@ def _proved(prices: Prices) -> float:
     return bound + ROUNDING * (1.0 + abs(bound))
 
 
+def _best_worths(gangs: Gangs, prices: Prices) -> Floats:
+    """What a task through each channel (n,) is worth at the prices of the bound."""
+    worth = np.empty(len(gangs.gain))
+    worths(gangs, prices.best, float(prices.reals[BOUND_PULL]), worth)
+    return worth
+
+
 def _guide(gangs: Gangs, prices: Prices) -> Floats:
     """Tell the placing of tasks what the prices say; gives how promising each job (J,) is.
 
     Many channels and jobs are worth about nothing at the best prices; among those the relaxed problem decides.
     """
-    pull, worth = float(prices.reals[BOUND_PULL]), np.empty(len(gangs.gain))
-    worths(gangs, prices.best, pull, worth)
+    pull, worth = float(prices.reals[BOUND_PULL]), _best_worths(gangs, prices)
     per_start = prices.mean / np.maximum(prices.share, 0.05)[gangs.job]
     gangs.income[:] = gangs.gain + 0.5 * pull * gangs.spread
     gangs.toll[:] = gangs.income - worth - LEAN * gangs.income * np.minimum(per_start / gangs.cap, 1.0)
@@ -159,6 +169,7 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, see
     """Tasks for gangs within `gap` of the best, or as near as `effort` rounds bring them.
 
     A round is a hundred steps of ruin-and-recreate; the first two and some of the later ones also improve the bound.
+    With gap=0 questions of a dozen channels, and most of up to 64, are solved exactly.
     Effort is not time: the same question and seed give the same answer on a slow machine and on a fast one.
 
     One parameter server and two workers, or nothing; the machine with two slots can hold only one of each:
@@ -181,7 +192,7 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, see
     state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 | 1], dtype=np.uint64)
     scratch = Scratch(state, np.arange(size), np.empty(size, dtype=np.int64), np.empty(size))
     best, value = np.zeros(size, dtype=np.int64), 0.0
-    promise = prices.job_worth
+    promise, proved = prices.job_worth, np.inf
     for turn in range(max(effort, 1)):
         if turn < 2 or turn % LATER_EVERY == 0:
             prices.reals[STEP] = max(prices.reals[STEP], SHORT)
@@ -209,6 +220,21 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, see
             best,
             value,
         )
+        if turn == 0 and size <= SMALL and value < bound * (1.0 - gap):
+            pull = float(prices.reals[BOUND_PULL]) if gangs.spread.any() else 0.0
+            value, proved = search_all(
+                gangs,
+                answer,
+                prices.best,
+                pull,
+                prices.job_worth,
+                _best_worths(gangs, prices),
+                gap,
+                SMALL_STEPS,
+                best,
+            )
+            if np.isfinite(proved):
+                break
     tasks[part.kept] = best
     value = question.value(tasks)
-    return Choice(tasks, value, max(_proved(prices), value))
+    return Choice(tasks, value, max(min(proved, _proved(prices)), value))
