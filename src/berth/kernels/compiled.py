@@ -49,5 +49,9 @@ def inlined(function: Function) -> Function:
 
 
 def inner(function: Function) -> Function:
-    """The same as `compiled`, for a function that only kernels call: half as long to compile, since Python cannot."""
-    return cast(Function, _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True))
+    """The same, for a function that only kernels call and that makes no arrays, nor does any that it calls.
+
+    It does not count references to arrays, which for small functions of many arrays takes ten times as long as the
+    work itself; and it cannot be called from Python, which would take long to compile.
+    """
+    return cast(Function, _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))

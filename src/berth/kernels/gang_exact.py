@@ -30,7 +30,7 @@ class Tree(NamedTuple):
     worth: Any  # (n,) of a task at the prices
 
 
-@inner
+@compiled
 def _plant(gangs: Gangs, job_worth: Any, worth: Any) -> Any:
     """Decisions about jobs that are worth most first, and about channels that are worth most within their role."""
     n, jobs = gangs.gain.shape[0], job_worth.shape[0]

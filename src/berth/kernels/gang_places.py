@@ -29,28 +29,29 @@ class Scratch(NamedTuple):
     order: Any  # (n,) channels of a role, best first
     offers: Any  # (n,) channels that could take more, best first
     key: Any  # (n,) what a task is worth
+    roles: Any  # (L,) of a job, few tasks first
+    path: Any  # (n,) channels of a job in the order in which they are tried
+    tried: Any  # (n,) how many tasks are tried there now; −1: none yet
 
 
 @inner
-def _search(gangs: Gangs, answer: Answer, j: int, order: Any, most_steps: int) -> bool:
+def _search(gangs: Gangs, answer: Answer, j: int, most_steps: int, scratch: Scratch) -> bool:
     """Try every way to place the minimum of every role, role by role and channel by channel, until one fits."""
     first_role, last_role = gangs.job_start[j], gangs.job_start[j + 1]
-    begin, end = gangs.role_start[first_role], gangs.role_start[last_role]
+    roles, path, tried = scratch.roles, scratch.path, scratch.tried
     # roles with few tasks first: they have few ways, and the rest of the tree is then a plain fill
-    roles = np.empty(last_role - first_role, dtype=np.int64)
     for i in range(first_role, last_role):
         b = i - first_role
         while b > 0 and gangs.low[roles[b - 1]] > gangs.low[i]:
             roles[b] = roles[b - 1]
             b -= 1
         roles[b] = i
-    path = np.empty(end - begin, dtype=np.int64)
     size = 0
-    for i in roles:
-        for a in range(gangs.role_start[i], gangs.role_start[i + 1]):
-            path[size] = order[a]
+    for b in range(last_role - first_role):
+        for a in range(gangs.role_start[roles[b]], gangs.role_start[roles[b] + 1]):
+            path[size] = scratch.order[a]
+            tried[size] = -1
             size += 1
-    tried = np.full(size + 1, -1, dtype=np.int64)  # what is now placed there; -1: nothing tried yet
     at, steps = 0, 0
     while at >= 0:
         if at == size:
@@ -148,7 +149,7 @@ def _place(gangs: Gangs, answer: Answer, j: int, manner: Manner, extras: bool, s
             break
     if not fits:
         drop(gangs, answer, j)
-        if last - first == 1 or not _search(gangs, answer, j, order, manner.search):
+        if last - first == 1 or not _search(gangs, answer, j, manner.search, scratch):
             return False
     answer.started[j] = 1
     if not extras:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled, inner
+from berth.kernels.compiled import compiled, inlined, inner
 from berth.kernels.gang_answers import Gangs
 
 __all__ = ["BOUND", "BOUND_PULL", "PULL", "STEP", "Prices", "improve_prices", "worths"]
@@ -35,6 +35,7 @@ class Prices(NamedTuple):
     job_worth: Any  # (J,) what each job is worth at the best prices
     mean: Any  # (n,) tasks, averaged over recent steps: nearly the solution of the relaxed problem
     share: Any  # (J,) the same of starts
+    fixed: Any  # (J,) 1: the job must start, −1: it must not, 0: as it pays
 
 
 @compiled
@@ -63,13 +64,19 @@ def _sort_roles(role_start: Any, worth: Any, order: Any) -> None:
             order[b + 1] = e
 
 
+@inlined
+def _starts(fixed: int, worth: float) -> bool:
+    return fixed > 0 or (fixed == 0 and worth > 0.0)
+
+
 @inner
-def _price_jobs(gangs: Gangs, worth: Any, order: Any, count: Any, job_worth: Any) -> float:
+def _price_jobs(gangs: Gangs, prices: Prices, worth: Any, count: Any, job_worth: Any) -> float:
     """Every job alone at these worths: its best tasks into `count` (n,), what they are worth into `job_worth` (J,).
 
     Channels that are worth most are filled, with others up to the minimum. `count` is as if every job had to start; a
-    job does start if that is worth more than nothing. Gives the sum over those that do.
+    job does start if that is worth more than nothing, or if it must. Gives the sum over those that do.
     """
+    order = prices.order
     _sort_roles(gangs.role_start, worth, order)
     total = 0.0
     for j in range(gangs.job_start.shape[0] - 1):
@@ -84,7 +91,7 @@ def _price_jobs(gangs: Gangs, worth: Any, order: Any, count: Any, job_worth: Any
                 placed += n
                 value += n * w
         job_worth[j] = value
-        if value > 0.0:
+        if _starts(prices.fixed[j], value):
             total += value
     return total
 
@@ -97,7 +104,7 @@ def _use(gangs: Gangs, prices: Prices, count: Any, job_worth: Any, used: Any) ->
             used[g, k] = 0.0
     spreads = 0.0
     for j in range(gangs.job_start.shape[0] - 1):
-        started = job_worth[j] > 0.0
+        started = _starts(prices.fixed[j], job_worth[j])
         prices.share[j] += MEMORY * ((1.0 if started else 0.0) - prices.share[j])
         for e in range(gangs.role_start[gangs.job_start[j]], gangs.role_start[gangs.job_start[j + 1]]):
             c = float(count[e]) if started else 0.0
@@ -159,7 +166,7 @@ def improve_prices(gangs: Gangs, prices: Prices, steps: int, value: float, gap: 
     for step in range(steps):
         pull = reals[PULL]
         worths(gangs, prices.now, pull, worth)
-        bound = _price_jobs(gangs, worth, prices.order, count, job_worth)
+        bound = _price_jobs(gangs, prices, worth, count, job_worth)
         if rooted:
             bound += 0.5 / pull
         for g in range(pools):

@@ -134,6 +134,20 @@ def _first_prices(gangs: Gangs) -> Prices:
         job_worth=np.zeros(jobs),
         mean=np.zeros(size),
         share=np.zeros(jobs),
+        fixed=np.zeros(jobs, dtype=np.int64),
+    )
+
+
+def _scratch(gangs: Gangs, seed: int) -> Scratch:
+    size = len(gangs.gain)
+    return Scratch(
+        state=np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 | 1], dtype=np.uint64),
+        order=np.arange(size),
+        offers=np.zeros(size, dtype=np.int64),
+        key=np.zeros(size),
+        roles=np.zeros(len(gangs.low), dtype=np.int64),
+        path=np.zeros(size, dtype=np.int64),
+        tried=np.zeros(size, dtype=np.int64),
     )
 
 
@@ -189,8 +203,7 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, see
     gangs, answer = part.gangs, part.answer
     size = len(part.kept)
     prices = _first_prices(gangs)
-    state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 | 1], dtype=np.uint64)
-    scratch = Scratch(state, np.arange(size), np.empty(size, dtype=np.int64), np.empty(size))
+    scratch = _scratch(gangs, seed)
     best, value = np.zeros(size, dtype=np.int64), 0.0
     promise, proved = prices.job_worth, np.inf
     for turn in range(max(effort, 1)):
