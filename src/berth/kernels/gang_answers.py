@@ -5,7 +5,8 @@ roles `job_start[j]` to `job_start[j + 1]`. Axes: n channels, L roles, J jobs, G
 
 * `gang_prices` puts a price on every unit of every pool: an upper bound, and where tasks belong;
 * `gang_places` starts jobs after these prices;
-* `gang_ruin` takes jobs away and starts jobs anew until the answer is good.
+* `gang_ruin` takes jobs away and starts jobs anew until the answer is good;
+* `gang_exact` goes through all answers to a small question.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from berth.kernels.compiled import inlined, inner
 
-__all__ = ["Answer", "Gangs", "drop", "keep", "put", "room", "take_back", "worth_of"]
+__all__ = ["Answer", "Gangs", "drop", "keep", "put", "room", "show", "take_back", "worth_of"]
 
 
 class Gangs(NamedTuple):
@@ -126,3 +127,19 @@ def keep(answer: Answer) -> None:
     for a in range(answer.sizes[0]):
         answer.is_touched[answer.touched[a]] = 0
     answer.sizes[0] = 0
+
+
+@inner
+def show(gangs: Gangs, answer: Answer, count: Any) -> None:
+    """Make the answer that has these tasks (n,), without what rounding left behind."""
+    for j in range(answer.started.shape[0]):
+        drop(gangs, answer, j)
+    answer.sums[0], answer.sums[1] = 0.0, 0.0
+    for g in range(gangs.free.shape[0]):
+        for k in range(gangs.free.shape[1]):
+            answer.left[g, k] = gangs.free[g, k]
+    for e in range(count.shape[0]):
+        if count[e] > 0:
+            put(gangs, answer, e, count[e])
+            answer.started[gangs.job[e]] = 1
+    keep(answer)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room
+from berth.kernels.gang_answers import Answer, Gangs, put, room, show
 from berth.kernels.sorting import sort_places
 
 __all__ = ["search_all"]
@@ -106,22 +106,6 @@ def _most(gangs: Gangs, answer: Answer, tree: Tree, price: Any, pull: float, fir
 
 
 @inner
-def _show(gangs: Gangs, answer: Answer, count: Any) -> None:
-    """Make the answer that has these tasks (n,), without what rounding left behind."""
-    for j in range(answer.started.shape[0]):
-        drop(gangs, answer, j)
-    answer.sums[0], answer.sums[1] = 0.0, 0.0
-    for g in range(gangs.free.shape[0]):
-        for k in range(gangs.free.shape[1]):
-            answer.left[g, k] = gangs.free[g, k]
-    for e in range(count.shape[0]):
-        if count[e] > 0:
-            put(gangs, answer, e, count[e])
-            answer.started[gangs.job[e]] = 1
-    keep(answer)
-
-
-@inner
 def _value(gangs: Gangs, count: Any) -> float:
     """The value of these tasks (n,), summed anew: the root of what is left of a sum after many changes is not small."""
     gains, spreads = 0.0, 0.0
@@ -179,7 +163,7 @@ def search_all(
 ) -> tuple[float, float]:
     """Every answer that could be better than `best` (n,) by more than `gap`: gives the best value and a bound.
 
-    `best` then holds the tasks of the best, and so does `answer`. `price` (G, K) and
+    `best` then holds the tasks of the best. `price` (G, K) and
     `pull` (0 without spreads) may be any; `worth` (n,) and `job_worth` (J,) are those of tasks and jobs there. The
     bound is infinite when `steps` decisions were not enough.
     """
@@ -187,7 +171,7 @@ def search_all(
     n, size = best.shape[0], tree.job.shape[0]
     value = _value(gangs, best)
     bound = value
-    _show(gangs, answer, tree.tried[:n])  # nothing yet
+    show(gangs, answer, tree.tried[:n])  # nothing yet
     at = 0
     while at >= 0:
         steps -= 1
@@ -207,5 +191,4 @@ def search_all(
                 for e in range(n):
                     best[e] = answer.count[e]
             at = _next_choice(gangs, answer, tree, at)
-    _show(gangs, answer, best)
     return value, max(bound, value)

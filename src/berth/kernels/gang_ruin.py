@@ -8,10 +8,10 @@ import numpy as np
 
 from berth.kernels.compiled import compiled, inlined, inner
 from berth.kernels.draws import below, draw
-from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, take_back, worth_of
+from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, show, take_back, worth_of
 from berth.kernels.gang_places import Manner, Scratch, rank, recreate
 
-__all__ = ["ruin_and_recreate"]
+__all__ = ["Promise", "ruin_and_recreate"]
 
 FORCE = 0.5  # share of the steps that start a waiting job by force
 WAITING = 4  # waiting jobs that may start in a step
@@ -183,17 +183,18 @@ def ruin_and_recreate(
     best: Any,
     best_value: float,
 ) -> float:
-    """Take jobs away and start jobs anew, many times; gives the best value, its tasks in `best` (n,).
+    """From the best answer, take jobs away and start jobs anew, many times; gives the best value.
 
-    Stops at a value of `enough`. A slightly worse answer is kept, with a tolerance that falls from `heat` to 0.
-    `search` is that of `Manner`.
+    `best` (n,) holds its tasks. Stops at a value of `enough`. A slightly worse answer is kept, with a tolerance that
+    falls from `heat` to 0. `search` is that of `Manner`.
     """
     jobs, pools = gangs.job_start.shape[0] - 1, gangs.pool_start.shape[0] - 1
     state = scratch.state
     chosen = Chosen(np.empty(jobs, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(jobs, dtype=np.int64))
     score = np.empty(jobs)
     hot = np.zeros(pools, dtype=np.int64)  # pools where something changed
-    now = float(worth_of(answer))
+    show(gangs, answer, best)
+    now = best_value
     for step in range(steps):
         if best_value >= enough:
             break

@@ -4,12 +4,14 @@ With a price on every unit of every pool, and the root turned into a sum by √y
 is a problem of its own with a closed form: fill the channels that are worth most, top up to the minimum, start if it
 pays. What the jobs then get, with the prices of all pools and 1/(2u), is an upper bound for any prices. Steps on the
 prices make it small; the average of the steps shows where tasks belong, and jobs are placed, taken away and placed
-again after it until value and bound are close. A small question whose gap is still open after the first round is
-searched to the end: branch and bound at the same prices.
+again after it until value and bound are close. Where that is not enough, the question is split: a job that the prices
+leave undecided must start in one part and must not in the other, and each part has prices of its own. A small question
+is searched to the end.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import NamedTuple
 
 import numpy as np
@@ -26,16 +28,18 @@ __all__ = ["choose_gang"]
 
 TOLERANCE = 2e-10  # of a pool, below that of `Question.fits`
 ROUNDING = 1e-12  # of sums of floats, added to the bound
-PRICE_STEPS = 150  # in each of the first two rounds
-LATER_STEPS = 50  # of prices, every `LATER_EVERY` rounds after them
-LATER_EVERY = 15
+FIRST_ROUNDS = 4  # on the question as it is; after them it is split
+PRICE_STEPS = 150  # in each of the first rounds
+BRANCH_STEPS = 60  # of prices, for each part of a split
 LONGEST, SHORT = 1.0, 0.3  # steps of prices at first, and at least at the beginning of a round
 SEARCH = 4000  # steps of one job's search for places
 QUICK_SEARCH = 100  # the same, where another try comes soon
-FILLS = 4  # answers made from the relaxed problem, each with other roundings
-PLACE_STEPS = 100  # of ruin-and-recreate in a round
-# how much worse an answer may get for a while, in parts of the distance to the bound; now and then more, to get away
-HEAT = (0.05, 0.05, 0.05, 0.3)
+FILLS = 4  # answers made from the relaxed problem in a first round, each with other roundings
+BRANCH_FILLS = 2  # the same, for each part of a split
+PLACE_STEPS = 1000  # of ruin-and-recreate in a round
+FEW_STEPS = 100  # the same, before a small question is searched to the end
+HEAT = 0.1  # how much worse an answer may get for a while, in parts of the distance to the bound
+UNDECIDED = 0.03  # share of steps in which a job starts, or does not, for it to be worth splitting
 SMALL = 64  # channels of a question that is searched to the end
 SMALL_STEPS = 5000  # decisions of that search
 LEAN = 0.5  # how much the relaxed problem counts next to the prices
@@ -179,11 +183,117 @@ def _guide(gangs: Gangs, prices: Prices) -> Floats:
     return promise
 
 
-def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, seed: int = 0) -> Choice:
+def _split(prices: Prices, job: int, side: int) -> Prices:
+    """The same with one job that must start (side 1) or must not (−1)."""
+    pull = prices.reals[BOUND_PULL]
+    part = Prices(*(array.copy() for array in prices))
+    part.now[:] = prices.best
+    part.reals[:] = pull, np.inf, pull, SHORT
+    part.fixed[job] = side
+    return part
+
+
+class _Search:
+    """The best answer so far, and what can still be better: parts of the question that differ in jobs that must start.
+
+    The part with the largest bound is split next, since no other makes the bound of the whole smaller.
+    """
+
+    def __init__(self, part: _Reduced, gap: float, seed: int) -> None:
+        self.gangs, self.answer, self.gap = part.gangs, part.answer, gap
+        self.scratch = _scratch(part.gangs, seed)
+        self.best, self.value = np.zeros(len(part.kept), dtype=np.int64), 0.0
+        self.whole = _first_prices(part.gangs)
+        self.bound = np.inf
+        self.parts: list[tuple[float, int, Prices]] = []  # −bound, number, prices: a heap
+        self.made = 0
+        self.rest = -np.inf  # bound of the parts that were left aside
+
+    @property
+    def done(self) -> bool:
+        return self.bound - self.value <= self.gap * self.bound
+
+    def first_round(self, steps: int) -> None:
+        """Improve the bound of the whole question, then the answer."""
+        self.whole.reals[STEP] = max(self.whole.reals[STEP], SHORT)
+        improve_prices(self.gangs, self.whole, PRICE_STEPS, self.value, self.gap)
+        self.bound = _proved(self.whole)
+        if not self.done:
+            self.place(self.whole, self.bound, FILLS, steps)
+        self.parts = [(-self.bound, 0, self.whole)]
+
+    def place(self, prices: Prices, bound: float, fills: int, steps: int) -> None:
+        """Better answers, guided by these prices and their bound."""
+        away = bound - self.value
+        promise = _guide(self.gangs, prices) + away * prices.fixed
+        for _ in range(fills):
+            filled = fill(self.gangs, self.answer, promise, Manner(0.0, False, True, SEARCH), self.scratch)
+            if filled > self.value:
+                self.value = filled
+                self.best[:] = self.answer.count
+        self.value = ruin_and_recreate(
+            self.gangs,
+            self.answer,
+            Promise(promise, bound - self.value),
+            steps,
+            self.bound * (1.0 - self.gap),
+            HEAT * away,
+            QUICK_SEARCH,
+            self.scratch,
+            self.best,
+            self.value,
+        )
+
+    def later_round(self) -> None:
+        """Split the part with the largest bound at the job that is least decided there."""
+        while self.parts:
+            bound, prices = -self.parts[0][0], self.parts[0][2]
+            undecided = np.where(prices.fixed == 0, np.minimum(prices.share, 1.0 - prices.share), 0.0)
+            job = int(np.argmax(undecided))
+            heapq.heappop(self.parts)
+            if undecided[job] >= UNDECIDED:
+                for side in (1, -1):
+                    self._add(_split(prices, job, side), bound)
+                break
+            self.rest = max(self.rest, bound)
+        else:
+            self.place(self.whole, self.bound, BRANCH_FILLS, PLACE_STEPS)
+        largest = -self.parts[0][0] if self.parts else -np.inf
+        self.bound = min(self.bound, max(largest, self.rest, self.value))
+
+    def _add(self, prices: Prices, bound: float) -> None:
+        improve_prices(self.gangs, prices, BRANCH_STEPS, self.value, self.gap)
+        bound = min(bound, _proved(prices))
+        if bound - self.value <= self.gap * bound:
+            self.rest = max(self.rest, bound)
+            return
+        self.place(prices, bound, BRANCH_FILLS, PLACE_STEPS // 2)
+        self.made += 1
+        heapq.heappush(self.parts, (-bound, self.made, prices))
+
+    def to_the_end(self) -> None:
+        """Go through all answers that could be better, as far as `SMALL_STEPS` reach."""
+        pull = float(self.whole.reals[BOUND_PULL]) if self.gangs.spread.any() else 0.0
+        worth = _best_worths(self.gangs, self.whole)
+        self.value, bound = search_all(
+            self.gangs,
+            self.answer,
+            self.whole.best,
+            pull,
+            self.whole.job_worth,
+            worth,
+            self.gap,
+            SMALL_STEPS,
+            self.best,
+        )
+        self.bound = min(self.bound, bound)
+
+
+def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 20, seed: int = 0) -> Choice:
     """Tasks for gangs within `gap` of the best, or as near as `effort` rounds bring them.
 
-    A round is a hundred steps of ruin-and-recreate; the first two and some of the later ones also improve the bound.
-    With gap=0 questions of a dozen channels, and most of up to 64, are solved exactly.
+    A round is a thousand steps of ruin-and-recreate. In the first four the bound is improved as well; each later one
+    splits the question at one job. With gap=0 questions of a dozen channels, and most of up to 64, are solved exactly.
     Effort is not time: the same question and seed give the same answer on a slow machine and on a fast one.
 
     One parameter server and two workers, or nothing; the machine with two slots can hold only one of each:
@@ -200,54 +310,17 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 30, see
     part = _reduced(question)
     if part is None:
         return Choice(tasks, 0.0, 0.0)
-    gangs, answer = part.gangs, part.answer
-    size = len(part.kept)
-    prices = _first_prices(gangs)
-    scratch = _scratch(gangs, seed)
-    best, value = np.zeros(size, dtype=np.int64), 0.0
-    promise, proved = prices.job_worth, np.inf
+    search = _Search(part, gap, seed)
+    small = len(part.kept) <= SMALL
     for turn in range(max(effort, 1)):
-        if turn < 2 or turn % LATER_EVERY == 0:
-            prices.reals[STEP] = max(prices.reals[STEP], SHORT)
-            improve_prices(gangs, prices, PRICE_STEPS if turn < 2 else LATER_STEPS, value, gap)
-            promise = _guide(gangs, prices)
-        bound = _proved(prices)
-        away = bound - value
-        if away <= gap * bound:
+        if turn < FIRST_ROUNDS:
+            search.first_round(FEW_STEPS if small and turn == 0 else PLACE_STEPS)
+        else:
+            search.later_round()
+        if small and turn == 0 and not search.done:
+            search.to_the_end()
+        if search.done:
             break
-        if turn < 2:
-            for _ in range(FILLS):
-                filled = fill(gangs, answer, promise, Manner(0.0, False, True, SEARCH), scratch)
-                if filled > value:
-                    value = filled
-                    best[:] = answer.count
-        value = ruin_and_recreate(
-            gangs,
-            answer,
-            Promise(promise, away),
-            PLACE_STEPS,
-            bound * (1.0 - gap),
-            HEAT[turn % len(HEAT)] * away,
-            QUICK_SEARCH,
-            scratch,
-            best,
-            value,
-        )
-        if turn == 0 and size <= SMALL and value < bound * (1.0 - gap):
-            pull = float(prices.reals[BOUND_PULL]) if gangs.spread.any() else 0.0
-            value, proved = search_all(
-                gangs,
-                answer,
-                prices.best,
-                pull,
-                prices.job_worth,
-                _best_worths(gangs, prices),
-                gap,
-                SMALL_STEPS,
-                best,
-            )
-            if np.isfinite(proved):
-                break
-    tasks[part.kept] = best
+    tasks[part.kept] = search.best
     value = question.value(tasks)
-    return Choice(tasks, value, max(min(proved, _proved(prices)), value))
+    return Choice(tasks, value, max(search.bound, value))
