@@ -172,7 +172,7 @@ def search_all(
     value = _value(gangs, best)
     bound = value
     show(gangs, answer, tree.tried[:n])  # nothing yet
-    at = 0
+    at: Any = np.int64(0)  # a plain 0 would have everything below compiled for it alone
     while at >= 0:
         steps -= 1
         if steps < 0:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled, inlined, inner
+from berth.kernels.compiled import inlined, inner
 from berth.kernels.draws import draw
 from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, worth_of
 
@@ -78,8 +78,8 @@ def _search(gangs: Gangs, answer: Answer, j: int, most_steps: int, scratch: Scra
                 tried[at] = -1
                 at -= 1
             else:
-                put(gangs, answer, e, -1)
                 tried[at] -= 1
+                put(gangs, answer, e, tried[at] - answer.count[e])
                 # one fewer here must still leave enough on the channels after it
                 need, seen = gangs.low[i] - answer.placed[i], 0
                 a = at + 1
@@ -193,7 +193,7 @@ def _offer(gangs: Gangs, answer: Answer, e: int, size: int, noise: float, scratc
 @inner
 def _top_up(gangs: Gangs, answer: Answer, jobs: Any, size: int, pools: Any, noise: float, scratch: Scratch) -> None:
     """More tasks of started jobs, best worth first: of any job in these pools (G,), and of these jobs anywhere."""
-    count = 0
+    count: Any = np.int64(0)  # a plain 0 would have `_offer` compiled for it alone
     for g in range(pools.shape[0]):
         if pools[g] == 1:
             for a in range(gangs.pool_start[g], gangs.pool_start[g + 1]):
@@ -254,13 +254,14 @@ def recreate(
         _top_up(gangs, answer, jobs, size, pools, manner.noise, scratch)
 
 
-@compiled
-def fill(gangs: Gangs, answer: Answer, score: Any, manner: Manner, scratch: Scratch) -> float:
-    """An answer from nothing: all jobs, best score (J,) first. Gives its value."""
-    jobs = gangs.job_start.shape[0] - 1
-    for j in range(jobs):
+@inner
+def fill(gangs: Gangs, answer: Answer, score: Any, jobs: Any, pools: Any, manner: Manner, scratch: Scratch) -> float:
+    """An answer from nothing: all jobs, best score (J,) first. Gives its value. `jobs` (J,), `pools` (G,): scratch."""
+    for j in range(jobs.shape[0]):
         drop(gangs, answer, j)
-    everywhere = np.ones(gangs.pool_start.shape[0] - 1, dtype=np.int64)
-    recreate(gangs, answer, np.arange(jobs), jobs, score, everywhere, manner, scratch)
+        jobs[j] = j
+    for g in range(pools.shape[0]):
+        pools[g] = 1
+    recreate(gangs, answer, jobs, jobs.shape[0], score, pools, manner, scratch)
     keep(answer)
     return float(worth_of(answer))

@@ -117,7 +117,7 @@ def _use(gangs: Gangs, prices: Prices, count: Any, job_worth: Any, used: Any) ->
 
 
 @inner
-def _step(gangs: Gangs, prices: Prices, used: Any, way: Any, away: float, rooted: bool) -> bool:
+def _step(gangs: Gangs, prices: Prices, used: Any, way: Any, away: float) -> bool:
     """Move the prices against the slope of the bound; `way` (G, K) is the last move. Gives whether there was a slope.
 
     Slopes are per whole pool, so that a pool's size does not matter; at price 0 only upward slopes count. Bending the
@@ -133,7 +133,7 @@ def _step(gangs: Gangs, prices: Prices, used: Any, way: Any, away: float, rooted
             size += slope[g, k] * slope[g, k]
             along += slope[g, k] * way[g, k]
             last += way[g, k] * way[g, k]
-    if size <= 1e-18 and not rooted:
+    if size <= 1e-18:
         return False
     bend = -BEND * along / last if along < 0.0 and last > 0.0 else 0.0
     size = 0.0
@@ -198,7 +198,8 @@ def improve_prices(gangs: Gangs, prices: Prices, steps: int, value: float, gap: 
                 return step + 1
             continue
         level = max(value, (1.0 - LEVEL) * reals[BOUND])
-        if not _step(gangs, prices, used, way, bound - level, rooted):
+        moved = _step(gangs, prices, used, way, bound - level)
+        if not moved and not rooted:
             return step + 1
         if rooted:
             # the best pull is 1/√spreads; with few tasks that runs away, so it grows in steps

@@ -9,9 +9,9 @@ import numpy as np
 from berth.kernels.compiled import compiled, inlined, inner
 from berth.kernels.draws import below, draw
 from berth.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, show, take_back, worth_of
-from berth.kernels.gang_places import Manner, Scratch, rank, recreate
+from berth.kernels.gang_places import Manner, Scratch, fill, rank, recreate
 
-__all__ = ["Promise", "ruin_and_recreate"]
+__all__ = ["ruin_and_recreate"]
 
 FORCE = 0.5  # share of the steps that start a waiting job by force
 WAITING = 4  # waiting jobs that may start in a step
@@ -50,7 +50,8 @@ def _make_room(
     """
     g = gangs.pool[e]
     while room(gangs, answer, e) < want:
-        victim, least = -1, np.inf
+        victim: Any = np.int64(-1)  # a plain −1 would have `put` compiled for it alone
+        least = np.inf
         for a in range(gangs.pool_start[g], gangs.pool_start[g + 1]):
             f = gangs.pool_channel[a]
             j = gangs.job[f]
@@ -72,7 +73,7 @@ def _make_room(
         if victim < 0:
             break
         if answer.placed[gangs.role[victim]] > gangs.low[gangs.role[victim]]:
-            put(gangs, answer, victim, -1)
+            put(gangs, answer, victim, -min(answer.count[victim], 1))
         else:
             drop(gangs, answer, gangs.job[victim])
             _choose(chosen, gangs.job[victim])
@@ -174,7 +175,10 @@ def _choose_waiting(answer: Answer, promise: Promise, chosen: Chosen, state: Any
 def ruin_and_recreate(
     gangs: Gangs,
     answer: Answer,
-    promise: Promise,
+    worth: Any,
+    bound: float,
+    fills: int,
+    filling: Manner,
     steps: int,
     enough: float,
     heat: float,
@@ -183,18 +187,29 @@ def ruin_and_recreate(
     best: Any,
     best_value: float,
 ) -> float:
-    """From the best answer, take jobs away and start jobs anew, many times; gives the best value.
+    """Fill some answers from nothing; then from the best one take jobs away and start jobs anew, many times.
 
-    `best` (n,) holds its tasks. Stops at a value of `enough`. A slightly worse answer is kept, with a tolerance that
-    falls from `heat` to 0. `search` is that of `Manner`.
+    Gives the best value; `best` (n,) holds its tasks. `worth` (J,) is what jobs are worth at prices that prove `bound`.
+    Stops at a value of `enough`. A slightly worse answer is kept: at first by `heat` times the distance to the bound,
+    at last not at all. `search` is that of `Manner`.
     """
     jobs, pools = gangs.job_start.shape[0] - 1, gangs.pool_start.shape[0] - 1
     state = scratch.state
     chosen = Chosen(np.empty(jobs, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(jobs, dtype=np.int64))
     score = np.empty(jobs)
     hot = np.zeros(pools, dtype=np.int64)  # pools where something changed
+    for _ in range(fills):
+        value = fill(gangs, answer, worth, chosen.jobs, hot, filling, scratch)
+        if value > best_value:
+            best_value = value
+            for e in range(best.shape[0]):
+                best[e] = answer.count[e]
+    for g in range(pools):
+        hot[g] = 0
     show(gangs, answer, best)
     now = best_value
+    promise = Promise(worth, bound - best_value)
+    heat *= bound - best_value
     for step in range(steps):
         if best_value >= enough:
             break

@@ -18,9 +18,9 @@ import numpy as np
 
 from berth.kernels.gang_answers import Answer, Gangs
 from berth.kernels.gang_exact import search_all
-from berth.kernels.gang_places import Manner, Scratch, fill
+from berth.kernels.gang_places import Manner, Scratch
 from berth.kernels.gang_prices import BOUND, BOUND_PULL, STEP, Prices, improve_prices, worths
-from berth.kernels.gang_ruin import Promise, ruin_and_recreate
+from berth.kernels.gang_ruin import ruin_and_recreate
 from berth.model import Floats, Ints
 from berth.solvers.question import Choice, GangQuestion
 
@@ -32,8 +32,8 @@ FIRST_ROUNDS = 4  # on the question as it is; after them it is split
 PRICE_STEPS = 150  # in each of the first rounds
 BRANCH_STEPS = 60  # of prices, for each part of a split
 LONGEST, SHORT = 1.0, 0.3  # steps of prices at first, and at least at the beginning of a round
-SEARCH = 4000  # steps of one job's search for places
-QUICK_SEARCH = 100  # the same, where another try comes soon
+QUICK_SEARCH = 100  # steps of one job's search for places where another try comes soon
+FILLING = Manner(noise=0.0, extras=False, aimed=True, search=4000)  # how answers are made from the relaxed problem
 FILLS = 4  # answers made from the relaxed problem in a first round, each with other roundings
 BRANCH_FILLS = 2  # the same, for each part of a split
 PLACE_STEPS = 1000  # of ruin-and-recreate in a round
@@ -224,20 +224,17 @@ class _Search:
 
     def place(self, prices: Prices, bound: float, fills: int, steps: int) -> None:
         """Better answers, guided by these prices and their bound."""
-        away = bound - self.value
-        promise = _guide(self.gangs, prices) + away * prices.fixed
-        for _ in range(fills):
-            filled = fill(self.gangs, self.answer, promise, Manner(0.0, False, True, SEARCH), self.scratch)
-            if filled > self.value:
-                self.value = filled
-                self.best[:] = self.answer.count
+        promise = _guide(self.gangs, prices) + (bound - self.value) * prices.fixed
         self.value = ruin_and_recreate(
             self.gangs,
             self.answer,
-            Promise(promise, bound - self.value),
+            promise,
+            bound,
+            fills,
+            FILLING,
             steps,
             self.bound * (1.0 - self.gap),
-            HEAT * away,
+            HEAT,
             QUICK_SEARCH,
             self.scratch,
             self.best,
