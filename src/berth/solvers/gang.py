@@ -143,6 +143,7 @@ def _first_prices(gangs: Gangs) -> Prices:
 
 
 def _scratch(gangs: Gangs, seed: int) -> Scratch:
+    """What the placing of tasks writes on, and its random numbers."""
     size = len(gangs.gain)
     return Scratch(
         state=np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 | 1], dtype=np.uint64),
@@ -211,6 +212,7 @@ class _Search:
 
     @property
     def done(self) -> bool:
+        """Whether no answer can be better by more than the gap."""
         return self.bound - self.value <= self.gap * self.bound
 
     def first_round(self, steps: int) -> None:
@@ -259,6 +261,7 @@ class _Search:
         self.bound = min(self.bound, max(largest, self.rest, self.value))
 
     def _add(self, prices: Prices, bound: float) -> None:
+        """Bound and place one part; `bound` is that of the part it was split from."""
         improve_prices(self.gangs, prices, BRANCH_STEPS, self.value, self.gap)
         bound = min(bound, _proved(prices))
         if bound - self.value <= self.gap * bound:
