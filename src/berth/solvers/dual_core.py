@@ -13,7 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from berth.errors import InvalidInput
-from berth.kernels.knapsack import arrange, best_slope, combine, fronts, improve, interior, reduce
+from berth.kernels.knapsack import arrange, reduce
+from berth.kernels.knapsack_core import Items, improve
+from berth.kernels.knapsack_pools import best_slope, combine, fronts
+from berth.kernels.knapsack_prices import interior
 from berth.model import Floats, Ints
 from berth.solvers.dynamic import NUMBERS, worth, writable
 from berth.solvers.question import Choice, Question
@@ -115,7 +118,8 @@ def _one(gain: Floats, spread: Floats, takes: Floats, gap: float, effort: int) -
     tasks = np.zeros(len(gain), dtype=np.int64)
     first = min(FIRST, len(gain)) - 1
     budget = float(np.partition(np.abs(reduced), first)[first])
-    bound, _ = improve(gain, spread, takes, reduced, np.argsort(-reduced), dual, price, budget, gap, effort, tasks)
+    items = Items(gain, spread, takes, reduced, price)
+    bound, _ = improve(items, np.argsort(-reduced), dual, budget, gap, effort, tasks)
     return tasks, bound
 
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from berth.errors import InvalidInput
-from berth.kernels.knapsack import rounded_table, sized, tiny_choice
+from berth.kernels.knapsack_tables import rounded_table, sized, tiny_choice
 from berth.model import Floats, Ints
 from berth.solvers.question import Choice, Question
 
