@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["compiled", "inlined", "lean"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,6 +41,11 @@ def _compile(function: Any, **options: Any) -> Any:
 def compiled(function: Function) -> Function:
     """Compile a function of numbers, arrays and tuples of arrays."""
     return cast(Function, _compile(function))
+
+
+def lean(function: Function) -> Function:
+    """Compile a function that makes no arrays: without counting references, of which tuples of arrays cost many."""
+    return cast(Function, _compile(function, _nrt=False))
 
 
 def inlined(function: Function) -> Function:

@@ -29,4 +29,5 @@ BUILTIN = {
     "lcf": "berth.policies.selection.lcf:LCF",
     "lwtf": "berth.policies.selection.lwtf:LWTF",
     "random-selection": "berth.policies.selection.random_selection:RandomSelection",
+    "greedy": "berth.policies.placement.greedy:Greedy",
 }
