@@ -41,6 +41,8 @@ class Run(NamedTuple):
     sibling: Any  # (Q·N,)
     aside: Any  # (N,) tasks taken out while others are looked at
     asked: Any  # (N,) tasks to place now
+    spare: Any  # (N,)
+    asked_rank: Any  # (N,) their ranks, where a network gives them
     queue: Any  # (N,) tasks that had to wait, in the order in which they began to
     event_time: Any  # (N,) heap of ends
     event_task: Any  # (N,)
@@ -247,10 +249,10 @@ def _place(
 
 @lean
 def _wait(
-    batch: Batch, servers: Servers, shelves: Shelves, run: Run, rank: Any, i: int, now: float, toll: float
+    batch: Batch, servers: Servers, shelves: Shelves, run: Run, rank: Any, i: int, now: float, toll: float, keep: bool
 ) -> None:
-    """Let task i stand in line for every kind of server that it fits and pays on."""
-    some = False
+    """Let task i stand in line for every kind of server that it fits and pays on; drop it if none, unless `keep`."""
+    some = keep
     for kind in range(shelves.depth.shape[0]):
         sample = shelves.member[shelves.first_member[kind]]
         score = score_at(batch, i, run.heavy[i], servers.speed[sample], servers.rate[sample], toll, now)
@@ -383,7 +385,7 @@ def play(
             before = run.counts[3]
             placed = _place(batch, servers, shelves, run, i, now, beta, toll)
             if not placed and i >= first:
-                _wait(batch, servers, shelves, run, rank, i, now, toll)
+                _wait(batch, servers, shelves, run, rank, i, now, toll, False)
             if run.counts[3] > before and not everybody and run.counts[1] > 0:
                 everybody = True
                 for a in range(done, size):

@@ -30,4 +30,6 @@ BUILTIN = {
     "lwtf": "berth.policies.selection.lwtf:LWTF",
     "random-selection": "berth.policies.selection.random_selection:RandomSelection",
     "greedy": "berth.policies.placement.greedy:Greedy",
+    "placement-rule": "berth.policies.placement.rule:Rule",
+    "drl-greedy": "berth.policies.placement.learned:Learned",
 }

@@ -18,11 +18,14 @@ from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput
 from berth.kernels.berth_index import Shelves
 from berth.kernels.placement import ROOM, Batch, Servers
+from berth.kernels.placement_learned import Tape, play_learned
+from berth.kernels.placement_net import CLUSTER, TASK
 from berth.kernels.placement_run import Run, play
 from berth.model import Floats, Ints
+from berth.policies.placement.network import Network
 from berth.problems.placement import PlacementProblem, Tasks
 
-__all__ = ["Audit", "Schedule", "audit", "batch_of", "run_rule", "servers_of"]
+__all__ = ["Audit", "Schedule", "audit", "batch_of", "run_network", "run_rule", "servers_of", "tape_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +108,8 @@ def run_of(problem: PlacementProblem, tasks: Tasks) -> Run:
         sibling=ints(kinds * size),
         aside=ints(size),
         asked=ints(size),
+        spare=ints(size),
+        asked_rank=np.zeros(size),
         queue=ints(size),
         event_time=np.zeros(size),
         event_task=ints(size),
@@ -182,3 +187,48 @@ def audit(problem: PlacementProblem, tasks: Tasks, server: Any, start: Any) -> A
         launches += mine_launches
         launch += mine_launches * float(problem.launch[r])
     return Audit(value, execution, launch, launches, tuple(broken))
+
+
+def run_network(problem: PlacementProblem, tasks: Tasks, network: Network, tape: Tape | None = None) -> Schedule:
+    """Greedy with a queue in the order of a network; on `tape`, where given, is then what it was shown."""
+    run, size = run_of(problem, tasks), len(tasks)
+    play_learned(
+        batch_of(tasks),
+        servers_of(problem),
+        shelves_of(problem),
+        run,
+        network.net(),
+        network.scratch(size),
+        np.zeros(size),
+        NO_TAPE if tape is None else tape,
+        problem.idle,
+    )
+    value, execution, launch = (float(part) for part in run.sums)
+    return Schedule(run.server, run.start, value, execution, launch, int(run.counts[2]))
+
+
+def tape_of(tasks: Tasks, rng: np.random.Generator, head_width: float = 0.1) -> Tape:
+    """An empty tape with noise for one run; a task may be shown once with every batch until its deadline."""
+    renewals = len(np.unique(tasks.arrival))
+    waits = np.searchsorted(np.unique(tasks.arrival), tasks.deadline) - np.searchsorted(
+        np.unique(tasks.arrival), tasks.arrival
+    )
+    shown = int(np.maximum(waits, 1).sum())
+    return Tape(
+        features=np.zeros((shown, TASK)),
+        cluster=np.zeros((renewals, CLUSTER)),
+        start=np.zeros(renewals + 1, dtype=np.int64),
+        noise=rng.gumbel(size=shown),
+        head_noise=head_width * rng.standard_normal((renewals, 2)),
+        counts=np.zeros(1, dtype=np.int64),
+    )
+
+
+NO_TAPE = Tape(
+    np.zeros((0, TASK)),
+    np.zeros((0, CLUSTER)),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0),
+    np.zeros((0, 2)),
+    np.zeros(1, dtype=np.int64),
+)
