@@ -57,8 +57,8 @@ def figures(work: Work, seeds: int, quick: bool) -> Iterator[Figure]:
     title = f"{work.title} (cut to {work.least} slots)" if quick else work.title
     for policy in policies:
         found = row(result, REVEALED, policy)
-        fraction, regret = found.fraction_of_oracle, found.regret_slot
-        growth, fit = found.regret_slot_growth, found.regret_slot_log_fit
+        fraction, regret = found.fraction_of_oracle, found.regret
+        growth, fit = found.regret_growth, found.regret_log_fit
         goals = work.goals if policy == work.policy else {"fraction": None, "regret": None}
         lines: dict[str, tuple[str, str, bool]] = {}
         for measure, goal in goals.items():

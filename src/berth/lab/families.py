@@ -106,7 +106,7 @@ ALLOCATION = LabFamily(
     share=lambda problem: MeanShare(problem.instance),
     share_of="the server",
     shortened=_first_allocation,
-    left_out=frozenset({"expected", "cost", "regret_slot_log_fit"}),
+    left_out=frozenset({"expected", "cost", "regret_log_fit"}),
 )
 
 
