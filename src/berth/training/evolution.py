@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,23 +20,20 @@ def mean_gain(network: Network, episodes: Sequence[Episode]) -> float:
     return float(np.mean([run_network(e.problem, e.tasks, network).gain / e.plain for e in episodes]))
 
 
-@dataclass
 class Evolution:
     """Pairs of opposite changes, ranked by what they earned, and Adam on the direction that this gives.
 
     After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning.
     """
 
-    network: Network
-    pairs: int = 16
-    width: float = 0.1
-    rate: float = 0.03
-    steps: int = 0
-    first: Floats | None = None
-    second: Floats | None = None
+    def __init__(self, network: Network, pairs: int = 16, width: float = 0.1, rate: float = 0.03) -> None:
+        self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
+        self._steps = 0
+        self._first = np.zeros(network.weights.shape)
+        self._second = np.zeros(network.weights.shape)
 
-    def step(self, episodes: Sequence[Episode], rng: np.random.Generator) -> float:
-        """One move; gives the mean of what all changed networks earned."""
+    def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
+        """One move, `rate` times as long as usual; gives the mean of what all changed networks earned."""
         weights = self.network.weights
         change = rng.standard_normal((self.pairs, weights.size))
         tried = [self.network.replace(weights + side * self.width * way) for side in (1.0, -1.0) for way in change]
@@ -49,15 +46,24 @@ class Evolution:
             credit += place / (len(tried) - 1.0) - 0.5
             total += float(earned.mean())
         slope = ((credit[: self.pairs] - credit[self.pairs :]) @ change) / (self.pairs * self.width * len(worlds))
-        self._climb(slope)
+        self._climb(slope, rate)
         return total / len(worlds)
 
-    def _climb(self, slope: Floats) -> None:
-        first = np.zeros(slope.shape) if self.first is None else self.first
-        second = np.zeros(slope.shape) if self.second is None else self.second
-        self.steps += 1
-        self.first = 0.9 * first + 0.1 * slope
-        self.second = 0.99 * second + 0.01 * slope**2
-        ahead = self.first / (1.0 - 0.9**self.steps)
-        size = np.sqrt(self.second / (1.0 - 0.99**self.steps)) + 1e-8
-        self.network = self.network.replace(self.network.weights + self.rate * ahead / size)
+    def _climb(self, slope: Floats, rate: float) -> None:
+        self._steps += 1
+        self._first = 0.9 * self._first + 0.1 * slope
+        self._second = 0.99 * self._second + 0.01 * slope**2
+        ahead = self._first / (1.0 - 0.9**self._steps)
+        size = np.sqrt(self._second / (1.0 - 0.99**self._steps)) + 1e-8
+        self.network = self.network.replace(self.network.weights + rate * self.rate * ahead / size)
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on later, as JSON can keep it."""
+        parts = {"weights": self.network.weights, "first": self._first, "second": self._second}
+        return {"steps": self._steps, **{name: part.tolist() for name, part in parts.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._steps = int(state["steps"])
+        self._first, self._second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
+        self.network = self.network.replace(np.array(state["weights"], dtype=np.float64))

@@ -1,0 +1,217 @@
+"""Training as one call: steps, validation, early stop, checkpoints, and the files that remain.
+
+Runs are numbered. Those of training, validation and comparison never meet: training takes seeds from a million on,
+validation from two million on, and comparisons begin at 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import berth
+from berth.errors import InvalidInput, UnknownName
+from berth.policies.placement.network import Network
+from berth.random import stream
+from berth.training.episodes import Build, Episode, Source
+from berth.training.evolution import Evolution, mean_gain
+from berth.training.rules import RuleSearch, rule_gain
+
+__all__ = ["METHODS", "Plan", "Trained", "train"]
+
+METHODS = ("es", "rule", "reinforce", "ppo")
+TRAINING, VALIDATION = 1_000_000, 2_000_000
+BETTER = 1e-5  # a validation gain counts as better when it is by this much
+
+
+class Learner(Protocol):
+    """Something that gets better step by step, and can be put down and taken up again."""
+
+    def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any], /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be trained, on what and how. `runs` of every scenario make a step."""
+
+    scenarios: tuple[str, ...]
+    method: str = "es"
+    steps: int = 200
+    runs: int = 4
+    hidden: int = 12
+    looks: int = 0
+    seed: int = 0
+    validation: int = 16
+    every: int = 10
+    patience: int = 8
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UnknownName("method", self.method, METHODS)
+        for key in ("steps", "runs", "hidden", "validation", "every", "patience"):
+            if getattr(self, key) < 1:
+                raise InvalidInput("a whole number ≥ 1", value=getattr(self, key), key=key)
+        if self.looks < 0:
+            raise InvalidInput("a whole number ≥ 0", value=self.looks, key="looks")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of it: the policy as `berth compare --policy` takes it, the best validation gain, the curve."""
+
+    policy: str
+    gain: float
+    steps: int
+    history: tuple[tuple[int, float, float, float], ...]
+    """Step, mean training gain since the last row, validation gain, seconds; gains relative to plain greedy."""
+
+
+def _learner(plan: Plan) -> Learner:
+    rng = stream(plan.seed, "train", "start")
+    if plan.method == "rule":
+        return RuleSearch()
+    network = Network.fresh(rng, plan.hidden, plan.looks)
+    if plan.method == "es":
+        return Evolution(network)
+    from berth.training.gradient import PolicyGradient
+
+    return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
+
+
+def train(
+    plan: Plan,
+    builds: Sequence[Build],
+    out: Path,
+    progress: Callable[[int, float, float], None] | None = None,
+) -> Trained:
+    """Carry the plan out; `builds` make the worlds of the plan's scenarios.
+
+    `out` gets `checkpoint.json` while it goes on, and in the end `policy.json` (a network), `curve.png` and
+    `history.parquet`. Called again with the same plan it goes on from the checkpoint, to the same result as if it had
+    never stopped. `progress` is told step, training gain and best validation gain.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    source, learner = Source(builds), _learner(plan)
+    validation = source.some(VALIDATION, plan.validation)
+    if not validation:
+        raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
+    course = _Course(plan, learner, out / "checkpoint.json", lambda: _validated(learner, validation))
+    course.take_up()
+    while not course.over:
+        began = time.perf_counter()
+        first = TRAINING + course.step * plan.runs
+        rng = stream(plan.seed, "train", str(course.step))
+        rate = 1.0 if course.step < 0.6 * plan.steps else 1.0 / 3.0
+        gain = learner.step(source.some(first, plan.runs), rng, rate)
+        course.note(gain, time.perf_counter() - began)
+        if progress is not None:
+            progress(course.step, gain, course.best)
+    return course.finish(out)
+
+
+def _validated(learner: Learner, episodes: Sequence[Episode]) -> float:
+    if isinstance(learner, RuleSearch):
+        return rule_gain(learner.numbers, episodes)
+    return mean_gain(learner.network, episodes)  # type: ignore[attr-defined]
+
+
+class _Course:
+    """Where a training stands: kept in a file that is replaced as a whole."""
+
+    def __init__(self, plan: Plan, learner: Learner, file: Path, validate: Callable[[], float]) -> None:
+        self.plan, self.learner, self.file, self._validate = plan, learner, file, validate
+        self.step, self.best, self.stale, self.seconds = 0, -np.inf, 0, 0.0
+        self.best_state: dict[str, Any] = learner.state()
+        self.history: list[tuple[int, float, float, float]] = []
+        self._gains: list[float] = []
+
+    @property
+    def over(self) -> bool:
+        return self.step >= self.plan.steps or self.stale >= self.plan.patience
+
+    def take_up(self) -> None:
+        """Go on where the file says, or begin."""
+        if not self.file.exists():
+            return
+        try:
+            kept = json.loads(self.file.read_text(encoding="utf-8"))
+            plan = kept["plan"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInput("a checkpoint of berth train", found=str(error), file=str(self.file)) from error
+        mine = json.loads(json.dumps(dataclasses.asdict(self.plan)))
+        for key, value in mine.items():
+            if plan.get(key) != value:
+                raise InvalidInput(
+                    f"{plan.get(key)!r}, as in the training begun there (or another folder)",
+                    value=value,
+                    key=key,
+                    file=str(self.file),
+                )
+        self.step, self.best, self.stale = kept["step"], kept["best"], kept["stale"]
+        self.seconds, self.history = kept["seconds"], [tuple(row) for row in kept["history"]]
+        self.best_state = kept["best_state"]
+        self.learner.restore(kept["state"])
+
+    def note(self, gain: float, seconds: float) -> None:
+        """One step more: validated and written down now and then."""
+        self.step += 1
+        self.seconds += seconds
+        self._gains.append(gain)
+        if self.step % self.plan.every and not self.over:
+            return
+        found = self._validate()
+        self.history.append((self.step, float(np.mean(self._gains)), found, self.seconds))
+        self._gains = []
+        if found > self.best + BETTER:
+            self.best, self.stale, self.best_state = found, 0, self.learner.state()
+        else:
+            self.stale += 1
+        self._write()
+
+    def _write(self) -> None:
+        kept = {
+            "berth": berth.__version__,
+            "plan": dataclasses.asdict(self.plan),
+            "step": self.step,
+            "best": self.best,
+            "stale": self.stale,
+            "seconds": self.seconds,
+            "history": self.history,
+            "state": self.learner.state(),
+            "best_state": self.best_state,
+        }
+        part = self.file.with_name(self.file.name + ".part")
+        part.write_text(json.dumps(kept), encoding="utf-8")
+        part.replace(self.file)
+
+    def finish(self, out: Path) -> Trained:
+        """The best that was validated becomes the policy; the curve is drawn."""
+        import polars as pl
+
+        from berth.training.curve import draw_curve
+
+        self.learner.restore(self.best_state)
+        if isinstance(self.learner, RuleSearch):
+            length, beta, price = (round(float(x), 4) for x in self.learner.numbers)
+            policy = f"placement-rule:length={length},beta={beta},price={price}"
+        else:
+            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            network: Network = self.learner.network  # type: ignore[attr-defined]
+            Network(network.weights, network.hidden, network.looks, made).save(out / "policy.json")
+            policy = f"drl-greedy:file={out / 'policy.json'}"
+        rows = pl.DataFrame(self.history, schema=["step", "training", "validation", "seconds"], orient="row")
+        rows.write_parquet(out / "history.parquet")
+        draw_curve(self.history, out / "curve.png")
+        return Trained(policy, self.best, self.step, tuple(self.history))
