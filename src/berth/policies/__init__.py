@@ -31,5 +31,7 @@ BUILTIN = {
     "random-selection": "berth.policies.selection.random_selection:RandomSelection",
     "greedy": "berth.policies.placement.greedy:Greedy",
     "placement-rule": "berth.policies.placement.rule:Rule",
+    "drl-greedy-printed": "berth.policies.placement.printed:DRLGreedyPrinted",
+    "drl-direct": "berth.policies.placement.printed:DRLDirect",
     "drl-greedy": "berth.policies.placement.learned:Learned",
 }

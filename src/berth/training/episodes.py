@@ -47,7 +47,7 @@ class Source:
         return Episode(world.problem, world.tasks, plain, which)
 
     def some(self, first: int, count: int) -> list[Episode]:
-        """`count` runs of every world from number `first` of each; those in which nothing can be earned are left out."""
+        """`count` runs of every world from number `first` of each; those that can earn nothing are left out."""
         worlds = len(self.builds)
         found = (self.episode(number) for number in range(first * worlds, (first + count) * worlds))
         return [episode for episode in found if episode.plain > 0]

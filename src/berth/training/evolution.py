@@ -26,8 +26,10 @@ class Evolution:
     After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning.
     """
 
-    def __init__(self, network: Network, pairs: int = 16, width: float = 0.1, rate: float = 0.03) -> None:
-        self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
+    def __init__(
+        self, network: Network, pairs: int = 16, width: float = 0.1, rate: float = 0.03, device: str = "cpu"
+    ) -> None:
+        self.network, self.pairs, self.width, self.rate, self.device = network, pairs, width, rate, device
         self._steps = 0
         self._first = np.zeros(network.weights.shape)
         self._second = np.zeros(network.weights.shape)
@@ -41,13 +43,22 @@ class Evolution:
         worlds = sorted({episode.world for episode in episodes})
         for world in worlds:  # ranked in each world by itself, so that none outweighs the others
             runs = [episode for episode in episodes if episode.world == world]
-            earned = np.array([mean_gain(network, runs) for network in tried])
+            earned = self._earned(tried, runs)
             place = earned.argsort(kind="stable").argsort(kind="stable")
             credit += place / (len(tried) - 1.0) - 0.5
             total += float(earned.mean())
         slope = ((credit[: self.pairs] - credit[self.pairs :]) @ change) / (self.pairs * self.width * len(worlds))
         self._climb(slope, rate)
         return total / len(worlds)
+
+    def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
+        """What each network earns, on the CPU one run after the other, on a GPU all side by side."""
+        if self.device == "cpu":
+            return np.array([mean_gain(network, runs) for network in networks])
+        from berth.training.batched import BatchedRuns
+
+        earned: Floats = BatchedRuns(runs, self.device).gains(networks).mean(axis=1)
+        return earned
 
     def _climb(self, slope: Floats, rate: float) -> None:
         self._steps += 1

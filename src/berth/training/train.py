@@ -7,6 +7,7 @@ validation from two million on, and comparisons begin at 0.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,14 @@ import berth
 from berth.errors import InvalidInput, UnknownName
 from berth.policies.placement.network import Network
 from berth.random import stream
+from berth.scenario import load_scenario
 from berth.training.episodes import Build, Episode, Source
 from berth.training.evolution import Evolution, mean_gain
 from berth.training.rules import RuleSearch, rule_gain
 
-__all__ = ["METHODS", "Plan", "Trained", "train"]
+__all__ = ["METHODS", "Plan", "Trained", "train", "train_on"]
 
-METHODS = ("es", "rule", "reinforce", "ppo")
+METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
 TRAINING, VALIDATION = 1_000_000, 2_000_000
 BETTER = 1e-5  # a validation gain counts as better when it is by this much
 
@@ -43,12 +45,18 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be trained, on what and how. `runs` of every scenario make a step."""
+    """What is to be trained, on what and how.
+
+    `runs` of every scenario make a step; `digest` tells scenarios apart that have the same name. Every `every` steps
+    the learner is validated on `validation` runs of each; after `patience` validations without progress it ends.
+    """
 
     scenarios: tuple[str, ...]
+    digest: str = ""
     method: str = "es"
     steps: int = 200
     runs: int = 4
+    pairs: int = 16
     hidden: int = 12
     looks: int = 0
     seed: int = 0
@@ -60,7 +68,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise UnknownName("method", self.method, METHODS)
-        for key in ("steps", "runs", "hidden", "validation", "every", "patience"):
+        for key in ("steps", "runs", "pairs", "hidden", "validation", "every", "patience"):
             if getattr(self, key) < 1:
                 raise InvalidInput("a whole number ≥ 1", value=getattr(self, key), key=key)
         if self.looks < 0:
@@ -78,16 +86,41 @@ class Trained:
     """Step, mean training gain since the last row, validation gain, seconds; gains relative to plain greedy."""
 
 
-def _learner(plan: Plan) -> Learner:
+def _learner(plan: Plan, validation: Sequence[Episode]) -> Learner:
     rng = stream(plan.seed, "train", "start")
+    if plan.device != "cpu" and plan.method not in ("es", "reinforce", "ppo"):
+        raise InvalidInput("cpu, for this method", value=plan.device, key="device")
     if plan.method == "rule":
         return RuleSearch()
+    if plan.method in ("ddpg", "ddpg-direct"):
+        from berth.training.ddpg import DDPG
+
+        if len(plan.scenarios) > 1:
+            raise InvalidInput("one scenario: as printed, an actor fits one cluster", value=plan.scenarios)
+        batches = [np.unique(episode.tasks.arrival, return_counts=True)[1].max(initial=1) for episode in validation]
+        return DDPG(validation[0].problem, int(1.5 * max(batches)), plan.method == "ddpg-direct", plan.seed)
     network = Network.fresh(rng, plan.hidden, plan.looks)
     if plan.method == "es":
-        return Evolution(network)
+        return Evolution(network, plan.pairs, device=plan.device)
     from berth.training.gradient import PolicyGradient
 
     return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
+
+
+def train_on(
+    plan: Plan,
+    overrides: Mapping[str, Any],
+    out: Path,
+    progress: Callable[[int, float, float], None] | None = None,
+) -> Trained:
+    """Carry the plan out on its scenarios, by name or file, each with `overrides`."""
+    scenarios = [load_scenario(name, overrides) for name in plan.scenarios]
+    for name, scenario in zip(plan.scenarios, scenarios, strict=True):
+        if scenario.family != "placement":
+            raise InvalidInput("a scenario of the placement family", value=name, key="scenario")
+    told = json.dumps([scenario.dump() for scenario in scenarios], sort_keys=True, default=str)
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return train(dataclasses.replace(plan, digest=digest), [scenario.build for scenario in scenarios], out, progress)
 
 
 def train(
@@ -103,10 +136,11 @@ def train(
     never stopped. `progress` is told step, training gain and best validation gain.
     """
     out.mkdir(parents=True, exist_ok=True)
-    source, learner = Source(builds), _learner(plan)
+    source = Source(builds)
     validation = source.some(VALIDATION, plan.validation)
     if not validation:
         raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
+    learner = _learner(plan, validation)
     course = _Course(plan, learner, out / "checkpoint.json", lambda: _validated(learner, validation))
     course.take_up()
     while not course.over:
@@ -124,6 +158,8 @@ def train(
 def _validated(learner: Learner, episodes: Sequence[Episode]) -> float:
     if isinstance(learner, RuleSearch):
         return rule_gain(learner.numbers, episodes)
+    if hasattr(learner, "validated"):
+        return float(learner.validated(episodes))
     return mean_gain(learner.network, episodes)  # type: ignore[attr-defined]
 
 
@@ -206,6 +242,11 @@ class _Course:
         if isinstance(self.learner, RuleSearch):
             length, beta, price = (round(float(x), 4) for x in self.learner.numbers)
             policy = f"placement-rule:length={length},beta={beta},price={price}"
+        elif hasattr(self.learner, "frozen"):
+            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            (out / "policy.json").write_text(self.learner.frozen(made).text(), encoding="utf-8")
+            name = "drl-direct" if self.plan.method == "ddpg-direct" else "drl-greedy-printed"
+            policy = f"{name}:file={out / 'policy.json'}"
         else:
             made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             network: Network = self.learner.network  # type: ignore[attr-defined]

@@ -82,6 +82,10 @@ class Network:
             parts.append(part.reshape(-1))
         return cls(np.concatenate(parts), hidden, looks)
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays that the weights make, in their order."""
+        return _shapes(self.hidden, self.looks)
+
     def replace(self, weights: Floats) -> Network:
         """The same network with other weights."""
         return Network(weights, self.hidden, self.looks, self.made)
@@ -90,7 +94,7 @@ class Network:
         """The weights as the kernel wants them."""
         arrays, at = {}, 0
         line = self.weights.copy()
-        for name, shape in _shapes(self.hidden, self.looks).items():
+        for name, shape in self.shapes().items():
             size = int(np.prod(shape))
             arrays[name] = line[at : at + size].reshape(shape)
             at += size
