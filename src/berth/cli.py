@@ -184,13 +184,16 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Where checkpoint, policy and curve go.")] = Path("berth-train"),
     steps: Annotated[int, typer.Option("--steps", min=1, help="At most so many steps.")] = 200,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each scenario in a step.")] = 4,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Pairs of changed networks in a step of es.")] = 16,
     hidden: Annotated[int, typer.Option("--hidden", min=1, help="Size of the hidden layers.")] = 12,
     attention: Annotated[int, typer.Option("--attention", min=0, help="Size of keys; 0: none (Deep Sets).")] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights and noise.")] = 0,
     patience: Annotated[
         int, typer.Option("--patience", min=1, help="Validations without progress before it ends.")
     ] = 8,
-    device: Annotated[str, typer.Option("--device", help="cpu, or cuda (reinforce and ppo).")] = "cpu",
+    device: Annotated[
+        str, typer.Option("--device", help="cpu or cuda: es plays thousands of runs at once there.")
+    ] = "cpu",
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all scenarios (repeat).")
     ] = None,
@@ -201,7 +204,9 @@ def train(
     from berth.scenario import parse_overrides
     from berth.training.train import Plan, train_on
 
-    plan = Plan(tuple(scenario), "", method, steps, runs, hidden, attention, seed, patience=patience, device=device)
+    plan = Plan(
+        tuple(scenario), "", method, steps, runs, pairs, hidden, attention, seed, patience=patience, device=device
+    )
     with _told_when_stopped(), _training_progress(quiet, steps) as show:
         try:
             trained = train_on(plan, parse_overrides(override or ()), out, show)

@@ -76,7 +76,9 @@ class BatchedRuns:
             while not runs.over():
                 for _ in range(LOOK_UP):
                     runs.round()
-        earned: np.ndarray[Any, np.dtype[np.float64]] = runs.gain.reshape(len(networks), -1).div(self.plain).cpu().numpy()
+        earned: np.ndarray[Any, np.dtype[np.float64]] = (
+            runs.gain.reshape(len(networks), -1).div(self.plain).cpu().numpy()
+        )
         return earned
 
 
@@ -265,7 +267,9 @@ class _Runs:
         s, now = self.s, self.now[:, None]
         time = self.work[pick][:, None] / s.speed
         end = now + time
-        gain = (self.value[pick][:, None] - self.decay[pick][:, None] * (end - self.arrival[pick][:, None])).clamp(min=0.0)
+        gain = (self.value[pick][:, None] - self.decay[pick][:, None] * (end - self.arrival[pick][:, None])).clamp(
+            min=0.0
+        )
         gain = torch.where(end > self.deadline[pick][:, None], 0.0, gain)
         score = gain - (s.rate + self.price[:, None]) * self.heavy[pick][:, None] * time
         off = ~(now <= self.on_until)
