@@ -43,14 +43,16 @@ class Shelves(NamedTuple):
     size: Any  # (shelves,) servers on a shelf
 
 
-@intrinsic  # type: ignore[misc]
-def lowest(typing: Any, bits: Any) -> Any:
+def _lowest(typing: Any, bits: Any) -> Any:
     """The place of the lowest bit of a word that has one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.uint64), generate
+
+
+lowest = intrinsic(_lowest)
 
 
 @inlined

@@ -38,10 +38,10 @@ from berth.kernels.berth_index import (
 from berth.kernels.compiled import inlined, lean
 from berth.kernels.placement import ROOM, Batch, Servers, worth
 
-# columns of `task`
-ARRIVAL, WORK, VALUE, DECAY, DEADLINE, HEAVY, START, END = range(8)
-# columns of `about`
-NUMBER, SERVER, TURN, NEXT = range(4)
+# columns of `task`, what is read when it is placed
+ARRIVAL, WORK, VALUE, DECAY, DEADLINE, HEAVY, START, TURN = range(8)
+# columns of `held`, what is read when it ends; then its demand
+END, SERVER, NEXT, NUMBER, DEMAND = range(5)
 WAITING, DROPPED = -1, -2
 # columns of `kind`; then the capacity of each resource, then how far a sum may exceed it
 SPEED, RATE, DEAR, LAUNCH, DISCOUNTED, CAPACITY = range(6)
@@ -53,8 +53,7 @@ class Run(NamedTuple):
     """Everything else that changes in a run. Node q·N + turn stands for a task in the heaps of kind q."""
 
     task: Any  # (N, 8)
-    demand: Any  # (N, K)
-    about: Any  # (N, 4) number as given, server or `WAITING` or `DROPPED`, turn, next task of the same interval
+    held: Any  # (N, 4 + K) end, server or `WAITING` or `DROPPED`, next task of the same interval, number as given
     kind: Any  # (Q, 5 + 2 K)
     free: Any  # (R, K + 1) of each resource; last, until when the server is on
     of_turn: Any  # (N,) tasks by turn
@@ -78,7 +77,7 @@ class Run(NamedTuple):
 @inlined
 def _before(run: Run, time: float, i: int, b: int) -> Any:
     return time < run.near_time[b] or (
-        time == run.near_time[b] and run.about[i, NUMBER] < run.about[run.near_task[b], NUMBER]
+        time == run.near_time[b] and run.held[i, NUMBER] < run.held[run.near_task[b], NUMBER]
     )
 
 
@@ -136,7 +135,7 @@ def _push_end(run: Run, time: float, i: int) -> None:
     if at <= run.counts[INTERVAL]:
         _push_near(run, time, i)
     else:
-        run.about[i, NEXT] = run.interval[at]
+        run.held[i, NEXT] = run.interval[at]
         run.interval[at] = i
 
 
@@ -148,8 +147,8 @@ def _approach(run: Run, until: int) -> None:
         at += 1
         i = run.interval[at]
         while i >= 0:
-            _push_near(run, run.task[i, END], i)
-            i = run.about[i, NEXT]
+            _push_near(run, run.held[i, END], i)
+            i = int(run.held[i, NEXT])
     run.counts[INTERVAL] = at
 
 
@@ -171,7 +170,7 @@ def _meld(link: Any, a: int, b: int) -> Any:
 
 @inlined
 def _push_waiting(run: Run, kind: int, i: int) -> None:
-    node, need = kind * run.task.shape[0] + run.about[i, TURN], int(run.demand[i, 0])
+    node, need = kind * run.task.shape[0] + int(run.task[i, TURN]), int(run.held[i, DEMAND])
     run.link[node, 0] = -1
     run.link[node, 1] = -1
     run.root[kind, need] = _meld(run.link, run.root[kind, need], node)
@@ -215,39 +214,39 @@ def _score(run: Run, i: int, kind: int, now: float) -> Any:
 
 @inlined
 def _fits(run: Run, i: int, r: int, kind: int) -> Any:
-    resources = run.demand.shape[1]
+    resources = run.held.shape[1] - DEMAND
     inside = True
     for k in range(resources):
         slack = run.kind[kind, CAPACITY + resources + k]
-        inside = inside and run.demand[i, k] <= run.free[r, k] + slack
+        inside = inside and run.held[i, DEMAND + k] <= run.free[r, k] + slack
     return inside
 
 
 @inlined
 def _fits_empty(run: Run, i: int, kind: int) -> Any:
-    resources = run.demand.shape[1]
+    resources = run.held.shape[1] - DEMAND
     inside = True
     for k in range(resources):
         slack = run.kind[kind, CAPACITY + resources + k]
-        inside = inside and run.demand[i, k] <= run.kind[kind, CAPACITY + k] + slack
+        inside = inside and run.held[i, DEMAND + k] <= run.kind[kind, CAPACITY + k] + slack
     return inside
 
 
 @inlined
 def _units(run: Run, r: int, kind: int) -> Any:
-    return int(run.free[r, 0] + run.kind[kind, CAPACITY + run.demand.shape[1]])
+    return int(run.free[r, 0] + run.kind[kind, CAPACITY + (run.held.shape[1] - DEMAND)])
 
 
 @inlined
 def _begin(shelves: Shelves, run: Run, i: int, r: int, now: float) -> None:
     """Start task i on server r."""
-    kind, resources = shelves.place[r, KIND], run.demand.shape[1]
+    kind, resources = shelves.place[r, KIND], (run.held.shape[1] - DEMAND)
     if shelves.place[r, RUNNING] == 0 and not now <= run.free[r, resources]:
         run.sums[2] += run.kind[kind, LAUNCH]
         run.counts[LAUNCHES] += 1
         run.counts[LAUNCHED] = r
     for k in range(resources):
-        run.free[r, k] -= run.demand[i, k]
+        run.free[r, k] -= run.held[i, DEMAND + k]
     shelves.place[r, RUNNING] += 1
     run.free[r, resources] = np.inf
     move(shelves, r, _units(run, r, kind))
@@ -255,16 +254,16 @@ def _begin(shelves: Shelves, run: Run, i: int, r: int, now: float) -> None:
     end = now + task[i, WORK] / run.kind[kind, SPEED]
     run.sums[0] += worth(task[i, VALUE], task[i, DECAY], task[i, ARRIVAL], task[i, DEADLINE], end)
     run.sums[1] += run.kind[kind, RATE] * task[i, HEAVY] * (end - now)
-    run.about[i, SERVER] = r
+    run.held[i, SERVER] = r
     task[i, START] = now
-    task[i, END] = end
+    run.held[i, END] = end
     _push_end(run, end, i)
 
 
 @inlined
 def _end(shelves: Shelves, run: Run, i: int, now: float, idle: float) -> Any:
     """Free what task i had, and say of which server."""
-    r, resources = run.about[i, SERVER], run.demand.shape[1]
+    r, resources = int(run.held[i, SERVER]), run.held.shape[1] - DEMAND
     kind = shelves.place[r, KIND]
     running = shelves.place[r, RUNNING] - 1
     shelves.place[r, RUNNING] = running
@@ -274,7 +273,7 @@ def _end(shelves: Shelves, run: Run, i: int, now: float, idle: float) -> Any:
         run.free[r, resources] = now + idle
     else:
         for k in range(resources):
-            run.free[r, k] += run.demand[i, k]
+            run.free[r, k] += run.held[i, DEMAND + k]
     move(shelves, r, _units(run, r, kind))
     return r
 
@@ -286,12 +285,12 @@ def _first_on(shelves: Shelves, run: Run, i: int, kind: int, now: float) -> Any:
     A server that has been idle for too long is off: it is moved when it is met.
     """
     off = shelves.kinds[kind, DEPTH] + 1
-    shelf = next_shelf(shelves, kind, int(run.demand[i, 0]))
+    shelf = next_shelf(shelves, kind, int(run.held[i, DEMAND]))
     while 0 <= shelf < off:
         rank = next_rank(shelves, kind, shelf, 0)
         while rank >= 0:
             r = shelves.member[shelves.kinds[kind, FIRST_MEMBER] + rank]
-            if not now <= run.free[r, run.demand.shape[1]]:
+            if not now <= run.free[r, (run.held.shape[1] - DEMAND)]:
                 move(shelves, r, off)
             elif _fits(run, i, r, kind):
                 return r
@@ -300,7 +299,7 @@ def _first_on(shelves: Shelves, run: Run, i: int, kind: int, now: float) -> Any:
     return -1
 
 
-@lean
+@inlined
 def _place(shelves: Shelves, run: Run, i: int, now: float) -> bool:
     """Start task i where its score is largest, if that is above 0 anywhere."""
     best, best_score, best_units = -1, 0.0, 0
@@ -339,7 +338,7 @@ def _wait(run: Run, i: int, now: float) -> None:
         run.queue[run.counts[QUEUE]] = i
         run.counts[QUEUE] += 1
     else:
-        run.about[i, SERVER] = DROPPED
+        run.held[i, SERVER] = DROPPED
 
 
 @lean
@@ -357,7 +356,7 @@ def _refill(shelves: Shelves, run: Run, r: int, now: float) -> None:
             break
         run.root[kind, best_need] = _rest(run.link, best)
         i = run.of_turn[best - kind * tasks]
-        if run.about[i, SERVER] != WAITING or _score(run, i, kind, now) <= 0.0:
+        if run.held[i, SERVER] != WAITING or _score(run, i, kind, now) <= 0.0:
             continue
         if _fits(run, i, r, kind):
             _begin(shelves, run, i, r, now)
@@ -378,7 +377,7 @@ def _sort(run: Run, size: int) -> None:
             middle, end = min(begin + width, size), min(begin + 2 * width, size)
             a, b = begin, middle
             for at in range(begin, end):
-                if a < middle and (b >= end or run.about[items[a], TURN] < run.about[items[b], TURN]):
+                if a < middle and (b >= end or run.task[items[a], TURN] < run.task[items[b], TURN]):
                     spare[at] = items[a]
                     a += 1
                 else:
@@ -395,10 +394,10 @@ def _join(run: Run, now: float, size: int, after: int) -> int:
     left = 0
     for a in range(run.counts[QUEUE]):
         i = run.queue[a]
-        if run.about[i, SERVER] == WAITING and run.task[i, DEADLINE] > now:
+        if run.held[i, SERVER] == WAITING and run.task[i, DEADLINE] > now:
             run.queue[left] = i
             left += 1
-            if run.about[i, TURN] > after:
+            if run.task[i, TURN] > after:
                 run.asked[size] = i
                 size += 1
     run.counts[QUEUE] = left
@@ -409,10 +408,18 @@ def _join(run: Run, now: float, size: int, after: int) -> int:
 # ---------------------------------------------------------------------------- the run
 
 
+@inlined
+def set_price(run: Run, beta: float, toll: float) -> None:
+    """From now on scores count `beta` of the launch cost and `toll` for each weighted unit and time."""
+    for kind in range(run.kind.shape[0]):
+        run.kind[kind, DEAR] = run.kind[kind, RATE] + toll
+        run.kind[kind, DISCOUNTED] = beta * run.kind[kind, LAUNCH]
+
+
 @lean
 def prepare(batch: Batch, servers: Servers, shelves: Shelves, run: Run, order: Any, beta: float, toll: float) -> None:
     """Fill the tables; `order` (N,) has the tasks by rank."""
-    tasks, resources = run.demand.shape
+    tasks, resources = batch.demand.shape
     batches = 0
     for i in range(tasks):  # how many tasks come before the batch of each
         if i > 0 and batch.arrival[i] != batch.arrival[i - 1]:
@@ -425,14 +432,14 @@ def prepare(batch: Batch, servers: Servers, shelves: Shelves, run: Run, order: A
         i = first + run.aside[first]
         run.aside[first] += 1
         run.of_turn[turn] = i
-        run.about[i, NUMBER] = number
-        run.about[i, SERVER] = WAITING
-        run.about[i, TURN] = turn
+        run.held[i, NUMBER] = number
+        run.held[i, SERVER] = WAITING
+        run.task[i, TURN] = turn
     for i in range(tasks):
-        number = run.about[i, NUMBER]
+        number = int(run.held[i, NUMBER])
         heavy = 0.0
         for k in range(resources):
-            run.demand[i, k] = batch.demand[number, k]
+            run.held[i, DEMAND + k] = batch.demand[number, k]
             heavy += servers.weight[k] * batch.demand[number, k]
         run.task[i, ARRIVAL] = batch.arrival[number]
         run.task[i, WORK] = batch.work[number]
@@ -444,17 +451,22 @@ def prepare(batch: Batch, servers: Servers, shelves: Shelves, run: Run, order: A
         r = shelves.member[shelves.kinds[kind, FIRST_MEMBER]]
         run.kind[kind, SPEED] = servers.speed[r]
         run.kind[kind, RATE] = servers.rate[r]
-        run.kind[kind, DEAR] = servers.rate[r] + toll
         run.kind[kind, LAUNCH] = servers.launch[r]
-        run.kind[kind, DISCOUNTED] = beta * servers.launch[r]
         for k in range(resources):
             run.kind[kind, CAPACITY + k] = servers.capacity[r, k]
             run.kind[kind, CAPACITY + resources + k] = ROOM * (1.0 + servers.capacity[r, k])
+    set_price(run, beta, toll)
     for r in range(run.free.shape[0]):
         for k in range(resources):
             run.free[r, k] = servers.capacity[r, k]
         run.free[r, resources] = -np.inf
     fill_shelves(shelves)
+
+
+@lean
+def _place_all(shelves: Shelves, run: Run, size: int, now: float) -> None:
+    for a in range(size):
+        _place(shelves, run, run.asked[a], now)
 
 
 @lean
@@ -498,13 +510,11 @@ def play(shelves: Shelves, run: Run, idle: float) -> None:
                 everybody = True
                 for a in range(done, size):
                     run.asked[a - done] = run.asked[a]
-                size = _join(run, now, size - done, run.about[i, TURN])
+                size = _join(run, now, size - done, int(run.task[i, TURN]))
                 done = 0
         # those that were asked before the launch are asked again
         if run.counts[LAUNCHES] > 1 and run.counts[QUEUE] > 0:
-            size = _join(run, now, 0, -1)
-            for a in range(size):
-                _place(shelves, run, run.asked[a], now)
+            _place_all(shelves, run, _join(run, now, 0, -1), now)
         if run.counts[LAUNCHES] == 1:
             freed = run.counts[LAUNCHED]
         elif ended != 1 or next_task > first:

@@ -29,7 +29,7 @@ from berth.kernels.berth_index import (
     Shelves,
 )
 from berth.kernels.placement import ROOM, Batch, Servers
-from berth.kernels.placement_run import CAPACITY, EVENTS, NUMBER, SERVER, START, Run, play, prepare
+from berth.kernels.placement_run import CAPACITY, DEMAND, EVENTS, NUMBER, SERVER, START, WAITING, Run, play, prepare
 from berth.model import Floats, Ints
 from berth.problems.placement import PlacementProblem, Tasks
 
@@ -64,8 +64,12 @@ def servers_of(problem: PlacementProblem) -> Servers:
 
 def shelves_of(problem: PlacementProblem) -> Shelves:
     """Empty shelves for these servers."""
-    kind = problem.kind
-    number, servers = int(kind.max()) + 1, len(kind)
+    number, servers = int(problem.kind.max()) + 1, len(problem.kind)
+    speed = np.empty(number)
+    speed[problem.kind] = problem.speed
+    kind = np.argsort(np.argsort(-speed, kind="stable"))[
+        problem.kind
+    ]  # the fastest first: others are then rarely tried
     member = np.argsort(kind, kind="stable")
     size = np.bincount(kind, minlength=number)
     first = np.cumsum(size) - size
@@ -80,7 +84,7 @@ def shelves_of(problem: PlacementProblem) -> Shelves:
     kinds[:, MASKS] = (shelves + 63) // 64
     words = kinds[:, MASKS] + shelves * (kinds[:, WORDS] + kinds[:, SUMMARIES])
     kinds[:, FIRST_WORD] = np.cumsum(words) - words
-    place = np.zeros((servers, 4), dtype=np.int64)
+    place = np.zeros((servers, 4), dtype=np.int32)
     place[:, KIND] = kind
     place[member, RANK] = np.arange(servers) - np.repeat(first, size)
     bits = np.zeros(words.sum(), dtype=np.uint64)
@@ -105,8 +109,7 @@ def run_of(problem: PlacementProblem, tasks: Tasks) -> Run:
 
     return Run(
         task=np.empty((size, 8)),
-        demand=np.empty((size, resources)),
-        about=ints(size, 4),
+        held=np.empty((size, DEMAND + resources)),
         kind=np.empty((kinds, CAPACITY + 2 * resources)),
         free=np.empty((servers, resources + 1)),
         of_turn=ints(size),
@@ -144,9 +147,9 @@ def run_rule(
     prepare(batch_of(tasks), servers_of(problem), shelves, run, order, beta, price)
     play(shelves, run, problem.idle)
     server, start = np.empty(len(tasks), dtype=np.int64), np.empty(len(tasks))
-    number = run.about[:, NUMBER]
-    server[number] = np.maximum(run.about[:, SERVER], -1)
-    start[number] = np.where(run.about[:, SERVER] >= 0, run.task[:, START], 0.0)
+    number, chosen = run.held[:, NUMBER].astype(np.int64), run.held[:, SERVER]
+    server[number] = np.maximum(chosen, WAITING)
+    start[number] = np.where(chosen >= 0, run.task[:, START], 0.0)
     value, execution, launch = (float(part) for part in run.sums)
     return Schedule(server, start, value, execution, launch, int(run.counts[EVENTS]))
 
