@@ -1,6 +1,7 @@
 """A whole placement run under a network: ranks, launch cost and price are renewed whenever a batch arrives.
 
-Between batches they hold, so that all that `kernels.placement_run` relies on is true between batches.
+Between batches they hold, so that all that `kernels.placement_run` relies on is true between batches. The turn of a
+task is here its place among those that were pending at the last renewal.
 """
 
 from __future__ import annotations
@@ -9,11 +10,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.berth_index import Shelves, fill_shelves
+from berth.kernels.berth_index import Shelves
 from berth.kernels.compiled import lean
-from berth.kernels.placement import Batch, Servers, load
+from berth.kernels.placement import Batch, Servers
 from berth.kernels.placement_net import Net, Scratch, meet, rank_tasks
-from berth.kernels.placement_run import Run, _end, _join, _place, _pop_end, _refill, _sort, _wait
+from berth.kernels.placement_run import (
+    ARRIVAL,
+    DEADLINE,
+    ENDS,
+    EVENTS,
+    LAUNCHED,
+    LAUNCHES,
+    NEAR,
+    QUEUE,
+    SERVER,
+    TURN,
+    WAITING,
+    Run,
+    _approach,
+    _end,
+    _fits_empty,
+    _interval,
+    _join,
+    _place,
+    _place_all,
+    _pop_near,
+    _push_waiting,
+    _refill,
+    _score,
+    set_price,
+)
 
 
 class Tape(NamedTuple):
@@ -30,27 +56,114 @@ class Tape(NamedTuple):
     counts: Any  # (1,) renewals
 
 
+class Ranked(NamedTuple):
+    """Room for ranks, (N,) each, and for the moments until which servers are on, (R,)."""
+
+    rank: Any
+    order: Any
+    spare: Any
+    on_until: Any
+
+
 @lean
-def _record(run: Run, rank: Any, size: int, scratch: Scratch, tape: Tape) -> Any:
-    """Add noise to the ranks and heads, and put down what was seen in the order that this gives."""
-    turn = tape.counts[0]
-    at = tape.start[turn]
+def _sort(rank: Any, items: Any, spare: Any, size: int) -> None:
+    """Sort the first `size` places by rank, the largest first, of equal ones the smaller place."""
+    width = 1
+    while width < size:
+        for begin in range(0, size, 2 * width):
+            middle, end = min(begin + width, size), min(begin + 2 * width, size)
+            a, b = begin, middle
+            for at in range(begin, end):
+                if a < middle and (b >= end or rank[items[a]] >= rank[items[b]]):
+                    spare[at] = items[a]
+                    a += 1
+                else:
+                    spare[at] = items[b]
+                    b += 1
+        for at in range(size):
+            items[at] = spare[at]
+        width *= 2
+
+
+@lean
+def _stand(run: Run, i: int, now: float) -> None:
+    """Let task i stand in line for every kind of server that it fits and pays on now; it may pay on others later."""
+    for kind in range(run.kind.shape[0]):
+        if _score(run, i, kind, now) > 0.0 and _fits_empty(run, i, kind):
+            _push_waiting(run, kind, i)
+    run.queue[run.counts[QUEUE]] = i
+    run.counts[QUEUE] += 1
+
+
+@lean
+def _renew(
+    batch: Batch,
+    servers: Servers,
+    run: Run,
+    first: int,
+    last: int,
+    now: float,
+    net: Net,
+    scratch: Scratch,
+    tape: Tape,
+    ranked: Ranked,
+) -> int:
+    """Ask the network about all that wait and the new tasks; they stand in `asked` by their new turns."""
+    size = 0
+    for a in range(run.counts[QUEUE]):
+        i = run.queue[a]
+        if run.held[i, SERVER] == WAITING and run.task[i, DEADLINE] > now:
+            ranked.spare[size] = i
+            size += 1
+    # in the order of their numbers, as a policy is shown them
     for a in range(size):
-        rank[run.asked[a]] += tape.noise[at + a]
-        run.aside[a] = run.asked[a]
-    _sort(rank, run.aside, run.spare, size)
+        i = ranked.spare[a]
+        at = a
+        while at > 0 and run.asked[at - 1] > i:
+            run.asked[at] = run.asked[at - 1]
+            at -= 1
+        run.asked[at] = i
+    for i in range(first, last):
+        run.asked[size] = i
+        size += 1
+    meet(batch, servers.weight, first, last, scratch.means)
+    for r in range(ranked.on_until.shape[0]):
+        ranked.on_until[r] = run.free[r, run.free.shape[1] - 1]
+    rank_tasks(batch, run.asked, size, servers, run.free, ranked.on_until, now, net, scratch, ranked.rank)
+    beta, toll = scratch.heads[0], scratch.heads[1]
     for a in range(size):
-        run.spare[run.aside[a]] = a
+        ranked.order[a] = a
+    if tape.start.shape[0] > 0:
+        turn = tape.counts[0]
+        at = tape.start[turn]
+        for a in range(size):
+            ranked.rank[a] += tape.noise[at + a]
+        _sort(ranked.rank, ranked.order, ranked.spare, size)
+        for a in range(size):
+            for f in range(scratch.features.shape[1]):
+                tape.features[at + a, f] = scratch.features[ranked.order[a], f]
+        for g in range(scratch.cluster.shape[0]):
+            tape.cluster[turn, g] = scratch.cluster[g]
+        tape.start[turn + 1] = at + size
+        tape.counts[0] = turn + 1
+        beta *= np.exp(tape.head_noise[turn, 0])
+        toll *= np.exp(tape.head_noise[turn, 1])
+    else:
+        _sort(ranked.rank, ranked.order, ranked.spare, size)
     for a in range(size):
-        row = at + run.spare[run.asked[a]]
-        for f in range(scratch.features.shape[1]):
-            tape.features[row, f] = scratch.features[a, f]
-    for g in range(scratch.cluster.shape[0]):
-        tape.cluster[turn, g] = scratch.cluster[g]
-    tape.start[turn + 1] = at + size
-    tape.counts[0] = turn + 1
-    beta = scratch.heads[0] * np.exp(tape.head_noise[turn, 0])
-    return beta, scratch.heads[1] * np.exp(tape.head_noise[turn, 1])
+        ranked.spare[a] = run.asked[ranked.order[a]]
+    for a in range(size):
+        i = ranked.spare[a]
+        run.asked[a] = i
+        run.task[i, TURN] = a
+        run.of_turn[a] = i
+    set_price(run, beta, toll)
+    # everybody stands in line anew
+    run.counts[QUEUE] = 0
+    for kind in range(run.root.shape[0]):
+        for need in range(run.root.shape[1]):
+            run.root[kind, need] = -1
+    return size
 
 
 @lean
@@ -61,68 +174,44 @@ def play_learned(
     run: Run,
     net: Net,
     scratch: Scratch,
-    rank: Any,
     tape: Tape,
+    ranked: Ranked,
     idle: float,
 ) -> None:
-    """Run all tasks to their end; `rank` (N,) gets the latest rank of each."""
-    taped = tape.start.shape[0] > 0
-    tasks, next_task = batch.work.shape[0], 0
-    for i in range(tasks):
-        run.heavy[i] = load(servers.weight, batch.demand, i)
-        run.need[i] = int(batch.demand[i, 0])
-    fill_shelves(shelves)
-    beta, toll = 1.0, 0.0
-    while next_task < tasks or run.counts[0] > 0:
+    """Run all tasks to their end; the tables must have been prepared with the tasks in the order of arrival."""
+    tasks, next_task = run.task.shape[0], 0
+    while next_task < tasks or run.counts[ENDS] > 0:
         now = np.inf
+        until = run.interval.shape[0] - 1
         if next_task < tasks:
-            now = batch.arrival[next_task]
-        if run.counts[0] > 0:
-            now = min(now, run.event_time[0])
+            now = run.task[next_task, ARRIVAL]
+            until = _interval(run, now)
+        if run.counts[NEAR] == 0:
+            _approach(run, until)
+        if run.counts[NEAR] > 0:
+            now = min(now, run.near_time[0])
         ended, freed = 0, -1
-        while run.counts[0] > 0 and run.event_time[0] == now:
-            i = run.event_task[0]
-            _pop_end(run, run.counts[0])
-            run.counts[0] -= 1
-            freed = run.server[i]
-            _end(batch, servers, shelves, run, i, now, idle)
+        while run.counts[NEAR] > 0 and run.near_time[0] == now:
+            freed = _end(shelves, run, _pop_near(run), now, idle)
             ended += 1
+        run.counts[ENDS] -= ended
         first = next_task
-        while next_task < tasks and batch.arrival[next_task] == now:
+        while next_task < tasks and run.task[next_task, ARRIVAL] == now:
             next_task += 1
-        run.counts[2] += ended + next_task - first
-        run.counts[3] = 0
-        if next_task == first and ended == 1:
-            _refill(batch, servers, shelves, run, rank, freed, now, toll)
-            continue
-        size = _join(batch, run, rank, now, 0, -1)
-        if next_task > first:
-            for i in range(first, next_task):
-                run.asked[size] = i
-                size += 1
-            meet(batch, servers.weight, first, next_task, scratch.means)
-            rank_tasks(batch, run.asked, size, servers, run.free, run.on_until, now, net, scratch, run.asked_rank)
+        run.counts[EVENTS] += ended + next_task - first
+        run.counts[LAUNCHES] = 0
+        if next_task == first:
+            if ended == 1:
+                _refill(shelves, run, freed, now)
+            else:
+                _place_all(shelves, run, _join(run, now, 0, -1), now)
+        else:
+            size = _renew(batch, servers, run, first, next_task, now, net, scratch, tape, ranked)
             for a in range(size):
-                rank[run.asked[a]] = run.asked_rank[a]
-            beta, toll = scratch.heads[0], scratch.heads[1]
-            if taped:
-                beta, toll = _record(run, rank, size, scratch, tape)
-            # everybody stands in line anew
-            run.counts[1] = 0
-            for kind in range(run.root.shape[0]):
-                for need in range(run.root.shape[1]):
-                    run.root[kind, need] = -1
-        _sort(rank, run.asked, run.aside, size)
-        for a in range(size):
-            i = run.asked[a]
-            placed = _place(batch, servers, shelves, run, i, now, beta, toll)
-            if not placed and next_task > first:
-                _wait(batch, servers, shelves, run, rank, i, now, toll, True)
+                if not _place(shelves, run, run.asked[a], now):
+                    _stand(run, run.asked[a], now)
         # a server that was launched may now pay for one that was asked before
-        if run.counts[3] == 1:
-            _refill(batch, servers, shelves, run, rank, run.counts[4], now, toll)
-        elif run.counts[3] > 1:
-            size = _join(batch, run, rank, now, 0, -1)
-            _sort(rank, run.asked, run.aside, size)
-            for a in range(size):
-                _place(batch, servers, shelves, run, run.asked[a], now, beta, toll)
+        if run.counts[LAUNCHES] == 1:
+            _refill(shelves, run, run.counts[LAUNCHED], now)
+        elif run.counts[LAUNCHES] > 1:
+            _place_all(shelves, run, _join(run, now, 0, -1), now)

@@ -34,4 +34,9 @@ BUILTIN = {
     "drl-greedy-printed": "berth.policies.placement.printed:DRLGreedyPrinted",
     "drl-direct": "berth.policies.placement.printed:DRLDirect",
     "drl-greedy": "berth.policies.placement.learned:Learned",
+    "random-placement": "berth.policies.placement.random_placement:RandomPlacement",
+    "first-fit": "berth.policies.placement.first_fit:FirstFit",
+    "optra": "berth.policies.placement.optra:OptRA",
+    "ossa": "berth.policies.placement.ossa:OSSA",
+    "hmao": "berth.policies.placement.hmao:HMAO",
 }

@@ -10,7 +10,7 @@ import numpy as np
 from berth.model import Floats
 from berth.policies.placement.network import Network
 from berth.training.episodes import Episode
-from berth.worlds.schedule import run_network
+from berth.worlds.network_runs import run_network
 
 __all__ = ["Evolution", "mean_gain"]
 

@@ -19,7 +19,7 @@ from berth.kernels.placement_learned import Tape
 from berth.kernels.placement_net import STEEP
 from berth.policies.placement.network import Network
 from berth.training.episodes import Episode
-from berth.worlds.schedule import run_network, tape_of
+from berth.worlds.network_runs import run_network, tape_of
 
 try:
     import torch
