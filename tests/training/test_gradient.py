@@ -19,7 +19,7 @@ from berth.training.episodes import Source
 from berth.training.evolution import mean_gain
 from berth.training.gradient import PolicyGradient, Shown
 from berth.worlds.network_runs import run_network, tape_of
-from tests.training.small import small_world
+from tests.training.small import poor_network, small_world
 
 
 def some_network(looks: int, seed: int = 0) -> Network:
@@ -81,11 +81,11 @@ def test_a_tape_shows_what_the_engine_saw() -> None:
 def test_gradients_get_better_than_where_they_began(proximal: bool) -> None:
     source = Source([small_world])
     unseen = source.some(10_000, 40)
-    learner = PolicyGradient(Network.fresh(stream(0, "net"), 4), proximal=proximal, rollouts=8)
+    learner = PolicyGradient(poor_network(), proximal=proximal)
     before = mean_gain(learner.network, unseen)
-    for step in range(25):
+    for step in range(45):
         learner.step(source.some(4 * step, 4), stream(0, "step", str(step)))
-    assert mean_gain(learner.network, unseen) > before + 0.003
+    assert mean_gain(learner.network, unseen) > before + 0.01
 
 
 def test_no_gpu_is_said() -> None:

@@ -18,7 +18,7 @@ from berth.training.evolution import Evolution, mean_gain
 from berth.training.rules import RuleSearch, rule_gain
 from berth.training.train import Plan, Trained, train
 from berth.worlds.placement import Failure, PlacementWorld
-from tests.training.small import small_world
+from tests.training.small import poor_network, small_world
 
 PLAN = Plan(("small",), steps=6, runs=1, pairs=3, hidden=3, validation=3, every=2)
 
@@ -104,11 +104,11 @@ def test_training_runs_have_no_failures() -> None:
 def test_evolution_gets_better_than_where_it_began() -> None:
     source = Source([small_world])
     unseen = source.some(10_000, 40)
-    learner = Evolution(Network.fresh(stream(0, "net"), 4), pairs=8)
+    learner = Evolution(poor_network(), pairs=8)
     before = mean_gain(learner.network, unseen)
     for step in range(30):
         learner.step(source.some(4 * step, 4), stream(0, "step", str(step)))
-    assert mean_gain(learner.network, unseen) > before + 0.005
+    assert mean_gain(learner.network, unseen) > before + 0.02
 
 
 def test_the_rule_search_gets_better_than_where_it_began() -> None:
