@@ -30,4 +30,5 @@ BUILTIN = {
     "lwtf": "berth.policies.selection.lwtf:LWTF",
     "random-selection": "berth.policies.selection.random_selection:RandomSelection",
     "greedy": "berth.policies.placement.greedy:Greedy",
+    "random-placement": "berth.policies.placement.random_placement:RandomPlacement",
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from berth.capacity import Violation
 from berth.errors import InvalidInput, PolicyCheckFailed, UnknownName, UnsupportedProblem
 from berth.protocols import Environment
 from berth.random import stream
@@ -23,11 +24,12 @@ from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.testing.allocation import ALLOCATION
 from berth.testing.family import Case, Family
+from berth.testing.placement import PLACEMENT
 from berth.testing.selection import SELECTION
 
 __all__ = ["CHECKS", "FAMILIES", "CheckResult", "Finding", "Subject", "check_policy"]
 
-FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION}
+FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION, "placement": PLACEMENT}
 """Every family that `check_policy` knows, by the `family` attribute of its policies."""
 
 
@@ -122,21 +124,26 @@ def _observe(policy: Any, outcome: Any, how: str = "") -> None:
         raise _Broken(seen, "every outcome to be taken in") from error
 
 
-def _outcome(subject: Subject, world: Environment, slot: Any, decision: Any) -> Any:
-    """The outcome of a decision, made feasible first: whether it is so already is another check's promise."""
+def _violations(subject: Subject, world: Environment, slot: Any, decision: Any) -> Sequence[Violation]:
+    """What the decision breaks, if it is one."""
     wrong = subject.family.malformed(world.problem, decision)
     if wrong:
         raise _Broken(f"slot {slot.index}: decided {wrong}", subject.family.well_formed)
-    if world.problem.violations(slot, decision):
+    try:
+        return world.problem.violations(slot, decision)
+    except InvalidInput as error:
+        raise _Broken(f"slot {slot.index}: its decision was refused, {error}", subject.family.well_formed) from error
+
+
+def _outcome(subject: Subject, world: Environment, slot: Any, decision: Any) -> Any:
+    """The outcome of a decision, made feasible first: whether it is so already is another check's promise."""
+    if _violations(subject, world, slot, decision):
         decision = world.problem.repaired(slot, decision)
     return world.step(decision)
 
 
 def _feasible(subject: Subject, world: Environment, slot: Any, decision: Any) -> None:
-    wrong = subject.family.malformed(world.problem, decision)
-    if wrong:
-        raise _Broken(f"slot {slot.index}: decided {wrong}", subject.family.well_formed)
-    broken = world.problem.violations(slot, decision)
+    broken = _violations(subject, world, slot, decision)
     if broken:
         seen = f"slot {slot.index}: {len(broken)} constraints broken, first {broken[0]}"
         raise _Broken(seen, "a feasible decision in every slot")
@@ -184,6 +191,8 @@ def copied(record: Any, writable: bool) -> Any:
         if isinstance(value, np.ndarray):
             changes[f.name] = value.copy()
             changes[f.name].setflags(write=writable)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            changes[f.name] = copied(value, writable)
     return dataclasses.replace(record, **changes)
 
 
