@@ -10,7 +10,8 @@ from berth.model import Floats
 from berth.oracles import best_stationary, slot_optima
 from berth.problems.allocation import AllocationProblem
 from berth.testing import example_problem
-from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import bernoulli_arrivals
 from tests.reference.allocation import Graph
 from tests.reference.ascent import best_allocation
 

@@ -162,3 +162,8 @@ def test_a_spec_builds_its_policy() -> None:
 def test_settings_are_the_keyword_only_parameters() -> None:
     assert policy_settings(BinPacking) == {"quota": 0.75}
     assert policy_settings(Fairness) == {}
+
+
+def test_the_oracle_is_no_policy_and_that_is_said() -> None:
+    with pytest.raises(InvalidInput, match="every comparison measures against it"):
+        PolicySpec.parse("oracle")

@@ -42,7 +42,7 @@ ports:
 def same(one: AllocationWorld, other: AllocationWorld) -> bool:
     """Whether two worlds hold the same instance, objective, arrivals and outages."""
     a, b = one.problem, other.problem
-    pairs = [
+    pairs: list[tuple[Any, Any]] = [
         (a.instance.capacity, b.instance.capacity),
         (a.instance.demand, b.instance.demand),
         (a.instance.channel_port, b.instance.channel_port),
@@ -656,19 +656,17 @@ def test_unknown_name_suggests() -> None:
         load_scenario("ogashed-default")
 
 
-TREE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["all", "log", "a"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["name", "draw", "servers", "process", "demand", "fixed", "x"]), inner)
-    ),
-    max_leaves=8,
-)
+def trees(words: list[str], keys: list[str]) -> st.SearchStrategy[Any]:
+    """Whatever YAML can hold, with these words and keys among it."""
+    leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(words)
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(keys), inner),
+        max_leaves=8,
+    )
+
+
+TREE = trees(["all", "log", "a"], ["name", "draw", "servers", "process", "demand", "fixed", "x"])
 
 
 @given(st.dictionaries(st.sampled_from(sorted(load_scenario("ogasched-gang").dump())), TREE, max_size=4))

@@ -18,6 +18,7 @@ from berth.scenario import Scenario, load_scenario, scenario_names, scenario_sch
 from berth.scenario.catalog import FOLDER
 from berth.worlds.gains import DrawnGains
 from berth.worlds.selection import SelectionWorld
+from tests.test_scenario import trees
 
 NAMES = [name for name in scenario_names() if load_scenario(name).family == "selection"]
 SEED = st.integers(0, 2**32)
@@ -91,7 +92,8 @@ def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) 
 
 def test_the_names() -> None:
     esdp = ("default", "t8000", "c8", "rare-arrivals", "dead-port", "drift", "walk", "late-feedback", "server-capacity")
-    assert set(NAMES) == {f"esdp-{name}" for name in (*esdp, "small")} | {"gang-30x40", "gang-100x40"}
+    others = {"gang-30x40", "gang-100x40", "example-selection"}
+    assert set(NAMES) == {f"esdp-{name}" for name in (*esdp, "small")} | others
 
 
 def test_the_papers_settings() -> None:
@@ -285,6 +287,8 @@ def test_explicit_costs_and_ports() -> None:
     prices = [0.7 if port == 0 else 0.1 for port in graph.channel_port]
     assert world.problem.cost.tolist() == pytest.approx(prices)
     assert world.arrivals.mean(axis=0).tolist() == [1, 0]
+    shaped = {"cpu": {"price": 0.1, "shape": "quadratic"}, "gpu": {"price": 0.5, "shape": "sqrt"}}
+    assert build(text=EXPLICIT, ports=ports, costs=shaped).problem.cost.max() == pytest.approx(0.1 * 4 + 0.5)
     drawn = build(text=EXPLICIT, ports=ports, channels={"probability": 0, "least": 0}).problem.instance
     assert (drawn.reach("p"), drawn.reach("q")) == (("b",), ("a-0", "a-1", "b"))
 
@@ -337,6 +341,11 @@ MISTAKES = [
      "a price by resource"),
     (DRAWN + "costs: {cpu: 1}\n", "lab.yaml:2: costs.cpu: got an unknown resource, expected one of resource-0, "
      "resource-1, resource-2"),
+    (DRAWN + "costs: {resource-0: {price: -1}}\n", "lab.yaml:2: costs.resource-0.price: got -1, expected a number ≥ 0"),
+    (DRAWN + "costs: {resource-0: {price: 1, shape: cubic}}\n", "lab.yaml:2: costs.resource-0.shape: got 'cubic', "
+     "expected one of linear, quadratic, sqrt"),
+    (DRAWN + "costs: {resource-0: free}\n", "lab.yaml:2: costs.resource-0: got 'free', expected a number ≥ 0, or "
+     "{price, shape}"),
     (DRAWN + "drift: {kind: jump}\n", "lab.yaml:2: drift.kind: got 'jump', expected one of redraw, walk"),
     (DRAWN + "drift: {kind: walk, every: 5}\n", "lab.yaml:2: drift.every: got every beside kind: walk, expected kind: "
      "redraw beside it"),
@@ -399,19 +408,7 @@ def test_schema_knows_every_key_that_shipped_files_use() -> None:
     assert pointers <= set(schema["$defs"])
 
 
-TREE = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.sampled_from(["all", "walk", "a"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["name", "draw", "servers", "process", "kind", "each", "mean", "x"]), inner)
-    ),
-    max_leaves=8,
-)
+TREE = trees(["all", "walk", "a"], ["name", "draw", "servers", "process", "kind", "each", "mean", "x"])
 KEYS = ["cluster", "ports", "channels", "capacity", "gains", "costs", "drift", "delay", "arrivals", "outages", "family"]
 
 

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from berth.model import JobType as JobType
     from berth.model import Resource as Resource
     from berth.problems.allocation import AllocationProblem as AllocationProblem
+    from berth.problems.selection import Roles as Roles
+    from berth.problems.selection import SelectionProblem as SelectionProblem
     from berth.scenario import load_scenario as load_scenario
     from berth.simulation import Result as Result
     from berth.simulation import simulate as simulate
     from berth.utility import Utility as Utility
     from berth.worlds.allocation import AllocationWorld as AllocationWorld
+    from berth.worlds.gains import DrawnGains as DrawnGains
+    from berth.worlds.selection import SelectionWorld as SelectionWorld
 
 _HOME = {
     "BerthError": "berth.errors",
@@ -35,11 +39,15 @@ _HOME = {
     "JobType": "berth.model",
     "Resource": "berth.model",
     "AllocationProblem": "berth.problems.allocation",
+    "Roles": "berth.problems.selection",
+    "SelectionProblem": "berth.problems.selection",
     "load_scenario": "berth.scenario",
     "Result": "berth.simulation",
     "simulate": "berth.simulation",
     "Utility": "berth.utility",
     "AllocationWorld": "berth.worlds.allocation",
+    "DrawnGains": "berth.worlds.gains",
+    "SelectionWorld": "berth.worlds.selection",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -20,7 +20,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from berth.errors import InvalidInput, UnknownName
 
-__all__ = ["Berth", "Cluster", "Floats", "FrozenArrays", "Instance", "Ints", "JobType", "Resource", "frozen_array"]
+__all__ = [
+    "Berth",
+    "Cluster",
+    "Floats",
+    "FrozenArrays",
+    "Instance",
+    "Ints",
+    "JobType",
+    "Resource",
+    "frozen_array",
+    "replicate_ports",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -258,3 +269,26 @@ class Instance(FrozenArrays):
         named = tuple(resources or (Resource(f"resource-{k}") for k in range(capacity.shape[1])))
         cluster = Cluster(named, tuple(f"server-{r}" for r in range(len(capacity))), capacity)
         return cls(cluster, tuple(JobType(f"port-{i}", row) for i, row in enumerate(demand)), channels)
+
+
+def replicate_ports(instance: Instance, most: ArrayLike) -> Instance:
+    """Several jobs a port and slot (section 3.4): port l becomes `most[l]` ports, one for each job.
+
+    The j-th copy has a job when at least j jobs arrive at port l; everything else stays as it is.
+
+    >>> graph = Instance.from_arrays([[5.0]], [[2.0], [1.0]], [(0, 0), (1, 0)])
+    >>> [port.name for port in replicate_ports(graph, [2, 1]).ports]
+    ['port-0#1', 'port-0#2', 'port-1']
+    """
+    counts = np.asarray(most, dtype=np.int64)
+    if counts.shape != (len(instance.ports),) or (counts < 1).any():
+        raise InvalidInput("one number ≥ 1 for each port", value=counts.tolist(), key="most")
+    ports: list[JobType] = []
+    channels: list[tuple[int, int]] = []
+    for index, port in enumerate(instance.ports):
+        servers = instance.channel_server[instance.channel_port == index]
+        for copy in range(int(counts[index])):
+            name = port.name if counts[index] == 1 else f"{port.name}#{copy + 1}"
+            channels.extend((len(ports), int(r)) for r in servers)
+            ports.append(JobType(name, port.demand))
+    return Instance(instance.cluster, tuple(ports), channels)

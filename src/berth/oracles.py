@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from berth import solvers
 from berth.errors import UnsupportedProblem
 from berth.model import Floats
+from berth.policies.selection.index import solved
 from berth.problems.programme import Programme
-from berth.solvers import GangQuestion, Question
+from berth.problems.selection import SelectionSlot
 from berth.worlds.allocation import AllocationWorld
 from berth.worlds.selection import SelectionWorld
 
@@ -96,27 +96,7 @@ def selection_optima(
         free, arrivals = world.free(t), world.arrivals[t]
         key = hashlib.blake2b(arrivals.tobytes() + free.tobytes() + means.tobytes()).digest()
         if key not in known:
-            gain = means - problem.cost
-            if problem.roles is None:
-                there = np.flatnonzero(arrivals[problem.channel_job] > 0)
-                pool = problem.channel_pool[there]
-                choice = solvers.choose(Question(gain[there], none[there], problem.takes[there], pool, free), gap=gap)
-            else:
-                roles = problem.roles
-                choice = solvers.choose_gang(
-                    GangQuestion(
-                        gain,
-                        none,
-                        problem.takes,
-                        problem.channel_pool,
-                        free,
-                        problem.instance.channel_port,
-                        roles.job_of_port,
-                        roles.minimum,
-                        roles.most,
-                        arrivals > 0,
-                    )
-                )
+            choice = solved(problem, SelectionSlot(t, free, arrivals), means - problem.cost, none, gap)
             known[key] = choice.value, choice.bound
         reward[t], bound[t] = known[key]
         if progress is not None:

@@ -53,7 +53,7 @@ def test_json_tables_report_and_pictures(made: Comparison) -> None:
     found = json.loads(json.dumps(made.as_dict(), allow_nan=False))
     row = found["summary"][0]
     assert {"reward", "gain", "cost"} <= set(row)
-    assert not {"overhead", "regret_slot", "fraction_of_oracle", "expected"} & set(row)
+    assert not {"overhead", "regret", "fraction_of_oracle", "expected"} & set(row)
     assert made.out is not None
     slots = pl.read_parquet(Path(made.out) / "slots.parquet")
     assert {"gain", "cost", "started", "dropped"} <= set(slots.columns)

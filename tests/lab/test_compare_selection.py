@@ -49,19 +49,19 @@ def test_fractions_and_regrets_are_made_of_the_mean_reward(made: Comparison) -> 
         assert row.fraction_of_oracle.mean == pytest.approx(np.mean(fractions))
         assert row.fraction_of_oracle.mean <= 1 + 1e-9
         regrets = [best[s].reward.sum() - runs[s].series["expected"].sum() for s in (0, 1)]
-        assert row.regret_slot is not None
-        assert row.regret_slot.mean == pytest.approx(np.mean(regrets))
+        assert row.regret is not None
+        assert row.regret.mean == pytest.approx(np.mean(regrets))
         # no decision is better on average than the oracle's: pseudo-regret never falls
         assert (np.diff(made.regret("revealed", policy, "slot"), axis=1) >= -1e-6).all()
         curve = made.regret("revealed", policy, "slot").mean(axis=0)
-        assert row.regret_slot_growth == pytest.approx(growth_exponent(curve))
-        assert row.regret_slot_log_fit == pytest.approx(log_fit(curve))
+        assert row.regret_growth == pytest.approx(growth_exponent(curve))
+        assert row.regret_log_fit == pytest.approx(log_fit(curve))
         assert row.reward is not None
         assert row.gain is not None
         assert row.cost is not None
         assert row.reward.mean == pytest.approx(row.gain.mean - row.cost.mean)
         assert (row.fraction_of_stationary, row.regret_stationary, row.overhead) == (None, None, None)
-    assert rows["escb"].regret_slot.mean < rows["random-selection"].regret_slot.mean  # type: ignore[union-attr]
+    assert rows["escb"].regret.mean < rows["random-selection"].regret.mean  # type: ignore[union-attr]
 
 
 def test_one_setting_one_oracle(made: Comparison) -> None:
@@ -79,9 +79,9 @@ def test_json_and_tables_have_the_keys_of_the_family(made: Comparison) -> None:
     row = found["summary"][0]
     assert {
         "fraction_of_oracle",
-        "regret_slot",
-        "regret_slot_growth",
-        "regret_slot_log_fit",
+        "regret",
+        "regret_growth",
+        "regret_log_fit",
         "expected",
         "cost",
     } <= set(row)
@@ -89,7 +89,7 @@ def test_json_and_tables_have_the_keys_of_the_family(made: Comparison) -> None:
     assert found["scenario"]["family"] == "selection"
     assert made.out is not None
     summary = pl.read_parquet(Path(made.out) / "summary.parquet")
-    assert {"regret_slot_low", "regret_slot_log_fit", "cost"} <= set(summary.columns)
+    assert {"regret_low", "regret_log_fit", "cost"} <= set(summary.columns)
     slots = pl.read_parquet(Path(made.out) / "slots.parquet")
     assert {"expected", "gain", "cost", "oracle_slot"} <= set(slots.columns)
 
@@ -171,7 +171,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert main([*words, "-o", "json"]) == 0
     row = json.loads(capsys.readouterr().out)["summary"][0]
     assert row["fraction_of_oracle"]["seeds"] == 2
-    assert row["regret_slot"]["low"] is not None
+    assert row["regret"]["low"] is not None
     for width in ("60", "140"):
         monkeypatch.setenv("COLUMNS", width)
         assert main(words) == 0

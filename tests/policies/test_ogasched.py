@@ -19,7 +19,8 @@ from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.testing import example_problem
 from berth.utility import Utilities
-from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import bernoulli_arrivals
 
 SMALL = {"horizon": 400}
 

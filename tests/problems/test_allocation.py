@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
-from berth.model import Berth, Floats, Instance
-from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang, replicate_ports
+from berth.model import Berth, Floats, Instance, replicate_ports
+from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
 from berth.testing import example_problem, example_slot
 from berth.testing.allocation import AMDAHL
 from berth.testing.strategies import allocation_problems, allocation_worlds, decisions
 from berth.utility import Utilities
-from berth.worlds.allocation import AllocationWorld, counted_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import counted_arrivals
 
 
 def free_slot(problem: AllocationProblem) -> AllocationSlot:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
-from berth.model import Instance
+from berth.model import Cluster, Instance, JobType, Resource
 from berth.problems.selection import Roles, SelectionProblem, SelectionSlot
 
 GRAPH = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
@@ -127,6 +127,50 @@ def test_gangs_start_whole_or_not_at_all() -> None:
     assert problem.repaired(everyone(problem), np.array([1, 1, 1, 0, 0, 0])).tolist() == [0, 0, 1, 0, 0, 0]
 
 
+def test_repairs_close_only_what_overfills() -> None:
+    graph = Instance.from_arrays([[1.0], [9.0]], [[1.0]] * 3, [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)])
+    problem = SelectionProblem(graph, np.zeros(5))
+    assert problem.repaired(everyone(problem), np.ones(5, dtype=np.int64)).tolist() == [1, 0, 0, 1, 1]
+
+
+def test_gangs_whose_name_looks_like_a_message_are_repaired() -> None:
+    port = JobType("gpu (a100)", np.array([1.0]))
+    graph = Instance(Cluster((Resource("gpu"),), ("one",), np.array([[1.0]])), (port,), np.array([[0, 0]]))
+    problem = SelectionProblem(graph, np.zeros(1), roles=Roles(np.array([0]), np.array([2]), np.array([2])))
+    assert problem.repaired(everyone(problem), np.array([2])).tolist() == [0]
+    assert problem.repaired(everyone(problem.replace(pool=np.array([5.0]))), np.array([1])).tolist() == [0]
+
+
+def test_who_is_not_served_is_told_why() -> None:
+    graph = Instance.from_arrays(
+        [[2.0, 1.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]], [(0, 0), (0, 1), (1, 1), (3, 0)]
+    )
+    problem = SelectionProblem(graph, np.zeros(4))
+    lost = SelectionSlot(5, problem.limits * np.array([[1.0], [0.0]]), np.ones(4))
+    nothing = np.zeros(4, dtype=np.int64)
+    assert problem.unserved(lost, nothing) == [
+        "port-0: others were chosen, or it would not pay",
+        "port-1: no room: server-1 has 0 resource-0 free, and a task takes 1",
+        "port-2: no channel to any server",
+        "port-3: others were chosen, or it would not pay",
+    ]
+    assert problem.unserved(lost, np.array([1, 1, 0, 0]))[0].startswith("port-1")
+    assert problem.unserved(SelectionSlot(5, problem.limits, np.zeros(4)), nothing) == []
+    pooled = problem.replace(pool=np.array([0.5, 1.0]))
+    assert "the cluster has 0.5 resource-0 free" in pooled.unserved(everyone(pooled), nothing)[3]
+
+
+def test_gangs_that_do_not_start_are_told_why() -> None:
+    problem = gang_problem()
+    nothing = np.zeros(6, dtype=np.int64)
+    small = SelectionSlot(0, np.array([[1.0], [0.0]]), np.ones(2))
+    assert problem.unserved(small, nothing) == [
+        "port-1: room for 1 tasks at most, and a job needs 2",
+        "port-2: no room: server-0 has 1 resource-0 free, and a task takes 2",
+    ]
+    assert problem.unserved(everyone(problem), nothing)[0].endswith("or its roles do not fit together")
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[SelectionProblem, SelectionSlot, np.ndarray]:
     """A problem of any kind, a slot with some of its capacity gone, and a decision, sensible or not."""
@@ -167,6 +211,20 @@ def test_a_feasible_decision_stays_as_it_is(case: tuple[SelectionProblem, Select
     problem, slot, decision = case
     if not problem.violations(slot, decision):
         assert np.array_equal(problem.repaired(slot, decision), decision)
+
+
+@given(cases())
+def test_whoever_is_said_to_have_no_room_has_none(case: tuple[SelectionProblem, SelectionSlot, np.ndarray]) -> None:
+    problem, slot, _ = case
+    nothing = np.zeros(len(problem.cost), dtype=np.int64)
+    lines = problem.unserved(slot, nothing)
+    assert len(lines) == int((slot.arrivals > 0).sum())
+    if problem.roles is not None:
+        return
+    for port, line in zip(np.flatnonzero(slot.arrivals > 0), lines, strict=True):
+        opened = [problem.violations(slot, row) for row in np.diag(problem.instance.channel_port == port).astype(int)]
+        alone = any(not broken and e for e, broken in zip(problem.instance.channel_port == port, opened, strict=True))
+        assert alone == line.endswith("or it would not pay")
 
 
 def test_a_berth_for_each_opened_channel() -> None:

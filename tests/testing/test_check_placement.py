@@ -10,7 +10,6 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from berth.errors import PolicyCheckFailed
 from berth.policies.placement.greedy import ORDERS
 from berth.policies.placement.ordered import WAITING
 from berth.problems.placement import PlacementDecision
@@ -20,33 +19,22 @@ from berth.testing.broken_placement import BROKEN_PLACEMENT, PlacesNothing
 from berth.testing.placement import PLACEMENT, malformed
 from berth.testing.strategies import placement_decisions, placement_problems, placement_worlds
 from berth.worlds.placement import PlacementWorld
+from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN_PLACEMENT.items() for policy in policies]
-FEASIBILITY = {"feasible-on-random-instances", "feasible-on-edge-instances", "outcomes-in-any-order"}
-PLAYING = set(CHECKS) - {"refuses-clearly", "beats-random"}
 
 SEVERAL = {
     **{policy.__name__: FEASIBILITY for policy in BROKEN_PLACEMENT["feasible-on-random-instances"]},
     "ForgetsLostServers": FEASIBILITY,
     # what never starts earns nothing
     "StartsInThePast": FEASIBILITY | {"beats-random"},
-    # what does not even look like a decision stops every check that plays one
     "DecidesArrays": PLAYING | {"beats-random"},
     "DecidesFloats": PLAYING,
     "LeavesTasksOut": PLAYING,
-    # two runs with one seed are how these find out about shared memory and lost state
-    "UsesGlobalRandom": {"same-seed-same-decisions", "decisions-are-fresh", "pickling-resumes"},
+    "UsesGlobalRandom": GLOBAL_LUCK,
     "WritesWhatIsFree": {"inputs-untouched", "pickling-resumes"},
 }
 """Broken policies whose fault shows in more than one check; each of the others is caught by its own alone."""
-
-
-def failed_checks(policy: Any, **options: Any) -> tuple[set[str], str]:
-    try:
-        check_policy(policy, **options)
-    except PolicyCheckFailed as error:
-        return {result.check for result in error.results if not result.passed}, str(error)
-    return set(), ""
 
 
 def worlds(seed: int = 0) -> list[PlacementWorld]:

@@ -11,39 +11,28 @@ import numpy as np
 import pytest
 
 import berth.testing
-from berth.errors import InvalidInput, MissingExtra, PolicyCheckFailed, UnknownName
+from berth.errors import InvalidInput, MissingExtra, UnknownName
 from berth.policies import BUILTIN
 from berth.policies.allocation.fairness import Fairness
 from berth.testing import CHECKS, CheckResult, check_policy
 from berth.testing.allocation import ALLOCATION, RandomGangs
 from berth.testing.broken import BROKEN, GivesNothing
+from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN.items() for policy in policies]
 
-FEASIBILITY = {"feasible-on-random-instances", "feasible-on-edge-instances", "outcomes-in-any-order"}
-"""The checks that ask for feasible decisions."""
 
 SEVERAL = {
     "Overfills": FEASIBILITY,
     "IgnoresRequests": FEASIBILITY,
     "GoesNegative": FEASIBILITY,
     "BreaksGangs": FEASIBILITY | {"beats-random"},
-    # what does not even look like a decision stops every check that plays one
-    "DecidesNaN": set(CHECKS) - {"refuses-clearly"},
-    "DecidesIntegers": set(CHECKS) - {"refuses-clearly", "beats-random"},
-    "DecidesTransposed": set(CHECKS) - {"refuses-clearly"},
-    # two runs with one seed are how these two find out about shared memory and lost state
-    "UsesGlobalRandom": {"same-seed-same-decisions", "decisions-are-fresh", "pickling-resumes"},
+    "DecidesNaN": PLAYING | {"beats-random"},
+    "DecidesIntegers": PLAYING,
+    "DecidesTransposed": PLAYING | {"beats-random"},
+    "UsesGlobalRandom": GLOBAL_LUCK,
 }
 """Broken policies whose fault shows in more than one check; each of the others is caught by its own alone."""
-
-
-def failed_checks(policy: Any, **options: Any) -> tuple[set[str], str]:
-    try:
-        check_policy(policy, **options)
-    except PolicyCheckFailed as error:
-        return {result.check for result in error.results if not result.passed}, str(error)
-    return set(), ""
 
 
 def test_every_check_has_a_broken_policy() -> None:

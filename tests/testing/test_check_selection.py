@@ -9,7 +9,6 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from berth.errors import PolicyCheckFailed
 from berth.problems.selection import SelectionProblem
 from berth.protocols import Environment
 from berth.simulation import simulate
@@ -17,10 +16,9 @@ from berth.testing import CHECKS, FAMILIES, check_policy
 from berth.testing.broken_selection import BROKEN_SELECTION, OpensNothing
 from berth.testing.selection import SELECTION, ShrinkingSelection, malformed, random_problem
 from berth.testing.strategies import selection_decisions, selection_problems, selection_worlds
+from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN_SELECTION.items() for policy in policies]
-FEASIBILITY = {"feasible-on-random-instances", "feasible-on-edge-instances", "outcomes-in-any-order"}
-PLAYING = set(CHECKS) - {"refuses-clearly", "beats-random"}
 
 SEVERAL = {
     "OpensAbsentPorts": FEASIBILITY,
@@ -28,21 +26,11 @@ SEVERAL = {
     "AddsUpServers": FEASIBILITY,
     "OpensTwice": FEASIBILITY,
     "BreaksGangs": FEASIBILITY | {"beats-random"},
-    # what does not even look like a decision stops every check that plays one
     "DecidesFloats": PLAYING,
     "DecidesIndices": PLAYING | {"beats-random"},
-    # two runs with one seed are how these two find out about shared memory and lost state
-    "UsesGlobalRandom": {"same-seed-same-decisions", "decisions-are-fresh", "pickling-resumes"},
+    "UsesGlobalRandom": GLOBAL_LUCK,
 }
 """Broken policies whose fault shows in more than one check; each of the others is caught by its own alone."""
-
-
-def failed_checks(policy: Any, **options: Any) -> tuple[set[str], str]:
-    try:
-        check_policy(policy, **options)
-    except PolicyCheckFailed as error:
-        return {result.check for result in error.results if not result.passed}, str(error)
-    return set(), ""
 
 
 def test_every_check_has_a_broken_policy() -> None:

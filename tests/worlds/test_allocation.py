@@ -14,7 +14,8 @@ from berth.random import stream
 from berth.testing import example_problem
 from berth.testing.allocation import ShrinkingWorld
 from berth.testing.strategies import allocation_worlds
-from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals, counted_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import bernoulli_arrivals, counted_arrivals
 
 ARRIVALS = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
 
@@ -77,8 +78,8 @@ def test_servers_that_are_down_have_nothing_free() -> None:
         (np.zeros(3), None, "arrivals: got (3,), expected arrivals (T, 3)"),
         (np.full((1, 3), 2.0), None, "arrivals: expected 0 or 1 for each slot and job"),
         (np.full((1, 3), np.nan), None, "arrivals: expected 0 or 1 for each slot and job"),
-        (ARRIVALS, np.ones((3, 3)), "up: got (3, 3), expected up (T, R), one flag per slot and server"),
-        (ARRIVALS, np.ones((2, 2)), "up: got (2, 2), expected up (T, R), one flag per slot and server"),
+        (ARRIVALS, np.ones((3, 3)), "up: got (3, 3), expected up (3, 2), a flag for each slot and server"),
+        (ARRIVALS, np.ones((2, 2)), "up: got (2, 2), expected up (3, 2), a flag for each slot and server"),
     ],
 )
 def test_wrong_worlds(arrivals: Any, up: Any, text: str) -> None:

@@ -93,6 +93,13 @@ def test_nonsense_is_refused(changes: dict[str, np.ndarray]) -> None:
         SelectionWorld(good.problem, changes.pop("arrivals", good.arrivals), good.gains, **changes)
 
 
+def test_gains_that_end_too_soon_are_told() -> None:
+    good = one_resource([0.5], 1.0, [1.0], 3)
+    short = [(np.array([0.5]), np.array([0.4]))] * 2
+    with pytest.raises(InvalidInput, match="gains: got 2, expected gains for 3 slots"):
+        list(SelectionWorld(good.problem, good.arrivals, short))
+
+
 @given(st.integers(0, 30), st.lists(st.floats(-5, 5), min_size=3, max_size=3))
 def test_payments_cancel(seed: int, payments: list[float]) -> None:
     """Utilities of jobs and cluster add up to the reward, whatever is paid: one paper's welfare, the other's AOU."""

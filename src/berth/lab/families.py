@@ -109,7 +109,7 @@ ALLOCATION = LabFamily(
     share=lambda problem: MeanShare(problem.instance),
     share_of="the server",
     shortened=_first_allocation,
-    left_out=frozenset({"expected", "cost", "regret_slot_log_fit"}),
+    left_out=frozenset({"expected", "cost", "regret_log_fit"}),
 )
 
 
@@ -178,10 +178,10 @@ PLACEMENT = LabFamily(
             "fraction_of_stationary",
             "fraction_of_oracle",
             "regret_stationary",
-            "regret_slot",
+            "regret",
             "regret_stationary_growth",
-            "regret_slot_growth",
-            "regret_slot_log_fit",
+            "regret_growth",
+            "regret_log_fit",
         }
     ),
     known="Every policy here sees the tasks that have arrived, and none that will. A slot is the time between two "

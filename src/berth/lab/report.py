@@ -183,12 +183,12 @@ def _details(comparison: Comparison, rows: list[Row]) -> str:
         cells = [_name(comparison, row), *(f"<td>{number(mean_of(value))}</td>" for value in parts)]
         for oracle, value, growth in (
             ("stationary", row.regret_stationary, row.regret_stationary_growth),
-            ("slot", row.regret_slot, row.regret_slot_growth),
+            ("slot", row.regret, row.regret_growth),
         ):
             if oracle in comparison.oracles:
                 cells += [_cell(value), f"<td>{MISSING if growth is None else f'T<sup>{growth:.2f}</sup>'}</td>"]
         if family.logarithmic and "slot" in comparison.oracles:
-            fit = row.regret_slot_log_fit
+            fit = row.regret_log_fit
             cells.append(f"<td>{MISSING if fit is None else f'{fit:.3f}'}</td>")
         cells.append(f"<td>{number(row.decide_microseconds, 3)}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")

@@ -54,13 +54,14 @@ class Row:
 
     `reward` is the mean a slot; `ratio` and `difference` are against the baseline, seed by seed;
     `fraction_of_stationary` and `fraction_of_oracle` compare with y* and with the optimum of each
-    slot; the regrets are totals at the end, their growth the exponent of the mean curve.
+    slot; `regret_stationary` and `regret`, to the same two, are totals at the end, their growth the
+    exponent of the mean curve.
     `violations` counts broken constraints over all seeds, `violating_slots` is the share of slots
     with any; `claimed` and `claimed_ratio`, only where there are some, are what would have been
     counted if nobody had checked: never a reward.
 
     Where the family measures the mean reward of a decision beside the one that luck gave, `expected` is that mean a
-    slot, and fractions and regrets are made of it. `regret_slot_log_fit` is the R² of the mean regret curve against
+    slot, and fractions and regrets are made of it. `regret_log_fit` is the R² of the mean regret curve against
     ln T. `overhead` or `cost` is what was subtracted from `gain`.
     """
 
@@ -73,9 +74,9 @@ class Row:
     fraction_of_stationary: Estimate | None
     fraction_of_oracle: Estimate | None
     regret_stationary: Estimate | None
-    regret_slot: Estimate | None
+    regret: Estimate | None
     regret_stationary_growth: float | None
-    regret_slot_growth: float | None
+    regret_growth: float | None
     violations: int
     violating_slots: float
     claimed: Estimate | None
@@ -85,7 +86,7 @@ class Row:
     decide_microseconds: float
     expected: Estimate | None = None
     cost: Estimate | None = None
-    regret_slot_log_fit: float | None = None
+    regret_log_fit: float | None = None
 
     def as_dict(self, without: Collection[str] = ()) -> dict[str, Any]:
         """The row for JSON: an estimate becomes {mean, low, high, seeds} or null."""
@@ -232,9 +233,9 @@ class Comparison:
             fraction_of_stationary=paired(measured, best["stationary"]),
             fraction_of_oracle=paired(measured, best["slot"]),
             regret_stationary=estimate(curves["stationary"][:, -1:].ravel()),
-            regret_slot=estimate(curves["slot"][:, -1:].ravel()),
+            regret=estimate(curves["slot"][:, -1:].ravel()),
             regret_stationary_growth=_of_mean(growth_exponent, curves["stationary"], self._earned("stationary")),
-            regret_slot_growth=_of_mean(growth_exponent, curves["slot"], self._earned("slot")),
+            regret_growth=_of_mean(growth_exponent, curves["slot"], self._earned("slot")),
             violations=sum(broken.values()),
             violating_slots=float(np.mean([(run.series["violations"] > 0).mean() for run in runs.values()])),
             claimed=estimate(claimed.values()),
@@ -245,7 +246,7 @@ class Comparison:
             * 1e6,
             expected=mean("expected"),
             cost=mean("cost"),
-            regret_slot_log_fit=_of_mean(log_fit, curves["slot"], self._earned("slot")),
+            regret_log_fit=_of_mean(log_fit, curves["slot"], self._earned("slot")),
         )
 
     def as_dict(self) -> dict[str, Any]:

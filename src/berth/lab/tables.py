@@ -81,9 +81,9 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
         cells += [Text(percent(mean_of(row.fraction_of_stationary)))] if stationary else []
         cells += [Text(percent(mean_of(row.fraction_of_oracle)))] if slot else []
         if regret:
-            growth, fit = row.regret_slot_growth, row.regret_slot_log_fit
+            growth, fit = row.regret_growth, row.regret_log_fit
             cells += [
-                _estimate(row.regret_slot),
+                _estimate(row.regret),
                 Text(MISSING if growth is None else f"T^{growth:.2f}"),
                 Text(MISSING if fit is None else f"{fit:.3f}"),
             ]
@@ -94,4 +94,8 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
         if not narrow:
             cells.append(Text(number(row.decide_microseconds, 3)))
         table.add_row(*cells)
+    for best in comparison.oracle_rows:
+        words = family.oracle_words[best.oracle]
+        reward = Text(number(mean_of(best.reward))) if narrow else _estimate(best.reward)
+        table.add_row(words.short, reward, style="dim")
     return table

@@ -22,10 +22,10 @@ from berth.errors import InvalidInput
 from berth.kernels.capacity import scale_to_fit
 from berth.kernels.lanes import Lanes, build_lanes
 from berth.kernels.reward import decision_gradient, job_rewards
-from berth.model import Berth, Floats, FrozenArrays, Instance, Ints, JobType, frozen_array
+from berth.model import Berth, Floats, FrozenArrays, Instance, Ints, frozen_array
 from berth.utility import Utilities
 
-__all__ = ["AllocationOutcome", "AllocationProblem", "AllocationSlot", "Gang", "replicate_ports"]
+__all__ = ["AllocationOutcome", "AllocationProblem", "AllocationSlot", "Gang"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,26 +280,3 @@ class AllocationProblem(FrozenArrays):
             )
             for e in np.flatnonzero(busy)
         ]
-
-
-def replicate_ports(instance: Instance, most: ArrayLike) -> Instance:
-    """Several jobs a port and slot (section 3.4): port l becomes `most[l]` ports, one for each job.
-
-    The j-th copy has a job when at least j jobs arrive at port l; everything else stays as it is.
-
-    >>> graph = Instance.from_arrays([[5.0]], [[2.0], [1.0]], [(0, 0), (1, 0)])
-    >>> [port.name for port in replicate_ports(graph, [2, 1]).ports]
-    ['port-0#1', 'port-0#2', 'port-1']
-    """
-    counts = np.asarray(most, dtype=np.int64)
-    if counts.shape != (len(instance.ports),) or (counts < 1).any():
-        raise InvalidInput("one number ≥ 1 for each port", value=counts.tolist(), key="most")
-    ports: list[JobType] = []
-    channels: list[tuple[int, int]] = []
-    for index, port in enumerate(instance.ports):
-        servers = instance.channel_server[instance.channel_port == index]
-        for copy in range(int(counts[index])):
-            name = port.name if counts[index] == 1 else f"{port.name}#{copy + 1}"
-            channels.extend((len(ports), int(r)) for r in servers)
-            ports.append(JobType(name, port.demand))
-    return Instance(instance.cluster, tuple(ports), channels)

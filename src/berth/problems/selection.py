@@ -189,51 +189,92 @@ class SelectionProblem(FrozenArrays):
         found += [Violation("arrival", self._channel(int(e)), float(tasks[e]), 0.0) for e in np.flatnonzero(absent)]
         used = self.usage(np.where(np.isfinite(tasks), tasks, 0.0))
         for g, k in np.argwhere(used > slot.free + TOLERANCE * (1.0 + slot.free)):
-            pool = "the cluster" if self.pool is not None else graph.cluster.servers[g]
-            where = f"{pool}/{graph.cluster.resources[k].name}"
+            where = f"{self._pool_name(int(g))}/{graph.cluster.resources[k].name}"
             found.append(Violation("capacity", where, float(used[g, k]), float(slot.free[g, k])))
         if self.roles is not None:
-            found.extend(self._broken_gangs(tasks))
+            found.extend(violation for _, violation in self._broken_gangs(tasks))
         return found
+
+    def _pool_name(self, pool: int) -> str:
+        return "the cluster" if self.pool is not None else self.instance.cluster.servers[pool]
 
     def _channel(self, e: int) -> str:
         graph = self.instance
         return f"{graph.ports[graph.channel_port[e]].name} on {graph.cluster.servers[graph.channel_server[e]]}"
 
-    def _broken_gangs(self, tasks: Any) -> list[Violation]:
+    def _broken_gangs(self, tasks: Any) -> list[tuple[int, Violation]]:
+        """Every port (role) whose gang is broken, and how."""
         roles = self.roles
         if roles is None:
             return []
         placed = np.bincount(self.instance.channel_port, weights=tasks, minlength=len(self.instance.ports))
         started = np.bincount(roles.job_of_port, weights=placed, minlength=roles.jobs) > 0
         found = []
-        for port in np.flatnonzero(started[roles.job_of_port] & (placed < roles.minimum)):
-            name = self.instance.ports[port].name
-            found.append(
-                Violation("gang", f"{name} (tasks, at least)", float(placed[port]), float(roles.minimum[port]))
-            )
-        for port in np.flatnonzero(placed > roles.most):
-            name = self.instance.ports[port].name
-            found.append(Violation("gang", f"{name} (tasks, at most)", float(placed[port]), float(roles.most[port])))
+        few, many = started[roles.job_of_port] & (placed < roles.minimum), placed > roles.most
+        for broken, words, limit in ((few, "at least", roles.minimum), (many, "at most", roles.most)):
+            for port in np.flatnonzero(broken):
+                where = f"{self.instance.ports[port].name} (tasks, {words})"
+                found.append((int(port), Violation("gang", where, float(placed[port]), float(limit[port]))))
         return found
 
     def repaired(self, slot: SelectionSlot, decision: Ints) -> Ints:
-        """The decision made feasible: absent jobs dropped, then channels closed from the last until all fits."""
+        """The decision made feasible: without absent jobs, the last channels of overfull pools, and broken gangs."""
         tasks = np.nan_to_num(np.asarray(decision, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         fixed = np.maximum(np.floor(tasks), 0).astype(np.int64)
         if self.roles is None:
             fixed = np.minimum(fixed, 1)
         fixed[~self.available(slot)] = 0
-        for e in np.flatnonzero(fixed)[::-1]:
-            if not (self.usage(fixed) > slot.free + TOLERANCE * (1.0 + slot.free)).any():
-                break
-            fixed[e] = 0
+        limit = slot.free + TOLERANCE * (1.0 + slot.free)
+        over = (self.usage(fixed) > limit).any(axis=1)
+        for pool in np.flatnonzero(over):
+            opened = np.flatnonzero((self.channel_pool == pool) & (fixed > 0))
+            # what the first channels of the pool take together; the last ones have to go
+            used = np.cumsum(fixed[opened, None] * self.takes[opened], axis=0)
+            fixed[opened[(used > limit[pool]).any(axis=1)]] = 0
         if self.roles is not None:
-            names = {self.instance.ports[p].name: p for p in range(len(self.instance.ports))}
             while broken := self._broken_gangs(fixed):
-                port = names[broken[0].where.split(" (")[0]]
-                fixed[self.channel_job == self.roles.job_of_port[port]] = 0
+                fixed[self.channel_job == self.roles.job_of_port[broken[0][0]]] = 0
         return fixed
+
+    def unserved(self, slot: SelectionSlot, decision: ArrayLike) -> list[str]:
+        """Why each job that has arrived and is not served got nothing, a line each.
+
+        It reaches no server; or there is no room for it even if nobody else is served; or others were chosen.
+
+        >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [2.0], [1.0]], [(0, 0), (1, 1)])
+        >>> problem = SelectionProblem(graph, cost=[0.1, 0.2])
+        >>> slot = SelectionSlot(0, problem.limits, np.ones(3))
+        >>> for line in problem.unserved(slot, np.array([0, 0])):
+        ...     print(line)
+        port-0: others were chosen, or it would not pay
+        port-1: no room: server-1 has 1 resource-0 free, and a task takes 2
+        port-2: no channel to any server
+        """
+        served = np.bincount(self.channel_job, weights=np.asarray(decision), minlength=self.jobs) > 0
+        return [self._reason(slot, int(job)) for job in np.flatnonzero((slot.arrivals > 0) & ~served)]
+
+    def _reason(self, slot: SelectionSlot, job: int) -> str:
+        graph, roles = self.instance, self.roles
+        ports = [job] if roles is None else [int(port) for port in np.flatnonzero(roles.job_of_port == job)]
+        for port in ports:
+            name, least = graph.ports[port].name, 1 if roles is None else int(roles.minimum[port])
+            channels = np.flatnonzero(graph.channel_port == port)
+            takes, room = self.takes[channels], slot.free[self.channel_pool[channels]]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                fits = np.where(takes > 0, np.floor(room / takes + TOLERANCE), np.inf)
+            count = fits.min(axis=1, initial=np.inf)  # tasks of this role alone, (channels,)
+            if count.sum() >= least:
+                continue
+            if not len(channels):
+                return f"{name}: no channel to any server"
+            if count.any():
+                return f"{name}: room for {count.sum():g} tasks at most, and a job needs {least}"
+            near = int((fits < 1).sum(axis=1).argmin())  # the server that lacks the fewest resources
+            k = int((fits[near] < 1).argmax())
+            pool, resource = self._pool_name(int(self.channel_pool[channels[near]])), graph.cluster.resources[k].name
+            return f"{name}: no room: {pool} has {room[near, k]:g} {resource} free, and a task takes {takes[near, k]:g}"
+        together = "" if len(ports) == 1 else ", or its roles do not fit together"
+        return f"{graph.ports[ports[0]].name}: others were chosen, or it would not pay{together}"
 
     def berths(self, slot: SelectionSlot, decision: Ints) -> list[Berth]:
         """A berth for each opened channel."""

@@ -12,8 +12,8 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model import Cluster, Floats, Instance, JobType, Resource
-from berth.problems.allocation import AllocationProblem, Gang, replicate_ports
+from berth.model import Cluster, Floats, Instance, JobType, Resource, replicate_ports
+from berth.problems.allocation import AllocationProblem, Gang
 from berth.scenario.checks import resource_names
 from berth.scenario.drawing import (
     RESOURCES,
@@ -35,7 +35,8 @@ from berth.scenario.settings import (
     Switching,
 )
 from berth.utility import Utilities
-from berth.worlds.allocation import AllocationWorld, counted_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import counted_arrivals
 
 __all__ = ["build_allocation", "draw_arrivals", "given_cluster", "reach_named"]
 

@@ -14,17 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model import Cluster, Floats, Instance, Ints, JobType, Resource
-from berth.problems.allocation import replicate_ports
+from berth.model import Cluster, Floats, Instance, Ints, JobType, Resource, replicate_ports
 from berth.problems.selection import Roles, SelectionProblem
 from berth.random import stream
 from berth.scenario.building import draw_arrivals, given_cluster, reach_named
 from berth.scenario.drawing import draw_outages, uniforms
 from berth.scenario.selection_checks import has_gangs, port_names, resource_names, scope_of
-from berth.scenario.selection_settings import DrawnTypes, Drift, SelectionBernoulli, SelectionSettings
+from berth.scenario.selection_settings import DrawnTypes, Drift, Price, SelectionBernoulli, SelectionSettings
 from berth.scenario.settings import GivenCluster, Poisson
 from berth.worlds import gains as laws
-from berth.worlds.allocation import counted_arrivals
+from berth.worlds.arrivals import counted_arrivals
 from berth.worlds.selection import SelectionWorld
 
 __all__ = ["build_selection"]
@@ -227,8 +226,9 @@ def _cost(
         return drawn
     if isinstance(costs, dict):
         takes = instance.demand[instance.channel_port] if demand is None else demand
-        names = resource_names(settings)
-        return laws.supply_cost(takes, "linear", [costs.get(name, 0.0) for name in names])
+        listed = [costs.get(name, 0.0) for name in resource_names(settings)]
+        prices = [entry if isinstance(entry, Price) else Price(price=entry) for entry in listed]
+        return laws.supply_cost(takes, [entry.shape for entry in prices], [entry.price for entry in prices])
     low, high = costs if isinstance(costs, list) else (costs, costs)
     spread: Floats = low + (high - low) * _tables(seed, instance, place, 1, "costs")[0]
     return spread

@@ -11,6 +11,7 @@ from berth.scenario.settings import (
     AmountRange,
     Bernoulli,
     Chance,
+    Chances,
     Common,
     Count,
     Given,
@@ -19,8 +20,11 @@ from berth.scenario.settings import (
     Outages,
     Part,
     Poisson,
+    Port,
     Positive,
+    Servers,
     Switching,
+    Types,
     cluster_form,
     list_or_mapping,
     list_or_one,
@@ -52,7 +56,7 @@ class DrawnServers(Part):
     """
 
     draw: Literal["papers", "machines"] = "papers"
-    servers: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 40
+    servers: Servers = 40
     resource_kinds: Annotated[int, Field(ge=1, le=64), said("a whole number from 1 to 64")] | None = Field(
         default=None, description="how many resources there are; 3 where left out; only for draw: papers"
     )
@@ -67,9 +71,7 @@ class DrawnTypes(Part):
     """
 
     draw: Literal["papers", "gangs"] = "papers"
-    count: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] | None = Field(
-        default=None, description="8 where left out, 30 for draw: gangs"
-    )
+    count: Types | None = Field(default=None, description="8 where left out, 30 for draw: gangs")
     demand: Annotated[list[Amount], Field(min_length=1)] | None = Field(
         default=None, description="[1, 2] where left out; only for draw: papers"
     )
@@ -81,28 +83,15 @@ class RoleEntry(Part):
     name: Name
     demand: dict[str, Amount]
     minimum: Annotated[int, Field(ge=0, le=100_000), said("a whole number from 0 to 100000")] = 1
-    most: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] | None = Field(
-        None, description="as many as `minimum`, at least 1, where left out"
-    )
+    most: Types | None = Field(None, description="as many as `minimum`, at least 1, where left out")
 
 
-class SelectionPort(Part):
+class SelectionPort(Port):
     """One job type: what its job takes on a server, and the servers that it can reach."""
 
-    name: Name
-    demand: dict[str, Amount] | None = None
     roles: Annotated[list[RoleEntry], Field(min_length=1)] | None = Field(
         None, description="in place of demand: the roles of an all-or-nothing job"
     )
-    servers: (
-        Annotated[
-            Annotated[Literal["all"], said("all, or a list of server names"), Tag("<one>")]
-            | Annotated[list[Name], Tag("<list>")],
-            Discriminator(list_or_one),
-        ]
-        | None
-    ) = Field(None, description="all, or names of servers or of server groups; as `channels` says where left out")
-    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
 
 
 class EdgeChannels(Part):
@@ -155,6 +144,13 @@ class GainSettings(Part):
     )
 
 
+class Price(Part):
+    """What a task pays for a resource: this much times the amount that it takes, its square or its root."""
+
+    price: Amount
+    shape: Literal["linear", "quadratic", "sqrt"] = "linear"
+
+
 class Drift(Part):
     """How mean gains change.
 
@@ -176,16 +172,19 @@ class Delay(Part):
     lost: Chance = 0.0
 
 
+PriceEntry = Annotated[
+    Annotated[Amount, said("a number ≥ 0, or {price, shape}"), Tag("<one>")] | Annotated[Price, Tag("<full>")],
+    Discriminator(lambda value: "<full>" if isinstance(value, dict | Price) else "<one>"),
+]
+
+
 class SelectionBernoulli(Bernoulli):
     """A job with this probability, independently each slot: one number, or one for each job type.
 
     Job types listed in `dead`, by name or number, never have one.
     """
 
-    probability: Annotated[
-        Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
-        Discriminator(list_or_one),
-    ] = 0.9
+    probability: Chances = 0.9
     dead: list[
         Annotated[
             Annotated[Name, Tag("<text>")] | Annotated[Index, Tag("<number>")],
@@ -217,7 +216,7 @@ class SelectionSettings(Common):
     costs: (
         Annotated[
             Annotated[AmountRange, Tag("<list>")]
-            | Annotated[dict[str, Amount], Tag("<mapping>")]
+            | Annotated[dict[str, PriceEntry], Tag("<mapping>")]
             | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or a price by resource"), Tag("<one>")],
             Discriminator(shape_of),
         ]
@@ -225,7 +224,7 @@ class SelectionSettings(Common):
     ) = Field(
         None,
         description="of a task, known to policies: one number, a range to draw from for each channel, or prices of "
-        "what it takes, by resource; where left out 0, or as in the papers where gains are",
+        "what it takes, by resource (a number, or {price, shape}); where left out 0, or the papers' where gains are",
     )
     drift: Drift | None = None
     delay: Delay | None = None

@@ -34,6 +34,8 @@ Amount = Annotated[float, Field(ge=0), said("a number ≥ 0")]
 Positive = Annotated[float, Field(gt=0), said("a number > 0")]
 Chance = Annotated[float, Field(ge=0, le=1), said("a probability, 0 to 1")]
 Count = Annotated[int, Field(ge=1, le=10_000_000), said("a whole number from 1 to 10000000")]
+Servers = Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")]
+Types = Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")]
 Few = Annotated[int, Field(ge=1, le=1000), said("a whole number from 1 to 1000")]
 Minimum = Annotated[int, Field(ge=0, le=1000), said("a whole number from 0 to 1000")]
 AmountRange = Annotated[list[Amount], Field(min_length=2, max_length=2), said("two numbers ≥ 0, [lowest, highest]")]
@@ -57,6 +59,17 @@ def list_or_one(value: Any) -> str:
 
 def list_or_mapping(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<mapping>"
+
+
+Chances = Annotated[
+    Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
+    Discriminator(list_or_one),
+]
+Reach = Annotated[
+    Annotated[Literal["all"], said("all, or a list of server names"), Tag("<one>")]
+    | Annotated[list[Name], Tag("<list>")],
+    Discriminator(list_or_one),
+]
 
 
 # these are also asked about what is already built, when it is dumped
@@ -94,7 +107,7 @@ class DrawnCluster(Part):
     """Servers drawn like those of the Alibaba trace: six resources, three kinds of machine."""
 
     draw: Literal["alibaba-like"] = "alibaba-like"
-    servers: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 128
+    servers: Servers = 128
 
 
 class ResourceEntry(Part):
@@ -106,7 +119,7 @@ class ServerEntry(Part):
     """One server, or `count` alike, which are then called name-0, name-1, …"""
 
     name: Name
-    count: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")] = 1
+    count: Servers = 1
     capacity: dict[str, Amount] = Field(description="what it has of each resource; 0 of those left out")
 
 
@@ -128,7 +141,7 @@ class DrawnPorts(Part):
     """Job types drawn like those of the Alibaba trace; `contention` multiplies what they request."""
 
     draw: Literal["alibaba-like"] = "alibaba-like"
-    count: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] = 10
+    count: Types = 10
     contention: Positive = 10.0
 
 
@@ -139,24 +152,24 @@ class ComponentEntry(Part):
     demand: dict[str, Amount]
 
 
-class PortEntry(Part):
-    """One job type: what a job can use on one server, and the servers that it can reach."""
+class Port(Part):
+    """What job types of every family say."""
 
     name: Name
     demand: dict[str, Amount] | None = None
+    servers: Reach | None = Field(
+        None, description="all, or names of servers or of server groups; as `channels` says where left out"
+    )
+    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
+
+
+class PortEntry(Port):
+    """One job type: what a job can use on one server, and the servers that it can reach."""
+
     components: Annotated[list[ComponentEntry], Field(min_length=1)] | None = Field(
         None, description="in place of demand: the task components of an all-or-nothing job"
     )
     minimum: Minimum | None = Field(None, description="how many components must be seated; all where left out")
-    servers: (
-        Annotated[
-            Annotated[Literal["all"], said("all, or a list of server names"), Tag("<one>")]
-            | Annotated[list[Name], Tag("<list>")],
-            Discriminator(list_or_one),
-        ]
-        | None
-    ) = Field(None, description="all, or names of servers or of server groups; as `channels` says where left out")
-    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
 
 
 class Channels(Part):
@@ -197,10 +210,7 @@ class Bernoulli(Part):
     """A job with this probability, independently each slot: one number, or one for each job type."""
 
     process: Literal["bernoulli"] = "bernoulli"
-    probability: Annotated[
-        Annotated[Chance, Tag("<one>")] | Annotated[list[Chance], Tag("<list>")],
-        Discriminator(list_or_one),
-    ] = 0.7
+    probability: Chances = 0.7
 
 
 class Switching(Part):
@@ -256,7 +266,7 @@ class Common(Part):
     family: str
     horizon: Count | None = Field(None, description="slots; 2000, or as many as are given")
     arrivals_known: str
-    seeds: Annotated[int, Field(ge=1, le=100_000), said("a whole number from 1 to 100000")] = 4
+    seeds: Types = 4
     policies: Annotated[list[Name], Field(min_length=1)] | None = None
     baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
     oracles: Any = None

@@ -1,7 +1,7 @@
 """What anyone who writes a policy needs to test it.
 
-`check_policy` runs every promise that a policy makes; `example_problem` and `example_slot` are a tiny
-problem for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
+`check_policy` runs every promise that a policy makes; `example_problem`, `example_slot` and
+`example_selection` are tiny problems for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
 `allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
 `selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
 `pip install 'berth[test]'` and are only imported when they are first used.
@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from berth.testing.checks import CHECKS, FAMILIES, CheckResult, check_policy
-from berth.testing.examples import example_problem, example_slot
+from berth.testing.examples import example_problem, example_selection, example_slot
 from berth.testing.family import Case, Family
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ __all__ = [
     "Family",
     "check_policy",
     "example_problem",
+    "example_selection",
     "example_slot",
 ]
 

@@ -18,14 +18,12 @@ from berth.policies.allocation.random_allocation import RandomAllocation
 from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot, Gang
 from berth.protocols import Environment, Policy
 from berth.random import stream
-from berth.testing.family import Case, Family
+from berth.testing.family import SLOTS, Case, Family, Style, no_such_array
 from berth.utility import Utilities, Utility
-from berth.worlds.allocation import AllocationWorld, bernoulli_arrivals
+from berth.worlds.allocation import AllocationWorld
+from berth.worlds.arrivals import bernoulli_arrivals
 
 __all__ = ["ALLOCATION", "AMDAHL", "KINDS", "RandomGangs", "ShrinkingWorld"]
-
-SLOTS = 20
-"""Slots of a random or edge case: a few hundred over all of them."""
 
 
 class ShrinkingWorld(AllocationWorld):
@@ -67,23 +65,14 @@ def random_policy(problem: AllocationProblem, rng: np.random.Generator) -> Polic
 
 def malformed(problem: AllocationProblem, decision: Any) -> str | None:
     """What makes this no decision at all, None when it has the right type, dtype, shape and is finite."""
-    if not isinstance(decision, np.ndarray):
-        return f"a {type(decision).__name__}"
-    if decision.dtype != np.float64:
-        return f"an array of {decision.dtype}"
-    if decision.shape != problem.cap.shape:
-        return f"an array of shape {decision.shape}, not {problem.cap.shape}"
+    wrong_array = no_such_array(decision, np.float64, problem.cap.shape)
+    if wrong_array:
+        return wrong_array
     wrong = np.argwhere(~np.isfinite(decision))
     if len(wrong):
         e, k = (int(i) for i in wrong[0])
         return f"{decision[e, k]} at [{e}, {k}]"
     return None
-
-
-def spoil(decision: Floats) -> None:
-    """Write what no policy would, where it can be written to."""
-    if decision.flags.writeable:
-        decision[...] = -123.0
 
 
 def parts(problem: AllocationProblem) -> Any:
@@ -102,21 +91,15 @@ def parts(problem: AllocationProblem) -> Any:
     )
 
 
-# Styles of random instance: sizes, the share of possible channels that exist, the shares of requests and
-# capacities that are zero, the scale of requests against capacities.
 @dataclass(frozen=True)
-class _Style:
-    ports: int = 4
-    servers: int = 3
-    resources: int = 2
-    density: float = 0.6
+class _Style(Style):
+    """Also: the share of requests that are 0, the scale of requests against capacities, utilities, and what seats."""
+
     no_request: float = 0.0
-    no_capacity: float = 0.0
     contention: float = 1.0
     arrival: float = 0.6
     overhead: tuple[float, float] = (0.1, 0.6)
     kinds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    gangs: int = 0
     share: float = 0.5
 
 
@@ -155,24 +138,22 @@ def _utilities(rng: np.random.Generator, shape: tuple[int, int], kinds: tuple[in
     return Utilities(KINDS, rng.choice(np.array(kinds), shape), rng.uniform(0.5, 1.5, shape))
 
 
-def _gang(rng: np.random.Generator, ports: int, jobs: int, share: float) -> Gang:
-    job = np.concatenate([np.arange(jobs), rng.integers(0, jobs, ports - jobs)])
-    components = np.bincount(job, minlength=jobs)
-    return Gang(job, rng.integers(0, components + 1), share)
+def _gang(rng: np.random.Generator, style: _Style) -> Gang:
+    job = style.jobs(rng)
+    return Gang(job, rng.integers(0, np.bincount(job, minlength=style.gangs) + 1), style.share)
 
 
 def random_problem(rng: np.random.Generator, style: _Style, known: bool) -> AllocationProblem:
     """A problem of this style."""
-    shape = (style.servers, style.resources)
-    capacity = rng.uniform(2.0, 8.0, shape) * (rng.random(shape) >= style.no_capacity)
+    capacity = style.capacity(rng)
     wants = (style.ports, style.resources)
     demand = style.contention * rng.uniform(0.5, 4.0, wants) * (rng.random(wants) >= style.no_request)
-    channels = np.argwhere(rng.random((style.ports, style.servers)) < style.density)
-    gang = _gang(rng, style.ports, style.gangs, style.share) if style.gangs else None
+    channels = style.channels(rng)
+    gang = _gang(rng, style) if style.gangs else None
     jobs = style.gangs or style.ports
     return AllocationProblem(
         Instance.from_arrays(capacity, demand, channels),
-        _utilities(rng, shape, style.kinds),
+        _utilities(rng, capacity.shape, style.kinds),
         rng.uniform(*style.overhead, (jobs, style.resources)),
         arrivals_known=known,
         horizon=SLOTS if rng.random() < 0.5 else None,
@@ -331,6 +312,5 @@ ALLOCATION = Family(
     (RandomAllocation, RandomGangs),
     malformed,
     "a finite float array of shape (E, K)",
-    spoil,
     parts,
 )

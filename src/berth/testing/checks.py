@@ -6,40 +6,43 @@ finding for every instance on which the promise was broken: what was seen, and w
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from berth.capacity import Violation
 from berth.errors import InvalidInput, PolicyCheckFailed, UnknownName, UnsupportedProblem
 from berth.protocols import Environment
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.testing.allocation import ALLOCATION
-from berth.testing.family import Case, Family
+from berth.testing.family import Case
 from berth.testing.placement import PLACEMENT
 from berth.testing.selection import SELECTION
+from berth.testing.subject import (
+    Broken,
+    Finding,
+    Subject,
+    arrays_of,
+    copied,
+    decide,
+    decisions_of,
+    must_be_feasible,
+    observe,
+    outcome_of,
+    short,
+    snapshot,
+)
 
-__all__ = ["CHECKS", "FAMILIES", "CheckResult", "Finding", "Subject", "check_policy"]
+__all__ = ["CHECKS", "FAMILIES", "CheckResult", "check_policy"]
 
 FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION, "placement": PLACEMENT}
 """Every family that `check_policy` knows, by the `family` attribute of its policies."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A broken promise: on which instance, what was seen, and what was expected."""
-
-    instance: str
-    seen: str
-    expected: str
 
 
 @dataclass(frozen=True)
@@ -72,91 +75,14 @@ class CheckResult:
         )
 
 
-class _Broken(Exception):
-    """A promise broken while an instance was played."""
-
-    def __init__(self, seen: str, expected: str) -> None:
-        self.seen, self.expected = seen, expected
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The policy under test: its name, its family, and how to build one."""
-
-    name: str
-    family: Family
-    factory: Callable[[Any, np.random.Generator], Any]
-    seed: int
-
-    def build(self, problem: Any) -> Any:
-        """The policy for this problem; None when it refuses, rightly or not (`refuses_clearly` judges that)."""
-        try:
-            return self.factory(problem, stream(self.seed, "check_policy", "policy"))
-        except Exception:
-            return None
-
-    def served(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Environment, Any]]:
-        """Each case that the policy serves, with a new environment and a new policy."""
-        for case in cases:
-            world = case.make()
-            policy = self.build(world.problem)
-            if policy is not None:
-                yield case, world, policy
-
-
-def _decide(policy: Any, slot: Any) -> Any:
-    try:
-        return policy.decide(slot)
-    except Exception as error:
-        raise _Broken(f"slot {slot.index}: decide raised {_short(error)}", "a decision") from error
-
-
-def _observe(policy: Any, outcome: Any, how: str = "") -> None:
-    try:
-        policy.observe(outcome)
-    except Exception as error:
-        seen = f"observe of slot {outcome.slot}{how} raised {_short(error)}"
-        raise _Broken(seen, "every outcome to be taken in") from error
-
-
-def _violations(subject: Subject, world: Environment, slot: Any, decision: Any) -> Sequence[Violation]:
-    """What the decision breaks, if it is one."""
-    wrong = subject.family.malformed(world.problem, decision)
-    if wrong:
-        raise _Broken(f"slot {slot.index}: decided {wrong}", subject.family.well_formed)
-    try:
-        return world.problem.violations(slot, decision)
-    except InvalidInput as error:
-        raise _Broken(f"slot {slot.index}: its decision was refused, {error}", subject.family.well_formed) from error
-
-
-def _outcome(subject: Subject, world: Environment, slot: Any, decision: Any) -> Any:
-    """The outcome of a decision, made feasible first: whether it is so already is another check's promise."""
-    if _violations(subject, world, slot, decision):
-        decision = world.problem.repaired(slot, decision)
-    return world.step(decision)
-
-
-def _feasible(subject: Subject, world: Environment, slot: Any, decision: Any) -> None:
-    broken = _violations(subject, world, slot, decision)
-    if broken:
-        seen = f"slot {slot.index}: {len(broken)} constraints broken, first {broken[0]}"
-        raise _Broken(seen, "a feasible decision in every slot")
-
-
 def _always_feasible(subject: Subject, cases: Iterable[Case]) -> Iterator[Finding]:
     for case, world, policy in subject.served(cases):
         try:
             for slot in world:
-                decision = _decide(policy, slot)
-                _feasible(subject, world, slot, decision)
-                _observe(policy, world.step(decision))
-        except _Broken as broken:
+                decision = decide(policy, slot)
+                must_be_feasible(subject, world, slot, decision)
+                observe(policy, world.step(decision))
+        except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
 
 
@@ -170,44 +96,6 @@ def feasible_on_edge_instances(subject: Subject) -> Iterator[Finding]:
     yield from _always_feasible(subject, subject.family.edge_cases(subject.seed))
 
 
-def snapshot(thing: Any) -> Any:
-    """The content of arrays, dataclasses and containers, to compare later with `==`."""
-    if isinstance(thing, np.ndarray):
-        return (str(thing.dtype), thing.shape, thing.tobytes())
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        return {f.name: snapshot(getattr(thing, f.name)) for f in dataclasses.fields(thing) if f.name[0] != "_"}
-    if isinstance(thing, tuple | list):
-        return [snapshot(item) for item in thing]
-    if isinstance(thing, dict):
-        return {key: snapshot(value) for key, value in thing.items()}
-    return thing
-
-
-def copied(record: Any, writable: bool) -> Any:
-    """A copy of a slot or an outcome whose arrays are its own, writable or read-only."""
-    changes: dict[str, Any] = {}
-    for f in dataclasses.fields(record):
-        value = getattr(record, f.name)
-        if isinstance(value, np.ndarray):
-            changes[f.name] = value.copy()
-            changes[f.name].setflags(write=writable)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changes[f.name] = copied(value, writable)
-    return dataclasses.replace(record, **changes)
-
-
-def _decisions(subject: Subject, world: Environment, policy: Any, slots: int) -> list[Any]:
-    """Snapshots of the first decisions of a run."""
-    kept: list[Any] = []
-    for slot in world:
-        decision = _decide(policy, slot)
-        kept.append(snapshot(decision))
-        _observe(policy, _outcome(subject, world, slot, decision))
-        if len(kept) == slots:
-            break
-    return kept
-
-
 def _difference(ours: list[Any], theirs: list[Any]) -> int | None:
     return next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), None)
 
@@ -218,18 +106,18 @@ def decisions_are_fresh(subject: Subject) -> Iterator[Finding]:
         try:
             kept: list[tuple[int, Any, Any]] = []
             for slot in world:
-                decision = _decide(policy, slot)
-                outcome = _outcome(subject, world, slot, decision)
+                decision = decide(policy, slot)
+                outcome = outcome_of(subject, world, slot, decision)
                 kept.append((slot.index, decision, snapshot(decision)))
-                _observe(policy, outcome)
+                observe(policy, outcome)
                 for index, old, was in kept:
                     if snapshot(old) != was:
                         seen = f"the decision of slot {index} changed when the policy went on to slot {slot.index}"
-                        raise _Broken(seen, "a new array for each decision")
+                        raise Broken(seen, "a new array for each decision")
                 if len(kept) == 12:
                     break
             _spoilt(subject, case)
-        except _Broken as broken:
+        except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
 
 
@@ -237,16 +125,18 @@ def _spoilt(subject: Subject, case: Case) -> None:
     """Two equal runs; in one, every decision is overwritten as soon as it has been played."""
     slots = 12
     world, policy = case.make(), subject.build(case.make().problem)
-    clean = _decisions(subject, world, policy, slots)
+    clean = decisions_of(subject, world, policy, slots)
     world, policy = case.make(), subject.build(case.make().problem)
     for slot, expected in zip(world, clean, strict=False):
-        decision = _decide(policy, slot)
+        decision = decide(policy, slot)
         if snapshot(decision) != expected:
             seen = f"slot {slot.index}: another decision after the caller wrote into an earlier one"
-            raise _Broken(seen, "decisions that share no memory with the policy")
-        outcome = _outcome(subject, world, slot, decision)
-        subject.family.spoil(decision)
-        _observe(policy, outcome)
+            raise Broken(seen, "decisions that share no memory with the policy")
+        outcome = outcome_of(subject, world, slot, decision)
+        for part in arrays_of(decision):
+            if part.flags.writeable:
+                part[...] = -77  # what no policy would write
+        observe(policy, outcome)
 
 
 @contextmanager
@@ -267,15 +157,15 @@ def same_seed_same_decisions(subject: Subject) -> Iterator[Finding]:
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             with _global_seed(1):
-                first = _decisions(subject, world, policy, 25)
+                first = decisions_of(subject, world, policy, 25)
             with _global_seed(2):
                 world = case.make()
-                second = _decisions(subject, world, subject.build(world.problem), 25)
+                second = decisions_of(subject, world, subject.build(world.problem), 25)
             differs = _difference(first, second)
             if differs is not None:
                 seen = f"two runs with the same seed differ from slot {differs} on"
-                raise _Broken(seen, "the same decisions, from the generator it was given alone")
-        except _Broken as broken:
+                raise Broken(seen, "the same decisions, from the generator it was given alone")
+        except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
 
 
@@ -283,7 +173,7 @@ def _through_pickle(policy: Any) -> Any:
     try:
         return pickle.loads(pickle.dumps(policy))
     except Exception as error:
-        raise _Broken(f"pickling raised {_short(error)}", "a policy that can be pickled") from error
+        raise Broken(f"pickling raised {short(error)}", "a policy that can be pickled") from error
 
 
 def pickling_resumes(subject: Subject) -> Iterator[Finding]:
@@ -292,21 +182,21 @@ def pickling_resumes(subject: Subject) -> Iterator[Finding]:
         try:
             twins: list[tuple[int, Any]] = []
             for slot in world:
-                decision = _decide(policy, slot)
+                decision = decide(policy, slot)
                 for since, twin in twins:
-                    if snapshot(_decide(twin, slot)) != snapshot(decision):
+                    if snapshot(decide(twin, slot)) != snapshot(decision):
                         seen = f"slot {slot.index}: a copy pickled in slot {since} decides otherwise"
-                        raise _Broken(seen, "the same decisions as the original")
+                        raise Broken(seen, "the same decisions as the original")
                 if slot.index == 5:  # between a decision and its outcome
                     twins.append((slot.index, _through_pickle(policy)))
-                outcome = _outcome(subject, world, slot, decision)
+                outcome = outcome_of(subject, world, slot, decision)
                 for each in [policy, *(twin for _, twin in twins)]:
-                    _observe(each, outcome)
+                    observe(each, outcome)
                 if slot.index == 9:
                     twins.append((slot.index, _through_pickle(policy)))
                 if slot.index == 25:
                     break
-        except _Broken as broken:
+        except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
 
 
@@ -320,17 +210,17 @@ def inputs_untouched(subject: Subject) -> Iterator[Finding]:
                 # the first slots can be written to, so that a change shows; the rest cannot
                 lent = copied(slot, writable=slot.index < 8)
                 given.append((f"slot {slot.index}", lent, snapshot(lent)))
-                decision = _decide(policy, lent)
+                decision = decide(policy, lent)
                 _compare(given)
-                outcome = copied(_outcome(subject, world, slot, decision), writable=slot.index < 8)
+                outcome = copied(outcome_of(subject, world, slot, decision), writable=slot.index < 8)
                 given.append((f"the outcome of slot {slot.index}", outcome, snapshot(outcome)))
-                _observe(policy, outcome)
+                observe(policy, outcome)
                 _compare(given)
                 if slot.index == 15:
                     break
             if snapshot(subject.family.parts(world.problem)) != problem:
-                raise _Broken("the problem has changed", "inputs as they were")
-        except _Broken as broken:
+                raise Broken("the problem has changed", "inputs as they were")
+        except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
 
 
@@ -339,7 +229,7 @@ def _compare(given: list[tuple[str, Any, Any]]) -> None:
         now = snapshot(thing)
         if now != was:
             names = ", ".join(name for name in was if was[name] != now[name])
-            raise _Broken(f"{what} has changed ({names})", "inputs as they were")
+            raise Broken(f"{what} has changed ({names})", "inputs as they were")
 
 
 def outcomes_in_any_order(subject: Subject) -> Iterator[Finding]:
@@ -349,7 +239,7 @@ def outcomes_in_any_order(subject: Subject) -> Iterator[Finding]:
             world = case.make()
             try:
                 _post(subject, world, subject.build(world.problem), lost)
-            except _Broken as broken:
+            except Broken as broken:
                 yield Finding(f"{case.name}, {name}", broken.seen, broken.expected)
 
 
@@ -357,8 +247,8 @@ def _post(subject: Subject, world: Environment, policy: Any, lost: float) -> Non
     rng = stream(subject.seed, "check_policy", "post")
     waiting: list[tuple[int, Any]] = []
     for slot in world:
-        decision = _decide(policy, slot)
-        _feasible(subject, world, slot, decision)
+        decision = decide(policy, slot)
+        must_be_feasible(subject, world, slot, decision)
         outcome = world.step(decision)
         if rng.random() >= lost:
             copies = 2 if rng.random() < 0.3 else 1
@@ -366,7 +256,7 @@ def _post(subject: Subject, world: Environment, policy: Any, lost: float) -> Non
         due = [entry for entry in waiting if entry[0] <= slot.index]
         waiting = [entry for entry in waiting if entry[0] > slot.index]
         for place in rng.permutation(len(due)):
-            _observe(policy, due[place][1], f" in slot {slot.index}")
+            observe(policy, due[place][1], f" in slot {slot.index}")
         if slot.index == 60:
             break
 
@@ -377,10 +267,10 @@ def bounded_memory(subject: Subject) -> Iterator[Finding]:
         sizes: dict[int, int] = {}
         try:
             for slot in world:
-                _observe(policy, _outcome(subject, world, slot, _decide(policy, slot)))
+                observe(policy, outcome_of(subject, world, slot, decide(policy, slot)))
                 if slot.index + 1 in (60, 300):
                     sizes[slot.index + 1] = len(pickle.dumps(policy))
-        except _Broken as broken:
+        except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
         except Exception:  # it cannot be pickled: that is another check's promise
             continue
@@ -404,7 +294,7 @@ def refuses_clearly(subject: Subject) -> Iterator[Finding]:
                 if not str(error).strip():
                     yield Finding(case.name, "UnsupportedProblem without a message", "a message that says why")
             except Exception as error:
-                yield Finding(case.name, f"its constructor raised {_short(error)}", "UnsupportedProblem, saying why")
+                yield Finding(case.name, f"its constructor raised {short(error)}", "UnsupportedProblem, saying why")
     if not served:
         yield Finding("all instances", "every problem was refused", "a policy that serves at least one setting")
 
@@ -417,7 +307,7 @@ def beats_random(subject: Subject) -> Iterator[Finding]:
         try:
             mean = float(simulate(world, policy).reward.mean())
         except Exception as error:
-            yield Finding(case.name, f"the run ended with {_short(error)}", "a run to the end")
+            yield Finding(case.name, f"the run ended with {short(error)}", "a run to the end")
             continue
         world = case.make()
         chance = subject.family.random_policy(world.problem, stream(subject.seed, "check_policy", "floor"))

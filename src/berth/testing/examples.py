@@ -1,4 +1,4 @@
-"""A tiny problem that never changes, for docstrings and first tries."""
+"""A tiny problem of each family that never changes, for docstrings and first tries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 
 from berth.model import Cluster, Instance, JobType, Resource
 from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
+from berth.problems.selection import SelectionProblem, SelectionSlot
 from berth.utility import Utilities
 
-__all__ = ["example_problem", "example_slot"]
+__all__ = ["example_problem", "example_selection", "example_slot"]
 
 
 def example_problem(arrivals_known: bool = False, *, gang: bool = False) -> AllocationProblem:
@@ -45,3 +46,17 @@ def example_slot(problem: AllocationProblem, index: int = 0) -> AllocationSlot:
         arrivals = ((np.arange(problem.jobs) + index) % 3 != 0).astype(np.float64)
         arrivals.setflags(write=False)
     return AllocationSlot(index, problem.instance.capacity, arrivals)
+
+
+def example_selection() -> tuple[SelectionProblem, SelectionSlot]:
+    """Two servers, two ports and three channels; in the slot everything is free, and the first port has a job.
+
+    >>> problem, slot = example_selection()
+    >>> problem.cost, slot.arrivals
+    (array([0.1, 0.2, 0. ]), array([1., 0.]))
+    """
+    graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
+    problem = SelectionProblem(graph, cost=np.array([0.1, 0.2, 0.0]))
+    arrivals = np.array([1.0, 0.0])
+    arrivals.setflags(write=False)
+    return problem, SelectionSlot(0, problem.limits, arrivals)

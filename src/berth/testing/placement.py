@@ -16,13 +16,10 @@ from berth.model import Floats
 from berth.policies.placement.random_placement import RandomPlacement
 from berth.problems.placement import PlacementDecision, PlacementProblem, Tasks
 from berth.random import stream
-from berth.testing.family import Case, Family
+from berth.testing.family import SLOTS, Case, Family
 from berth.worlds.placement import Failure, PlacementWorld
 
 __all__ = ["PLACEMENT"]
-
-SLOTS = 20
-"""Batches of a random or edge case: a few hundred over all of them."""
 
 
 def malformed(problem: PlacementProblem, decision: Any) -> str | None:
@@ -42,13 +39,6 @@ def malformed(problem: PlacementProblem, decision: Any) -> str | None:
     if not (isinstance(start, np.ndarray) and np.issubdtype(start.dtype, np.floating)):
         return "starts that are no array of floats"
     return None if start.shape == server.shape else f"{start.shape} starts for {server.shape} servers"
-
-
-def spoil(decision: PlacementDecision) -> None:
-    """Write what no policy would, where it can be written to."""
-    for part in (decision.server, decision.start):
-        if part is not None and part.flags.writeable:
-            part[...] = 77
 
 
 def parts(problem: PlacementProblem) -> Any:
@@ -259,6 +249,5 @@ PLACEMENT = Family(
     (RandomPlacement,),
     malformed,
     "a PlacementDecision with a server for each pending task",
-    spoil,
     parts,
 )

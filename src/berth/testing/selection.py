@@ -13,19 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from berth.model import Floats, Instance, Ints
+from berth.model import Floats, Instance
 from berth.policies.selection.random_selection import RandomSelection
 from berth.problems.selection import Roles, SelectionProblem
 from berth.random import stream
-from berth.testing.family import Case, Family
-from berth.worlds.allocation import bernoulli_arrivals
+from berth.testing.family import SLOTS, Case, Family, Style, no_such_array
+from berth.worlds.arrivals import bernoulli_arrivals
 from berth.worlds.gains import DrawnGains, Normal, Redraw
 from berth.worlds.selection import Gains, SelectionWorld
 
 __all__ = ["SELECTION", "ShrinkingSelection"]
-
-SLOTS = 20
-"""Slots of a random or edge case: a few hundred over all of them."""
 
 
 class ShrinkingSelection(SelectionWorld):
@@ -43,19 +40,7 @@ class ShrinkingSelection(SelectionWorld):
 
 def malformed(problem: SelectionProblem, decision: Any) -> str | None:
     """What makes this no decision at all, None when it is an array of whole numbers of the right shape."""
-    if not isinstance(decision, np.ndarray):
-        return f"a {type(decision).__name__}"
-    if not np.issubdtype(decision.dtype, np.integer):
-        return f"an array of {decision.dtype}"
-    if decision.shape != problem.cost.shape:
-        return f"an array of shape {decision.shape}, not {problem.cost.shape}"
-    return None
-
-
-def spoil(decision: Ints) -> None:
-    """Write what no policy would, where it can be written to."""
-    if decision.flags.writeable:
-        decision[...] = 77
+    return no_such_array(decision, np.integer, problem.cost.shape)
 
 
 def parts(problem: SelectionProblem) -> Any:
@@ -76,24 +61,18 @@ def parts(problem: SelectionProblem) -> Any:
     )
 
 
-# Styles of random instance: sizes, the share of possible channels that exist, whether demands are whole numbers and
-# differ by channel, the scale of capacities, one pool or one a server, the ranges of costs and mean gains.
 @dataclass(frozen=True)
-class _Style:
-    ports: int = 4
-    servers: int = 3
-    resources: int = 2
-    density: float = 0.6
+class _Style(Style):
+    """Also: whether demands are whole, the scale of capacities, one pool or one a server, costs and mean gains."""
+
     whole: bool = False
     plenty: float = 1.0
     one_pool: bool = False
     no_demand: float = 0.0
-    no_capacity: float = 0.0
     arrival: float = 0.7
     cost: tuple[float, float] = (0.0, 0.3)
     gain: tuple[float, float] = (0.1, 1.0)
     drift: bool = False
-    gangs: int = 0
 
 
 _STYLES = {
@@ -129,19 +108,17 @@ def _demands(rng: np.random.Generator, style: _Style, channels: int) -> Floats:
     return kept
 
 
-def _roles(rng: np.random.Generator, ports: int, jobs: int) -> Roles:
-    job = np.concatenate([np.arange(jobs), rng.integers(0, jobs, ports - jobs)])
-    most = rng.integers(1, 5, ports)
+def _roles(rng: np.random.Generator, style: _Style) -> Roles:
+    job, most = style.jobs(rng), rng.integers(1, 5, style.ports)
     return Roles(job, rng.integers(0, most + 1), most)
 
 
 def random_problem(rng: np.random.Generator, style: _Style) -> SelectionProblem:
     """A problem of this style."""
-    shape = (style.servers, style.resources)
-    capacity = style.plenty * rng.uniform(2.0, 8.0, shape) * (rng.random(shape) >= style.no_capacity)
+    capacity = style.plenty * style.capacity(rng)
     if style.whole:
         capacity = np.floor(capacity)
-    channels = np.argwhere(rng.random((style.ports, style.servers)) < style.density)
+    channels = style.channels(rng)
     ports = _demands(rng, style, style.ports)
     return SelectionProblem(
         Instance.from_arrays(capacity, ports, channels),
@@ -150,7 +127,7 @@ def random_problem(rng: np.random.Generator, style: _Style) -> SelectionProblem:
         demand=None if style.gangs or rng.random() < 0.3 else _demands(rng, style, len(channels)),
         pool=np.floor(capacity.mean(axis=0)) if style.one_pool else None,
         horizon=SLOTS if rng.random() < 0.5 else None,
-        roles=_roles(rng, style.ports, style.gangs) if style.gangs else None,
+        roles=_roles(rng, style) if style.gangs else None,
     )
 
 
@@ -309,6 +286,5 @@ SELECTION = Family(
     (RandomSelection,),
     malformed,
     "an array of whole numbers of shape (E,)",
-    spoil,
     parts,
 )

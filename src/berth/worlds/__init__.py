@@ -1,1 +1,1 @@
-"""What the scheduler does not know, a module for each family. Policies never import this."""
+"""What the scheduler does not know, a module for each family, and what they share. Policies never import this."""

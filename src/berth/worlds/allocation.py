@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from berth.errors import InvalidInput
 from berth.model import Floats
 from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.worlds.arrivals import given_arrivals, given_up, what_is_up
 
-__all__ = ["AllocationWorld", "bernoulli_arrivals", "counted_arrivals"]
+__all__ = ["AllocationWorld"]
 
 
 class AllocationWorld:
@@ -26,6 +25,7 @@ class AllocationWorld:
     `arrivals` (T, J) holds 0 or 1; `up` (T, R), where given, says which servers are there in each
     slot: the capacity of the others is 0.
 
+    >>> import numpy as np
     >>> from berth.model import Instance
     >>> from berth.utility import Utilities
     >>> graph = Instance.from_arrays([[5.0]], [[4.0]], [(0, 0)])
@@ -39,17 +39,8 @@ class AllocationWorld:
 
     def __init__(self, problem: AllocationProblem, arrivals: ArrayLike, up: ArrayLike | None = None) -> None:
         self.problem = problem
-        self.arrivals = np.array(arrivals, dtype=np.float64)
-        if self.arrivals.ndim != 2 or self.arrivals.shape[1] != problem.jobs:
-            raise InvalidInput(f"arrivals (T, {problem.jobs})", value=self.arrivals.shape, key="arrivals")
-        if not np.isin(self.arrivals, (0.0, 1.0)).all():
-            raise InvalidInput("0 or 1 for each slot and job", key="arrivals")
-        self.arrivals.setflags(write=False)
-        self.up = None if up is None else np.array(up, dtype=bool)
-        if self.up is not None and self.up.shape != (len(self.arrivals), len(problem.instance.cluster.servers)):
-            raise InvalidInput("up (T, R), one flag per slot and server", value=self.up.shape, key="up")
-        if self.up is not None:
-            self.up.setflags(write=False)
+        self.arrivals = given_arrivals(arrivals, problem.jobs)
+        self.up = given_up(up, len(self.arrivals), len(problem.instance.cluster.servers))
         self._now = -1
 
     def __len__(self) -> int:
@@ -57,12 +48,7 @@ class AllocationWorld:
 
     def free(self, index: int) -> Floats:
         """What the servers have in this slot, (R, K)."""
-        capacity = self.problem.instance.capacity
-        if self.up is None or self.up[index].all():
-            return capacity
-        free: Floats = capacity * self.up[index][:, None]
-        free.setflags(write=False)
-        return free
+        return what_is_up(self.problem.instance.capacity, self.up, index)
 
     def __iter__(self) -> Iterator[AllocationSlot]:
         known = self.problem.arrivals_known
@@ -88,22 +74,3 @@ class AllocationWorld:
     def feedback(self, outcome: AllocationOutcome) -> tuple[AllocationOutcome]:
         """Outcomes are known at once."""
         return (outcome,)
-
-
-def bernoulli_arrivals(rng: np.random.Generator, slots: int, probability: ArrayLike) -> Floats:
-    """A job at each port with its probability (L,), independently each slot; (T, L)."""
-    rates = np.asarray(probability, dtype=np.float64)
-    return (rng.random((slots, len(rates))) < rates).astype(np.float64)
-
-
-def counted_arrivals(counts: NDArray[np.int64], most: ArrayLike) -> Floats:
-    """Numbers of jobs (T, L) → one 0/1 column for each job of `replicate_ports(instance, most)`, (T, J).
-
-    >>> counted_arrivals(np.array([[2, 0], [1, 1]]), [2, 1])
-    array([[1., 1., 0.],
-           [1., 0., 1.]])
-    """
-    limits = np.asarray(most, dtype=np.int64)
-    port = np.repeat(np.arange(len(limits)), limits)
-    copy = np.concatenate([np.arange(1, n + 1) for n in limits])
-    return (counts[:, port] >= copy).astype(np.float64)

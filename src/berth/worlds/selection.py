@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from berth.errors import InvalidInput
-from berth.model import Floats, Ints
+from berth.model import Floats, Ints, frozen_array
 from berth.problems.selection import SelectionOutcome, SelectionProblem, SelectionSlot
+from berth.worlds.arrivals import given_arrivals, given_up, what_is_up
 
 __all__ = ["Gains", "SelectionWorld", "Welfare", "welfare"]
 
@@ -50,16 +51,9 @@ class SelectionWorld:
         delay: ArrayLike | None = None,
     ) -> None:
         self.problem = problem
-        self.arrivals = np.array(arrivals, dtype=np.float64)
-        if self.arrivals.ndim != 2 or self.arrivals.shape[1] != problem.jobs:
-            raise InvalidInput(f"arrivals (T, {problem.jobs})", value=self.arrivals.shape, key="arrivals")
-        if not np.isin(self.arrivals, (0.0, 1.0)).all():
-            raise InvalidInput("0 or 1 for each slot and job", key="arrivals")
-        self.arrivals.setflags(write=False)
+        self.arrivals = given_arrivals(arrivals, problem.jobs)
         self.gains = gains
-        self.up = None if up is None else np.array(up, dtype=bool)
-        if self.up is not None and self.up.shape != (len(self.arrivals), len(problem.limits)):
-            raise InvalidInput("up (T, G), one flag per slot and pool", value=self.up.shape, key="up")
+        self.up = given_up(up, len(self.arrivals), len(problem.limits))
         self.delay = None if delay is None else np.array(delay, dtype=np.int64)
         if self.delay is not None and self.delay.shape != (len(self.arrivals),):
             raise InvalidInput("delay (T,)", value=self.delay.shape, key="delay")
@@ -73,17 +67,16 @@ class SelectionWorld:
 
     def free(self, index: int) -> Floats:
         """What the pools have in this slot, (G, K)."""
-        if self.up is None or self.up[index].all():
-            return self.problem.limits
-        free: Floats = self.problem.limits * self.up[index][:, None]
-        free.setflags(write=False)
-        return free
+        return what_is_up(self.problem.limits, self.up, index)
 
     def __iter__(self) -> Iterator[SelectionSlot]:
         self._waiting = {}
+        index = -1
         for index, (means, draws) in zip(range(len(self)), self.gains, strict=False):
             self._now, self._means, self._draws = index, means, draws
             yield SelectionSlot(index, self.free(index), self.arrivals[index])
+        if index + 1 < len(self):
+            raise InvalidInput(f"gains for {len(self)} slots", value=index + 1, key="gains")
 
     def expected(self, decision: Ints) -> float:
         """The mean reward of this decision in the present slot."""
@@ -148,6 +141,6 @@ def welfare(problem: SelectionProblem, outcome: SelectionOutcome, payments: Arra
     jobs = problem.channel_job[outcome.channels]
     gained: Floats = np.bincount(jobs, weights=outcome.gains, minlength=problem.jobs).astype(np.float64)
     served = np.bincount(jobs, minlength=problem.jobs) > 0
-    paid = np.where(served, np.asarray(payments, dtype=np.float64), 0.0)
+    paid = np.where(served, frozen_array(payments, "payments", (problem.jobs,), low=-np.inf), 0.0)
     cost = float(outcome.tasks @ problem.cost[outcome.channels])
     return Welfare(gained - paid, float(paid.sum()) - cost)

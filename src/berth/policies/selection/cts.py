@@ -22,11 +22,8 @@ class CTS(IndexPolicy):
     * `width`: how far Gaussian draws stray;
     * `scale`, `discount`, `window`, `gap`: as in `escb`.
 
-    >>> from berth.model import Instance
-    >>> from berth.problems.selection import SelectionSlot
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> CTS(problem, np.random.default_rng(0)).decide(slot)
     array([1, 0, 0])
     """
@@ -45,11 +42,10 @@ class CTS(IndexPolicy):
         window: int | None = None,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, discount=discount, window=window, gap=gap)
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
         if prior not in ("gaussian", "beta"):
             raise InvalidInput("'gaussian' or 'beta'", value=prior, key="prior")
-        self.rng, self.prior = rng, prior
-        self.width, self.scale = check_at_least(width, "width"), check_at_least(scale, "scale", above=True)
+        self.prior, self.width = prior, check_at_least(width, "width")
         self.explores_first = prior == "gaussian"
 
     def index(self) -> tuple[Floats, Floats]:
@@ -58,5 +54,5 @@ class CTS(IndexPolicy):
         if self.prior == "beta":
             won = np.clip(seen.mean / self.scale, 0.0, 1.0) * seen.count
             return self.scale * self.rng.beta(1.0 + won, 1.0 + seen.count - won), none
-        deviation = np.sqrt(seen.variance(self.scale**2 / 4.0) / np.where(seen.unseen, 1.0, seen.count))
+        deviation = np.sqrt(seen.variance(self.scale**2 / 4.0) / seen.tried)
         return seen.mean + self.width * deviation * self.rng.standard_normal(seen.count.shape), none

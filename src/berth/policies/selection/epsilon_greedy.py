@@ -17,11 +17,8 @@ class EpsilonGreedy(IndexPolicy):
     In slot t, ε is `epsilon` / (1 + t / `decay`); with `decay=0` it stays `epsilon`. `scale`, `discount`, `window` and
     `gap` are those of `escb`.
 
-    >>> from berth.model import Instance
-    >>> from berth.problems.selection import SelectionSlot
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> EpsilonGreedy(problem, np.random.default_rng(0)).decide(slot)
     array([1, 0, 0])
     """
@@ -40,10 +37,8 @@ class EpsilonGreedy(IndexPolicy):
         window: int | None = None,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, discount=discount, window=window, gap=gap)
-        self.rng = rng
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
         self.epsilon, self.decay = check_at_least(epsilon, "epsilon"), check_at_least(decay, "decay")
-        self.scale = check_at_least(scale, "scale", above=True)
 
     def index(self) -> tuple[Floats, Floats]:
         seen = self.statistics

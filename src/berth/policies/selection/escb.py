@@ -10,16 +10,14 @@ import numpy as np
 from berth import solvers
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.model import Floats
-from berth.policies.selection.index import IndexPolicy, check_at_least
+from berth.policies.selection.index import OptimisticPolicy
 from berth.problems.selection import SelectionProblem
 from berth.solvers import Question
 
 __all__ = ["ESCB"]
 
-LASTING, FORGETTING = 0.2, 0.05  # p where statistics last, and where they do not
 
-
-class ESCB(IndexPolicy):
+class ESCB(OptimisticPolicy):
     """Opens what maximises v̂ᵀx − costᵀx + √(σ²ᵀx), σ² = g / 2n: optimism about the whole choice, not each channel.
 
     It looks only at ports that have a job and at what is free in each pool, keeps σ² as it is, and counts only what was
@@ -34,11 +32,8 @@ class ESCB(IndexPolicy):
     * `discount`, `window`: forget, for gains that change (γ = .998 when they change abruptly);
     * `gap`: how near to the best index the solver must come, relative.
 
-    >>> from berth.model import Instance
-    >>> from berth.problems.selection import SelectionSlot
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> policy = ESCB(problem)
     >>> policy.decide(slot)
     array([1, 0, 0])
@@ -46,6 +41,7 @@ class ESCB(IndexPolicy):
     True
     """
 
+    usual_p = 0.2
     reference = "Combes et al., Combinatorial Bandits Revisited (ESCB-2), as used by the ESDP papers, on Ω(t)"
 
     def __init__(
@@ -60,10 +56,7 @@ class ESCB(IndexPolicy):
         window: int | None = None,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, discount=discount, window=window, gap=gap)
-        forgets = discount < 1.0 or window is not None
-        self.p = check_at_least((FORGETTING if forgets else LASTING) if p is None else p, "p")
-        self.scale = check_at_least(scale, "scale", above=True)
+        super().__init__(problem, rng, p=p, scale=scale, discount=discount, window=window, gap=gap)
         if radius not in ("log", "theory"):
             raise InvalidInput("'log' or 'theory'", value=radius, key="radius")
         self.radius = radius
@@ -76,12 +69,11 @@ class ESCB(IndexPolicy):
             self.most = math.floor(solvers.choose(question).bound + 1e-6)
 
     def g(self, time: float) -> float:
-        """The width of the confidence region when statistics look back on this many slots."""
         if self.radius == "log":
-            return self.p * math.log(time + 1.0)
+            return super().g(time)
         return math.log(time + 1.0) + 4.0 * self.most * math.log(math.log(time + 1.0) + 1.0)
 
     def index(self) -> tuple[Floats, Floats]:
         seen = self.statistics
-        spread = self.scale**2 * self.g(seen.time) / (2.0 * np.where(seen.unseen, 1.0, seen.count))
+        spread = self.scale**2 * self.g(seen.time) / (2.0 * seen.tried)
         return seen.mean, spread

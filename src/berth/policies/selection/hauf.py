@@ -15,11 +15,8 @@ class HAUF(Baseline):
 
     One paper calls it HAUF, the other HSWF; both names are registered. `misfit` is `"stop"` or `"skip"`.
 
-    >>> from berth.model import Instance
-    >>> from berth.problems.selection import SelectionProblem, SelectionSlot
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> HAUF(problem).decide(slot)
     array([1, 0, 0])
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from berth.model import Floats, Ints
 from berth.problems.selection import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.solvers import Choice, GangQuestion, Question
 
-__all__ = ["IndexPolicy", "Statistics", "check_at_least", "most_open", "no_roles", "solved"]
+__all__ = ["IndexPolicy", "OptimisticPolicy", "Statistics", "check_at_least", "most_open", "no_roles", "solved"]
 
 UNSEEN = 1e-6  # weight of observations below which a channel counts as never opened: only discounting gets there
 
@@ -83,6 +84,11 @@ class Statistics:
                     self._forget(channels, tasks, each)
 
     @property
+    def forgets(self) -> bool:
+        """Whether what was seen long ago counts less."""
+        return self.discount < 1.0 or self.window is not None
+
+    @property
     def time(self) -> float:
         """How many slots the statistics look back on: all of them, or as many as the discount or window leaves."""
         slots = self._now + 1.0
@@ -94,6 +100,11 @@ class Statistics:
     def unseen(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Channels (E,) of which nothing is known."""
         return self.count < UNSEEN
+
+    @property
+    def tried(self) -> Floats:
+        """`count`, but 1 for channels of which nothing is known: what to divide by, (E,)."""
+        return np.where(self.unseen, 1.0, self.count)
 
     def variance(self, prior: float, weight: float = 1.0) -> Floats:
         """Of the gain of one task, (E,): what was seen, together with `weight` observations of variance `prior`."""
@@ -177,6 +188,12 @@ class IndexPolicy(ABC):
     Channels that were never opened get a gain so large that opening one more of them outweighs all else, but finite:
     they are tried as fast as they fit, and the rest of the capacity is still used well. `choice` is the last answer of
     the solver over all channels, with its value and upper bound in terms of the index.
+
+    Settings of all of them:
+
+    * `scale`: the range of a gain;
+    * `discount`, `window`: forget, for gains that change (γ = .998 when they change abruptly);
+    * `gap`: how near to the best index the solver must come, relative.
     """
 
     family = "selection"
@@ -185,9 +202,17 @@ class IndexPolicy(ABC):
     """Whether channels that were never opened are tried before all others."""
 
     def __init__(
-        self, problem: SelectionProblem, *, discount: float = 1.0, window: int | None = None, gap: float = 1e-4
+        self,
+        problem: SelectionProblem,
+        rng: Any = None,
+        *,
+        scale: float = 1.0,
+        discount: float = 1.0,
+        window: int | None = None,
+        gap: float = 1e-4,
     ) -> None:
-        self.problem = problem
+        self.problem, self.rng = problem, rng
+        self.scale = check_at_least(scale, "scale", above=True)
         self.gap = check_at_least(gap, "gap")
         self.statistics = Statistics(len(problem.cost), discount, window)
         self.choice: Choice | None = None
@@ -224,3 +249,32 @@ class IndexPolicy(ABC):
 
     def observe(self, outcome: SelectionOutcome, /) -> None:
         self.statistics.learn(outcome)
+
+
+class OptimisticPolicy(IndexPolicy):
+    """An index policy whose confidence grows with g = `p`·ln(t + 1), for gains within a range of `scale`.
+
+    What is forgotten is explored again for ever, and costs that much each time: so `p` is smaller where it forgets.
+    """
+
+    usual_p, forgetting_p = 0.25, 0.05
+    """What `p` is unless it is given: where statistics last, and where they do not."""
+
+    def __init__(
+        self,
+        problem: SelectionProblem,
+        rng: Any = None,
+        *,
+        p: float | None = None,
+        scale: float = 1.0,
+        discount: float = 1.0,
+        window: int | None = None,
+        gap: float = 1e-4,
+    ) -> None:
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
+        usual = self.forgetting_p if self.statistics.forgets else self.usual_p
+        self.p = check_at_least(usual if p is None else p, "p")
+
+    def g(self, time: float) -> float:
+        """The width of the confidence region when statistics look back on this many slots."""
+        return self.p * math.log(time + 1.0)

@@ -16,11 +16,8 @@ __all__ = ["LCF"]
 class LCF(Baseline):
     """Channels by their supply cost, lowest first, whatever they gain. `misfit` is `"stop"` or `"skip"`.
 
-    >>> from berth.model import Instance
-    >>> from berth.problems.selection import SelectionSlot
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> LCF(problem).decide(slot)
     array([1, 0, 0])
     """

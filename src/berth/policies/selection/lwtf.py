@@ -18,10 +18,8 @@ class LWTF(Baseline):
 
     A job that is not served in its slot is gone, so it is the port that waits. `misfit` is `"stop"` or `"skip"`.
 
-    >>> from berth.model import Instance
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> LWTF(problem).decide(slot)
     array([1, 0, 0])
     """

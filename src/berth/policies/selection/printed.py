@@ -53,10 +53,8 @@ class ESDPPrinted:
     Settings: `alpha`; `delta`, `"log"`, `"loglog"` or `"logloglog"` (figure 7); `g`, `"full"`, `"loglog"` or `"log"`
     (figure 8).
 
-    >>> from berth.model import Instance
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> ESDPPrinted(problem).decide(slot)
     array([1, 0, 0])
     """
@@ -101,7 +99,7 @@ class ESDPPrinted:
         g = GS[self.g](time, most)
         # one channel never opened outweighs every choice without: gains of 1 and spreads of g / 2 each
         large = (1.0 + most + math.sqrt(most * g / 2.0)) ** 2
-        spread = np.where(seen.unseen, large, g / (2.0 * np.where(seen.unseen, 1.0, seen.count)))
+        spread = np.where(seen.unseen, large, g / (2.0 * seen.tried))
         return np.ceil(xi * seen.mean).astype(np.int64), np.ceil(xi**2 * spread), xi
 
     def decide(self, slot: SelectionSlot, /) -> Ints:

@@ -14,10 +14,8 @@ __all__ = ["RandomSelection"]
 class RandomSelection:
     """Channels in random order, each opened if it still fits; with gangs, jobs in random order, whole or not at all.
 
-    >>> from berth.model import Instance
-    >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
-    >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
-    >>> slot = SelectionSlot(0, problem.limits, np.array([1.0, 0.0]))
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
     >>> RandomSelection(problem, np.random.default_rng(0)).decide(slot)
     array([1, 0, 0])
     """
