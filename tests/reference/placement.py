@@ -51,3 +51,103 @@ def play(problem: PlacementProblem, tasks: Tasks, rank: np.ndarray, beta: float,
                 heapq.heappush(events, (now + tasks.work[i] / problem.speed[chosen[i]], 0, i))
         waiting = [i for i in waiting if chosen[i] < 0]
     return server, start
+
+
+# ---------------------------------------------------------------------------- one slot, in plain Python
+
+ROOM = 1e-9
+
+
+def _score(batch: Batch, i: int, servers: Servers, r: int, price: float, start: float) -> float:
+    """What task i brings on server r, launch apart."""
+    heavy = 0.0
+    for unit, amount in zip(servers.weight.tolist(), batch.demand[i].tolist(), strict=True):
+        heavy += unit * amount
+    time = float(batch.work[i] / servers.speed[r])
+    end = start + time
+    late = end > batch.deadline[i]
+    worth = 0.0 if late else max(float(batch.value[i] - batch.decay[i] * (end - batch.arrival[i])), 0.0)
+    return worth - float(servers.rate[r] + price) * heavy * time
+
+
+def _inside(used: np.ndarray, capacity: np.ndarray) -> bool:
+    return bool((used <= capacity + ROOM * (1.0 + capacity)).all())
+
+
+def _best(offers: list[tuple[float, int, int, float]], forced: bool) -> tuple[int, float]:
+    """Server and start of the largest score, of equal ones the least units left, of those the first server."""
+    paying = [offer for offer in offers if forced or offer[0] > 0.0]
+    if not paying:
+        return -1, np.nan
+    _, _, r, start = min(paying, key=lambda offer: (-offer[0], offer[1], offer[2]))
+    return r, start
+
+
+def place_now_twin(batch, order, servers, now, beta, price, forced, free, on_until) -> list[int]:
+    """What `kernels.placement.place_now` chooses; changes nothing."""
+    free, on = free.copy(), [now <= until for until in on_until.tolist()]
+    chosen = dict.fromkeys(order.tolist(), -1)
+    for _ in range(2):
+        launched = False
+        for i in [i for i in order.tolist() if chosen[i] < 0]:
+            offers = []
+            for r, capacity in enumerate(servers.capacity):
+                slack = ROOM * (1.0 + capacity)
+                if (batch.demand[i] <= free[r] + slack).all():
+                    score = _score(batch, i, servers, r, price, now) - (0.0 if on[r] else beta * servers.launch[r])
+                    offers.append((score, int(free[r, 0] + slack[0]), r, now))
+            chosen[i], _ = _best(offers, forced)
+            if chosen[i] >= 0:
+                free[chosen[i]] -= batch.demand[i]
+                launched |= not on[chosen[i]]
+                on[chosen[i]] = True
+        if not launched:
+            break
+    return [chosen[i] for i in range(len(batch.work))]
+
+
+Held = list[tuple[float, float, np.ndarray]]
+
+
+def earliest_twin(demand: np.ndarray, time: float, capacity: np.ndarray, now: float, held: Held) -> float:
+    """When a task can first have a server beside its berths: now or when one of them ends."""
+
+    def room(start: float) -> bool:
+        moments = [start] + [s for s, _, _ in held if start <= s < start + time]
+        return all(
+            _inside(sum((d for s, e, d in held if s <= moment < e), start=demand.copy()), capacity)
+            for moment in moments
+        )
+
+    if not _inside(demand, capacity):
+        return np.inf
+    return min((t for t in [now, *(e for _, e, _ in held if e > now)] if room(t)), default=np.inf)
+
+
+def place_ever_twin(
+    batch, order, servers, up, now, idle, beta, price, forced, any_time, on_until, held
+) -> list[tuple[int, float]]:
+    """What `kernels.placement.place_ever` chooses: server and start; `held` has the berths of each server."""
+    chosen = {}
+    held = [list(berths) for berths in held]
+    for i in order.tolist():
+        offers = []
+        for r in np.flatnonzero(up).tolist():
+            capacity = servers.capacity[r]
+            start = earliest_twin(batch.demand[i], float(batch.work[i] / servers.speed[r]), capacity, now, held[r])
+            if start == np.inf:
+                continue
+            on = start <= on_until[r] or any(s <= start <= e + idle for s, e, _ in held[r])
+            left = capacity[0]
+            for s, e, d in held[r]:
+                if s <= start < e:
+                    left -= d[0]
+            score = _score(batch, i, servers, r, price, start) - (0.0 if on else beta * servers.launch[r])
+            offers.append((score, int(np.floor(left + ROOM * (1.0 + capacity[0]))), r, start))
+        if not any_time and any(start == now for *_, start in offers):
+            offers = [offer for offer in offers if offer[3] == now]
+        r, start = _best(offers, forced)
+        chosen[i] = (r, start)
+        if r >= 0:
+            held[r].append((start, start + batch.work[i] / servers.speed[r], batch.demand[i]))
+    return [chosen[i] for i in range(len(batch.work))]

@@ -177,8 +177,8 @@ def audit(problem: PlacementProblem, tasks: Tasks, server: Any, start: Any) -> A
                 broken.append(f"{where} at {moment:g}: {used[k]:g} used, {capacity[r, k]:g} allowed")
         value += float(tasks.take(np.sort(mine)).worth(end[np.argsort(mine)]).sum())
         execution += float(problem.rate[r] * ((tasks.demand[mine] @ problem.weight) @ (end - begin)))
-        until = np.maximum.accumulate(end)[:-1]
-        mine_launches = 1 + int((begin[1:] > until + problem.idle).sum())
+        busy_until = np.maximum.accumulate(end)[:-1]
+        mine_launches = 1 + int((begin[1:] > busy_until + problem.idle).sum())
         launches += mine_launches
         launch += mine_launches * float(problem.launch[r])
     return Audit(value, execution, launch, launches, tuple(broken))
