@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput, MissingExtra
-from berth.model import Floats, Ints
+from berth.model import Ints
 from berth.problems.placement import WAIT, PlacementDecision, PlacementSlot
 from berth.scenario import load_scenario
 from berth.worlds.placement import PlacementWorld
@@ -104,6 +104,9 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         )
         self.action_space = spaces.Discrete(1 + len(self.kinds))
         self.observation_space = spaces.Box(-1.0, 1.0, (len(self.features),), np.float32)
+        self._slack = TOLERANCE * (1.0 + problem.instance.capacity)
+        self._most = np.maximum(problem.instance.capacity.max(axis=0), 1e-300)
+        self._total_of = [np.maximum(problem.instance.capacity[mine].sum(axis=0), 1e-300) for mine in self._members]
         self._over = True
         self._start(world)
 
@@ -137,7 +140,6 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         else:
             if action > 0 and self._choice[action - 1] >= 0:
                 self._place(int(self._choice[action - 1]))
-            self._task += 1
             self._seek()
             self._over = self._slot is None
         reward = self._total - before
@@ -159,31 +161,34 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         if slot is not None:
             self._server = np.full(len(slot.ids), WAIT, dtype=np.int64)
             self._free, self._on_until = slot.free.copy(), slot.on_until.copy()
+            # what finds no room at first finds none later either: most of a long queue is not looked at again
+            room = np.repeat(slot.up[None], len(slot.ids), axis=0)
+            for k, limit in enumerate((slot.free + self._slack).T):
+                room &= slot.tasks.demand[:, k, None] <= limit
+            self._hopeful: list[int] = np.flatnonzero(room.any(axis=1)).tolist()
 
     def _seek(self) -> None:
         """Go on to the next task that has a choice, through as many slots as it takes."""
         while self._slot is not None:
-            while self._task < len(self._slot.ids):
+            while self._hopeful:
+                self._task = self._hopeful.pop(0)
                 self._choice = self._choices(self._slot)
-                if (self._choice >= 0).any():
+                if self._choice.max() >= 0:
                     return
-                self._task += 1
             outcome = self.world.step(PlacementDecision(self._server))
             self._total += outcome.reward - self._brought  # failures: what was told before came to nothing
             self._open(next(self._slots, None))
 
     def _choices(self, slot: PlacementSlot) -> Ints:
         """The server of each kind that the present task would get, (Q,); -1 where none has room."""
-        capacity = self.problem.instance.capacity
-        demand = slot.tasks.demand[self._task]
-        room = slot.up & (demand <= self._free + TOLERANCE * (1.0 + capacity)).all(axis=1)
+        room = slot.up & (slot.tasks.demand[self._task] <= self._free + self._slack).all(axis=1)
         launched = slot.time <= self._on_until
         found = np.full(len(self._members), -1)
         for q, members in enumerate(self._members):
             mine = members[room[members]]
             warm = mine[launched[mine]]
             if len(warm):
-                left = np.floor(self._free[warm, 0] + TOLERANCE * (1.0 + capacity[warm, 0]))
+                left = np.floor(self._free[warm, 0] + self._slack[warm, 0])
                 found[q] = warm[left.argmin()]
             elif len(mine):
                 found[q] = mine[0]
@@ -225,35 +230,34 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         if slot is None:
             return seen
         problem, tasks, i = self.problem, slot.tasks, self._task
-        capacity = problem.instance.capacity
-        most = np.maximum(capacity.max(axis=0), 1e-300)
         value, left = tasks.value[i], tasks.deadline[i] - slot.time
         quickest = tasks.work[i] / problem.speed.max()
-        waited, behind = slot.time - tasks.arrival[i], len(slot.ids) - i - 1
+        waited = slot.time - tasks.arrival[i]
         own = [
-            *(tasks.demand[i] / most),
+            *(tasks.demand[i] / self._most),
             _part(value, self._scale),
             _part(tasks.decay[i] * quickest, value),
             _part(left, quickest),
             _part(waited, self.world.period),
-            _part(behind, 10.0),
+            _part(len(self._hopeful), 10.0),
             _part(len(slot.ids), 10.0),
             slot.index / len(self.world),
         ]
-        kinds = [self._kind(slot, members, int(self._choice[q])) for q, members in enumerate(self._members)]
-        seen[:] = np.clip(np.concatenate([own, *kinds]), -1.0, 1.0)
-        return seen
+        for q in range(len(self._members)):
+            own += self._kind(slot, q)
+        seen[:] = own
+        return np.clip(seen, -1.0, 1.0, out=seen)
 
-    def _kind(self, slot: PlacementSlot, members: Ints, server: int) -> Floats:
+    def _kind(self, slot: PlacementSlot, q: int) -> list[float]:
         """What there is to see of one kind of servers."""
-        problem = self.problem
-        total = problem.instance.capacity[members].sum(axis=0)
-        free = np.divide(self._free[members].sum(axis=0), total, out=np.zeros(len(total)), where=total > 0)
-        launched = (slot.time <= self._on_until[members]) & slot.up[members]
+        members, server = self._members[q], int(self._choice[q])
+        free = self._free[members].sum(axis=0) / self._total_of[q]
+        up = slot.up[members]
+        launched = np.count_nonzero((slot.time <= self._on_until[members]) & up)
         room = server >= 0
         launch = room and not slot.time <= self._on_until[server]
         gain = self._gain(slot, server) / max(float(slot.tasks.value[self._task]), 1e-300) if room else 0.0
-        return np.array([*free, slot.up[members].mean(), launched.mean(), room, launch, gain], dtype=np.float64)
+        return [*free, np.count_nonzero(up) / len(members), launched / len(members), room, launch, gain]
 
 
 def _part(amount: float, typical: float) -> float:
