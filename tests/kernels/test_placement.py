@@ -124,9 +124,9 @@ def test_one_server_and_a_crowd_that_waits() -> None:
 
 def test_nothing_to_do() -> None:
     problem = PlacementProblem.of_servers([[1.0]], [1.0], [0.5], [0.1])
-    none = Tasks([], np.zeros((0, 1)), [], [], [], [])
+    none = twin.tasks_of([], np.zeros((0, 1)), [], [], [], [])
     assert same(problem, none, np.zeros(0), 1.0, 0.0).gain == 0.0
-    large = Tasks([0.0], [[2.0]], [1.0], [9.0], [0.0], [9.0])
+    large = twin.tasks_of([0.0], [[2.0]], [1.0], [9.0], [0.0], [9.0])
     assert same(problem, large, np.zeros(1), 1.0, 0.0).server.tolist() == [-1]
 
 
@@ -184,7 +184,7 @@ def test_the_audit_agrees_with_runs_that_reserve(seed: int, whole: bool, idle: f
 
 def honest() -> tuple[PlacementProblem, Tasks, Schedule]:
     problem = PlacementProblem.of_servers([[4.0], [2.0]], [2.0, 1.0], [1.0, 0.5], [0.1, 0.1])
-    tasks = Tasks([0, 0, 3], [[3], [2], [4]], [4, 2, 2], [9, 5, 8], [1, 0.5, 1], [6, 3, 9])
+    tasks = twin.tasks_of([0, 0, 3], [[3], [2], [4]], [4, 2, 2], [9, 5, 8], [1, 0.5, 1], [6, 3, 9])
     return problem, tasks, run_rule(problem, tasks, np.zeros(3))
 
 
@@ -213,7 +213,7 @@ def test_the_audit_finds_a_false_account(what: str) -> None:
 
 
 def test_the_audit_counts_launches_by_the_time_between_tasks() -> None:
-    tasks = Tasks([0, 2, 5], [[1], [1], [1]], [1, 1, 1], [9, 9, 9], [0, 0, 0], [99, 99, 99])
+    tasks = twin.tasks_of([0, 2, 5], [[1], [1], [1]], [1, 1, 1], [9, 9, 9], [0, 0, 0], [99, 99, 99])
     for idle, launches in ((0.0, 3), (1.0, 2), (2.0, 1), (np.inf, 1)):
         problem = PlacementProblem.of_servers([[1.0]], [1.0], [0.5], [0.0], idle=idle)
         assert audit(problem, tasks, [0, 0, 0], [0.0, 2.0, 5.0]).launches == launches

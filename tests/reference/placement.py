@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from berth.kernels.placement import Batch, Servers, place_now
+from berth.model import Floats, Ints
 from berth.problems.placement import PlacementProblem, Tasks
+
+
+def tasks_of(*columns: ArrayLike) -> Tasks:
+    """Tasks from plain lists, in the order of the fields."""
+    return Tasks(*(np.asarray(column, dtype=np.float64) for column in columns))
 
 
 def batch_of(tasks: Tasks) -> Batch:
@@ -18,7 +26,7 @@ def servers_of(problem: PlacementProblem) -> Servers:
     return Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)
 
 
-def play(problem: PlacementProblem, tasks: Tasks, rank: np.ndarray, beta: float, price: float) -> tuple:
+def play(problem: PlacementProblem, tasks: Tasks, rank: Floats, beta: float, price: float) -> tuple[Ints, Floats]:
     """Server (N,), -1 where none, and start (N,) of every task."""
     batch, servers = batch_of(tasks), servers_of(problem)
     capacity = problem.instance.capacity
@@ -70,7 +78,7 @@ def _score(batch: Batch, i: int, servers: Servers, r: int, price: float, start: 
     return worth - float(servers.rate[r] + price) * heavy * time
 
 
-def _inside(used: np.ndarray, capacity: np.ndarray) -> bool:
+def _inside(used: Floats, capacity: Floats) -> bool:
     return bool((used <= capacity + ROOM * (1.0 + capacity)).all())
 
 
@@ -83,7 +91,17 @@ def _best(offers: list[tuple[float, int, int, float]], forced: bool) -> tuple[in
     return r, start
 
 
-def place_now_twin(batch, order, servers, now, beta, price, forced, free, on_until) -> list[int]:
+def place_now_twin(
+    batch: Batch,
+    order: Ints,
+    servers: Servers,
+    now: float,
+    beta: float,
+    price: float,
+    forced: bool,
+    free: Floats,
+    on_until: Floats,
+) -> list[int]:
     """What `kernels.placement.place_now` chooses; changes nothing."""
     free, on = free.copy(), [now <= until for until in on_until.tolist()]
     chosen = dict.fromkeys(order.tolist(), -1)
@@ -106,10 +124,10 @@ def place_now_twin(batch, order, servers, now, beta, price, forced, free, on_unt
     return [chosen[i] for i in range(len(batch.work))]
 
 
-Held = list[tuple[float, float, np.ndarray]]
+Held = list[tuple[float, float, Floats]]
 
 
-def earliest_twin(demand: np.ndarray, time: float, capacity: np.ndarray, now: float, held: Held) -> float:
+def earliest_twin(demand: Floats, time: float, capacity: Floats, now: float, held: Held) -> float:
     """When a task can first have a server beside its berths: now or when one of them ends."""
 
     def room(start: float) -> bool:
@@ -125,7 +143,18 @@ def earliest_twin(demand: np.ndarray, time: float, capacity: np.ndarray, now: fl
 
 
 def place_ever_twin(
-    batch, order, servers, up, now, idle, beta, price, forced, any_time, on_until, held
+    batch: Batch,
+    order: Ints,
+    servers: Servers,
+    up: NDArray[np.bool_],
+    now: float,
+    idle: float,
+    beta: float,
+    price: float,
+    forced: bool,
+    any_time: bool,
+    on_until: Floats,
+    held: Sequence[Held],
 ) -> list[tuple[int, float]]:
     """What `kernels.placement.place_ever` chooses: server and start; `held` has the berths of each server."""
     chosen = {}

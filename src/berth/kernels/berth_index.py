@@ -2,9 +2,10 @@
 
 Servers of one kind differ only in what they have left. Those with the same number of whole free units of the first
 resource make a **shelf**; the last shelf of a kind has the servers that are off. A shelf is a set of bits, one a
-server, with a second layer of bits that says which words are not empty.
+server, with a second layer of bits that says which words are not empty; a kind has a set of bits that says which of
+its shelves are not empty.
 
-Axes: R servers, Q kinds.
+Axes: R servers, Q kinds, K resources.
 """
 
 from __future__ import annotations
@@ -12,111 +13,144 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from berth.kernels.compiled import inlined, lean
 
 ONE = np.uint64(1)
 NONE = np.uint64(0)
-SIX = np.uint64(6)
 LOW = np.uint64(63)
 
-# position of the lowest bit: a de Bruijn sequence gives every single bit another top six bits
-SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
-PLACE = np.zeros(64, dtype=np.int64)
-for _bit in range(64):
-    PLACE[((int(SEQUENCE) << _bit) % 2**64) >> 58] = _bit
-PLACE.setflags(write=False)
+# columns of `kinds`
+DEPTH, FIRST_MEMBER, FIRST_SHELF, FIRST_WORD, WORDS, SUMMARIES, MASKS = range(7)
+# columns of `place`
+KIND, RANK, SHELF, RUNNING = range(4)
 
 
 class Shelves(NamedTuple):
-    """Where servers stand. A kind q has `depth[q]` whole units and `depth[q] + 2` shelves, from `first_shelf[q]`."""
+    """Where servers stand. Tables, so that what is read together lies together.
 
-    kind: Any  # (R,)
-    rank: Any  # (R,) place of a server among those of its kind, in the order of their numbers
+    A kind has whole units from 0 to `DEPTH`, a shelf for each, and one more. Its bits begin at `FIRST_WORD`: `MASKS`
+    words about its shelves; then for each shelf `SUMMARIES` words about the `WORDS` words after them.
+    """
+
+    kinds: Any  # (Q, 7) of integers
+    place: Any  # (R, 4) kind, place among those of the kind in the order of their numbers, shelf, tasks that run
     member: Any  # (R,) servers by kind and rank
-    first_member: Any  # (Q + 1,)
-    depth: Any  # (Q,)
-    first_shelf: Any  # (Q + 1,)
-    word: Any  # where the words of a shelf begin, (shelves + 1,)
-    words: Any  # bits of servers
-    summary: Any  # where the summary of a shelf begins, (shelves + 1,)
-    summaries: Any  # bits of words that are not empty
+    bits: Any
     size: Any  # (shelves,) servers on a shelf
-    shelf: Any  # (R,) where each server stands
+
+
+def _lowest(typing: Any, bits: Any) -> Any:
+    """The place of the lowest bit of a word that has one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+lowest = intrinsic(_lowest)
 
 
 @inlined
-def lowest(bits: Any) -> Any:
-    """The place of the lowest bit that is set."""
-    return PLACE[((bits & (~bits + ONE)) * SEQUENCE) >> np.uint64(58)]
+def _bit(at: int) -> Any:
+    return ONE << (np.uint64(at) & LOW)
 
 
 @inlined
-def _put(shelves: Shelves, shelf: int, rank: int) -> None:
+def _put(shelves: Shelves, kind: int, shelf: int, rank: int) -> None:
+    kinds, bits = shelves.kinds, shelves.bits
+    first, summaries, words = kinds[kind, FIRST_WORD], kinds[kind, SUMMARIES], kinds[kind, WORDS]
+    here = first + kinds[kind, MASKS] + shelf * (summaries + words)
     at = rank >> 6
-    word = shelves.word[shelf] + at
-    shelves.words[word] |= ONE << (np.uint64(rank) & LOW)
-    shelves.summaries[shelves.summary[shelf] + (at >> 6)] |= ONE << (np.uint64(at) & LOW)
-    shelves.size[shelf] += 1
+    bits[here + summaries + at] |= _bit(rank)
+    if words > 1:
+        bits[here + (at >> 6)] |= _bit(at)
+    number = kinds[kind, FIRST_SHELF] + shelf
+    if shelves.size[number] == 0:
+        bits[first + (shelf >> 6)] |= _bit(shelf)
+    shelves.size[number] += 1
 
 
 @inlined
-def _take(shelves: Shelves, shelf: int, rank: int) -> None:
+def _take(shelves: Shelves, kind: int, shelf: int, rank: int) -> None:
+    kinds, bits = shelves.kinds, shelves.bits
+    first, summaries, words = kinds[kind, FIRST_WORD], kinds[kind, SUMMARIES], kinds[kind, WORDS]
+    here = first + kinds[kind, MASKS] + shelf * (summaries + words)
     at = rank >> 6
-    word = shelves.word[shelf] + at
-    left = shelves.words[word] & ~(ONE << (np.uint64(rank) & LOW))
-    shelves.words[word] = left
-    if left == NONE:
-        shelves.summaries[shelves.summary[shelf] + (at >> 6)] &= ~(ONE << (np.uint64(at) & LOW))
-    shelves.size[shelf] -= 1
+    left = bits[here + summaries + at] & ~_bit(rank)
+    bits[here + summaries + at] = left
+    if words > 1 and left == NONE:
+        bits[here + (at >> 6)] &= ~_bit(at)
+    number = kinds[kind, FIRST_SHELF] + shelf
+    shelves.size[number] -= 1
+    if shelves.size[number] == 0:
+        bits[first + (shelf >> 6)] &= ~_bit(shelf)
 
 
 @inlined
 def move(shelves: Shelves, server: int, shelf: int) -> None:
     """Put a server on another shelf of its kind."""
-    old = shelves.shelf[server]
+    place = shelves.place
+    kind, rank, old = place[server, KIND], place[server, RANK], place[server, SHELF]
     if old != shelf:
-        rank = shelves.rank[server]
-        _take(shelves, old, rank)
-        _put(shelves, shelf, rank)
-        shelves.shelf[server] = shelf
+        _take(shelves, kind, old, rank)
+        _put(shelves, kind, shelf, rank)
+        place[server, SHELF] = shelf
 
 
 @inlined
-def next_rank(shelves: Shelves, shelf: int, rank: int) -> Any:
+def _next_bit(bits: Any, first: int, count: int, at: int) -> Any:
+    """The first place ≥ `at` that is set among the bits of `count` words from `first`; -1 when there is none."""
+    word = at >> 6
+    if word >= count:
+        return -1
+    rest = bits[first + word] >> (np.uint64(at) & LOW)
+    if rest != NONE:
+        return at + lowest(rest)
+    word += 1
+    while word < count:
+        if bits[first + word] != NONE:
+            return (word << 6) + lowest(bits[first + word])
+        word += 1
+    return -1
+
+
+@inlined
+def next_shelf(shelves: Shelves, kind: int, shelf: int) -> Any:
+    """The first shelf ≥ `shelf` of a kind that is not empty, that of servers that are off included; -1 if none."""
+    return _next_bit(shelves.bits, shelves.kinds[kind, FIRST_WORD], shelves.kinds[kind, MASKS], shelf)
+
+
+@inlined
+def next_rank(shelves: Shelves, kind: int, shelf: int, rank: int) -> Any:
     """The first rank ≥ `rank` on a shelf, -1 when there is none."""
-    begin, end = shelves.word[shelf], shelves.word[shelf + 1]
-    at = rank >> 6
-    if begin + at >= end:
+    kinds, bits = shelves.kinds, shelves.bits
+    summaries, words = kinds[kind, SUMMARIES], kinds[kind, WORDS]
+    top = kinds[kind, FIRST_WORD] + kinds[kind, MASKS] + shelf * (summaries + words)
+    begin, at = top + summaries, rank >> 6
+    if at >= words:
         return -1
-    bits = shelves.words[begin + at] >> (np.uint64(rank) & LOW)
-    if bits != NONE:
-        return rank + lowest(bits)
-    at += 1
-    top, top_end = shelves.summary[shelf], shelves.summary[shelf + 1]
-    up = at >> 6
-    if top + up >= top_end:
+    rest = bits[begin + at] >> (np.uint64(rank) & LOW)
+    if rest != NONE:
+        return rank + lowest(rest)
+    if words == 1:
         return -1
-    bits = shelves.summaries[top + up] >> (np.uint64(at) & LOW)
-    if bits != NONE:
-        found = at + lowest(bits)
-    else:
-        found = -1
-        up += 1
-        while top + up < top_end:
-            if shelves.summaries[top + up] != NONE:
-                found = (up << 6) + lowest(shelves.summaries[top + up])
-                break
-            up += 1
-        if found < 0:
-            return -1
-    return (found << 6) + lowest(shelves.words[begin + found])
+    found = _next_bit(bits, top, summaries, at + 1)
+    if found < 0:
+        return -1
+    return (found << 6) + lowest(bits[begin + found])
 
 
 @lean
 def fill_shelves(shelves: Shelves) -> None:
     """Put every server on the shelf of those that are off."""
-    for r in range(shelves.kind.shape[0]):
-        shelf = shelves.first_shelf[shelves.kind[r] + 1] - 1
-        shelves.shelf[r] = shelf
-        _put(shelves, shelf, shelves.rank[r])
+    for r in range(shelves.place.shape[0]):
+        kind = shelves.place[r, KIND]
+        shelf = shelves.kinds[kind, DEPTH] + 1
+        shelves.place[r, SHELF] = shelf
+        shelves.place[r, RUNNING] = 0
+        _put(shelves, kind, shelf, shelves.place[r, RANK])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.kernels.compiled import compiled, inlined
+from berth.kernels.compiled import inlined, lean
 
 ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
 
@@ -80,7 +80,7 @@ def score_at(batch: Batch, i: int, heavy: float, speed: float, rate: float, toll
     return gain - (rate + toll) * heavy * time
 
 
-@compiled
+@lean
 def place_now(
     batch: Batch,
     order: Any,
@@ -150,7 +150,7 @@ def _room(
     return True
 
 
-@compiled
+@lean
 def earliest(
     demand: Any, i: int, time: float, capacity: Any, r: int, now: float, at: Any, until: Any, holds: Any, size: int
 ) -> float:
@@ -169,7 +169,7 @@ def earliest(
     return best
 
 
-@compiled
+@lean
 def place_ever(
     batch: Batch,
     order: Any,

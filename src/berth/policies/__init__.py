@@ -31,4 +31,8 @@ BUILTIN = {
     "random-selection": "berth.policies.selection.random_selection:RandomSelection",
     "greedy": "berth.policies.placement.greedy:Greedy",
     "random-placement": "berth.policies.placement.random_placement:RandomPlacement",
+    "first-fit": "berth.policies.placement.first_fit:FirstFit",
+    "optra": "berth.policies.placement.optra:OptRA",
+    "ossa": "berth.policies.placement.ossa:OSSA",
+    "hmao": "berth.policies.placement.hmao:HMAO",
 }

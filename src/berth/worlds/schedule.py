@@ -16,9 +16,20 @@ from numpy.typing import ArrayLike
 
 from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput
-from berth.kernels.berth_index import Shelves
+from berth.kernels.berth_index import (
+    DEPTH,
+    FIRST_MEMBER,
+    FIRST_SHELF,
+    FIRST_WORD,
+    KIND,
+    MASKS,
+    RANK,
+    SUMMARIES,
+    WORDS,
+    Shelves,
+)
 from berth.kernels.placement import ROOM, Batch, Servers
-from berth.kernels.placement_run import Run, play
+from berth.kernels.placement_run import CAPACITY, DEMAND, EVENTS, NUMBER, SERVER, START, WAITING, Run, play, prepare
 from berth.model import Floats, Ints
 from berth.problems.placement import PlacementProblem, Tasks
 
@@ -53,63 +64,66 @@ def servers_of(problem: PlacementProblem) -> Servers:
 
 def shelves_of(problem: PlacementProblem) -> Shelves:
     """Empty shelves for these servers."""
-    kind = np.array(problem.kind)
-    kinds, servers = int(kind.max()) + 1, len(kind)
+    number, servers = int(problem.kind.max()) + 1, len(problem.kind)
+    speed = np.empty(number)
+    speed[problem.kind] = problem.speed
+    kind = np.argsort(np.argsort(-speed, kind="stable"))[
+        problem.kind
+    ]  # the fastest first: others are then rarely tried
     member = np.argsort(kind, kind="stable")
-    first = np.searchsorted(kind[member], np.arange(kinds + 1))
-    rank = np.empty(servers, dtype=np.int64)
-    rank[member] = np.arange(servers) - first[kind[member]]
-    most = problem.instance.capacity[member[first[:-1]], 0]
-    depth = np.floor(most + ROOM * (1.0 + most)).astype(np.int64)
-    words = (np.diff(first) + 63) // 64
-    summaries = (words + 63) // 64
-    each = depth + 2
-    word, summary = (np.concatenate([[0], np.cumsum(np.repeat(size, each))]) for size in (words, summaries))
-    first_shelf = np.concatenate([[0], np.cumsum(each)])
-    return Shelves(
-        kind=kind,
-        rank=rank,
-        member=member,
-        first_member=first,
-        depth=depth,
-        first_shelf=first_shelf,
-        word=word,
-        words=np.zeros(word[-1], dtype=np.uint64),
-        summary=summary,
-        summaries=np.zeros(summary[-1], dtype=np.uint64),
-        size=np.zeros(first_shelf[-1], dtype=np.int64),
-        shelf=np.zeros(servers, dtype=np.int64),
-    )
+    size = np.bincount(kind, minlength=number)
+    first = np.cumsum(size) - size
+    most = problem.instance.capacity[member[first], 0]
+    kinds = np.zeros((number, 7), dtype=np.int64)
+    kinds[:, DEPTH] = np.floor(most + ROOM * (1.0 + most))
+    kinds[:, FIRST_MEMBER] = first
+    shelves = kinds[:, DEPTH] + 2
+    kinds[:, FIRST_SHELF] = np.cumsum(shelves) - shelves
+    kinds[:, WORDS] = (size + 63) // 64
+    kinds[:, SUMMARIES] = (kinds[:, WORDS] + 63) // 64
+    kinds[:, MASKS] = (shelves + 63) // 64
+    words = kinds[:, MASKS] + shelves * (kinds[:, WORDS] + kinds[:, SUMMARIES])
+    kinds[:, FIRST_WORD] = np.cumsum(words) - words
+    place = np.zeros((servers, 4), dtype=np.int32)
+    place[:, KIND] = kind
+    place[member, RANK] = np.arange(servers) - np.repeat(first, size)
+    bits = np.zeros(words.sum(), dtype=np.uint64)
+    return Shelves(kinds, place, member, bits, np.zeros(shelves.sum(), dtype=np.int64))
 
 
 def run_of(problem: PlacementProblem, tasks: Tasks) -> Run:
-    """A run before its first event."""
-    capacity, size = problem.instance.capacity, len(tasks)
+    """Tables for a run, still to be filled."""
+    (servers, resources), size = problem.instance.capacity.shape, len(tasks)
     kinds = int(problem.kind.max()) + 1
     needs = int(tasks.demand[:, 0].max(initial=0.0)) + 1
+    intervals = size // 2 + 1  # two ends in each
+    begin = end = 0.0
+    if size:
+        # ends beyond this are rare, and share the last interval
+        longest = float(tasks.work.max() / problem.speed.min())
+        begin, end = float(tasks.arrival[0]), min(float(tasks.deadline.max()), float(tasks.arrival[-1]) + 4.0 * longest)
+    span = np.array([begin, intervals / (end - begin) if end > begin else 0.0])
 
     def ints(*shape: int) -> Ints:
-        return np.zeros(shape, dtype=np.int64)
+        return np.empty(shape, dtype=np.int64)
 
     return Run(
-        free=np.array(capacity),
-        running=ints(len(capacity)),
-        on_until=np.full(len(capacity), -np.inf),
-        state=ints(size),
-        server=ints(size) - 1,
-        start=np.zeros(size),
-        heavy=np.zeros(size),
-        need=ints(size),
-        root=ints(kinds, needs) - 1,
-        child=ints(kinds * size),
-        sibling=ints(kinds * size),
+        task=np.empty((size, 8)),
+        held=np.empty((size, DEMAND + resources)),
+        kind=np.empty((kinds, CAPACITY + 2 * resources)),
+        free=np.empty((servers, resources + 1)),
+        of_turn=ints(size),
+        root=np.full((kinds, needs), -1),
+        link=ints(kinds * size, 2),
         aside=ints(size),
         asked=ints(size),
         queue=ints(size),
-        event_time=np.zeros(size),
-        event_task=ints(size),
+        interval=np.full(intervals, -1),
+        near_time=np.empty(size),
+        near_task=ints(size),
         sums=np.zeros(3),
-        counts=ints(5),
+        counts=np.zeros(7, dtype=np.int64),
+        span=span,
     )
 
 
@@ -128,10 +142,16 @@ def run_rule(
     ranks = np.array(rank, dtype=np.float64)
     if ranks.shape != (len(tasks),) or np.isnan(ranks).any():
         raise InvalidInput(f"a number for each of {len(tasks)} tasks", value=ranks.shape, key="rank")
-    run = run_of(problem, tasks)
-    play(batch_of(tasks), servers_of(problem), shelves_of(problem), run, ranks, beta, price, problem.idle)
+    run, shelves = run_of(problem, tasks), shelves_of(problem)
+    order = np.argsort(-ranks, kind="stable")
+    prepare(batch_of(tasks), servers_of(problem), shelves, run, order, beta, price)
+    play(shelves, run, problem.idle)
+    server, start = np.empty(len(tasks), dtype=np.int64), np.empty(len(tasks))
+    number, chosen = run.held[:, NUMBER].astype(np.int64), run.held[:, SERVER]
+    server[number] = np.maximum(chosen, WAITING)
+    start[number] = np.where(chosen >= 0, run.task[:, START], 0.0)
     value, execution, launch = (float(part) for part in run.sums)
-    return Schedule(run.server, run.start, value, execution, launch, int(run.counts[2]))
+    return Schedule(server, start, value, execution, launch, int(run.counts[EVENTS]))
 
 
 @dataclass(frozen=True)

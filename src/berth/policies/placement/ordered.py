@@ -68,8 +68,8 @@ class OrderedPolicy(ABC):
         order = np.argsort(-self.rank(slot), kind="stable")
         chosen = np.full(len(tasks), WAIT, dtype=np.int64)
         if self.waiting == "queue":
-            free, on_until = slot.free.copy(), slot.on_until.copy()
-            on_until[~slot.up] = -np.inf
+            # nothing fits on a server that is down, not even nothing
+            free, on_until = np.where(slot.up[:, None], slot.free, -1.0), slot.on_until.copy()
             place_now(
                 batch, order, self._servers, slot.time, self.beta, self.price, self.forced, free, on_until, chosen
             )
