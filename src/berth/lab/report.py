@@ -128,7 +128,7 @@ def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str,
     parts.append(
         "<p>Every policy here decides before it knows which ports have a job.</p>"
         if information == "hidden"
-        else "<p>Every policy here knows which ports have a job before it decides.</p>"
+        else f"<p>{escape(comparison.family.known)}</p>"
     )
     if rows:
         parts += [_rewards(comparison, rows), _details(comparison, rows)]
@@ -198,12 +198,13 @@ def _details(comparison: Comparison, rows: list[Row]) -> str:
     fitted = family.logarithmic and "slot" in comparison.oracles
     heads += ["ln T fit, R²"] if fitted else []
     heads.append("µs")
+    regrets = ", regrets totals at the end with how they grow with the number of slots T" if comparison.oracles else ""
     also = "R² says how straight regret is against ln T over the second half; " if fitted else ""
     return (
-        f"<h3>Gain, {family.expense}, regret and time</h3>"
+        f"<h3>Gain, {family.expense}{', regret' if comparison.oracles else ''} and time</h3>"
         f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
-        f"<p><small>Gain and {family.expense} are means a slot, regrets totals at the end with how they grow with the "
-        f"number of slots T; {also}µs is the median time of a decision and its learning.</small></p>"
+        f"<p><small>Gain and {family.expense} are means a slot{regrets}; {also}µs is the median time that deciding and "
+        "learning take in a slot.</small></p>"
     )
 
 

@@ -91,6 +91,7 @@ class PlacementWorld:
         self._berth: dict[int, tuple[int, float, float]] = {}  # server, start, end of tasks that run or are reserved
         self._turn = np.zeros(size, dtype=np.int64)  # how often a task was placed: events of earlier turns are void
         self._events: list[tuple[float, int, int, int]] = []
+        self._index = 0  # of the latest batch
         self._slot: PlacementSlot | None = None
         self._told = (0.0, 0.0, 0.0, 0.0)
         self._open_account()
@@ -130,6 +131,7 @@ class PlacementWorld:
         if what == BATCH:
             new = np.arange(self._first[which], self._first[which + 1])
             self._pending = np.concatenate([self._pending, new])
+            self._index = which
         elif what == DOWN:
             self._failed[self.failures[which].server] += 1
             self._lose(self.failures[which].server, now)
@@ -201,9 +203,8 @@ class PlacementWorld:
         held = np.fromiter(self._berth, dtype=np.int64, count=len(self._berth))
         places = np.array(list(self._berth.values()), dtype=np.float64).reshape(-1, 3)
         berths = Berths(held, places[:, 0].astype(np.int64), places[:, 1], places[:, 2], self.tasks.demand[held])
-        index = min(int(np.floor(now / self.period)), self.horizon - 1)
         ids = self._pending.copy()
-        return PlacementSlot(index, now, ids, self.tasks.take(ids), free, self._on_until.copy(), up, berths)
+        return PlacementSlot(self._index, now, ids, self.tasks.take(ids), free, self._on_until.copy(), up, berths)
 
     def _here(self) -> PlacementSlot:
         if self._slot is None:
@@ -224,6 +225,9 @@ class PlacementWorld:
                 self._begin(task)
         self._dropped += int((decision.server == REJECT).sum())
         self._pending = slot.ids[decision.server == WAIT]
+        if not self._berth and all(what in (END, START) for _, what, _, _ in self._events):
+            self._dropped += len(self._pending)  # nothing will happen any more: nobody will ask about them again
+            self._pending = self._pending[:0]
         started, ended, lost = (np.array(part, dtype=np.int64) for part in (self._started, self._ended, self._lost))
         outcome = PlacementOutcome(
             slot.index, slot.time, started, ended, lost, self._value, self._execution, self._launch
