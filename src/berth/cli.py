@@ -185,6 +185,13 @@ def train(
     steps: Annotated[int, typer.Option("--steps", min=1, help="At most so many steps.")] = 200,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each scenario in a step.")] = 4,
     pairs: Annotated[int, typer.Option("--pairs", min=1, help="Pairs of changed networks in a step of es.")] = 16,
+    waiting: Annotated[
+        str,
+        typer.Option("--waiting", help="queue, commit-immediate or commit-any: what becomes of tasks without room."),
+    ] = "queue",
+    only_order: Annotated[
+        bool, typer.Option("--only-order", help="Learn only the order: launches count in full, nothing has a price.")
+    ] = False,
     hidden: Annotated[int, typer.Option("--hidden", min=1, help="Size of the hidden layers.")] = 12,
     attention: Annotated[int, typer.Option("--attention", min=0, help="Size of keys; 0: none (Deep Sets).")] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights and noise.")] = 0,
@@ -205,7 +212,18 @@ def train(
     from berth.training.train import Plan, train_on
 
     plan = Plan(
-        tuple(scenario), "", method, steps, runs, pairs, hidden, attention, seed, patience=patience, device=device
+        tuple(scenario),
+        method=method,
+        steps=steps,
+        runs=runs,
+        pairs=pairs,
+        waiting=waiting,
+        only_order=only_order,
+        hidden=hidden,
+        looks=attention,
+        seed=seed,
+        patience=patience,
+        device=device,
     )
     with _told_when_stopped(), _training_progress(quiet, steps) as show:
         try:

@@ -107,6 +107,7 @@ def _renew(
     scratch: Scratch,
     tape: Tape,
     ranked: Ranked,
+    only_order: bool,
 ) -> int:
     """Ask the network about all that wait and the new tasks; they stand in `asked` by their new turns."""
     size = 0
@@ -130,7 +131,7 @@ def _renew(
     for r in range(ranked.on_until.shape[0]):
         ranked.on_until[r] = run.free[r, run.free.shape[1] - 1]
     rank_tasks(batch, run.asked, size, servers, run.free, ranked.on_until, now, net, scratch, ranked.rank)
-    beta, toll = scratch.heads[0], scratch.heads[1]
+    beta, toll = (1.0, 0.0) if only_order else (scratch.heads[0], scratch.heads[1])
     for a in range(size):
         ranked.order[a] = a
     if tape.start.shape[0] > 0:
@@ -176,9 +177,13 @@ def play_learned(
     scratch: Scratch,
     tape: Tape,
     ranked: Ranked,
+    only_order: bool,
     idle: float,
 ) -> None:
-    """Run all tasks to their end; the tables must have been prepared with the tasks in the order of arrival."""
+    """Run all tasks to their end; the tables must have been prepared with the tasks in the order of arrival.
+
+    With `only_order` launches count in full and resources have no price.
+    """
     tasks, next_task = run.task.shape[0], 0
     while next_task < tasks or run.counts[ENDS] > 0:
         now = np.inf
@@ -206,7 +211,7 @@ def play_learned(
             else:
                 _place_all(shelves, run, _join(run, now, 0, -1), now)
         else:
-            size = _renew(batch, servers, run, first, next_task, now, net, scratch, tape, ranked)
+            size = _renew(batch, servers, run, first, next_task, now, net, scratch, tape, ranked, only_order)
             for a in range(size):
                 if not _place(shelves, run, run.asked[a], now):
                     _stand(run, run.asked[a], now)

@@ -10,14 +10,14 @@ import numpy as np
 from berth.model import Floats
 from berth.policies.placement.network import Network
 from berth.training.episodes import Episode
-from berth.worlds.network_runs import run_network
+from berth.worlds.network_runs import WHOLE, Scope, run_network
 
 __all__ = ["Evolution", "mean_gain"]
 
 
-def mean_gain(network: Network, episodes: Sequence[Episode]) -> float:
+def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOLE) -> float:
     """What the network earns for each unit that plain greedy earns, on average over runs."""
-    return float(np.mean([run_network(e.problem, e.tasks, network).gain / e.plain for e in episodes]))
+    return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
 
 
 class Evolution:
@@ -27,9 +27,16 @@ class Evolution:
     """
 
     def __init__(
-        self, network: Network, pairs: int = 16, width: float = 0.1, rate: float = 0.03, device: str = "cpu"
+        self,
+        network: Network,
+        pairs: int = 16,
+        width: float = 0.1,
+        rate: float = 0.03,
+        device: str = "cpu",
+        scope: Scope = WHOLE,
     ) -> None:
-        self.network, self.pairs, self.width, self.rate, self.device = network, pairs, width, rate, device
+        self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
+        self.device, self.scope = device, scope
         self._steps = 0
         self._first = np.zeros(network.weights.shape)
         self._second = np.zeros(network.weights.shape)
@@ -54,7 +61,7 @@ class Evolution:
     def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
         """What each network earns, on the CPU one run after the other, on a GPU all side by side."""
         if self.device == "cpu":
-            return np.array([mean_gain(network, runs) for network in networks])
+            return np.array([mean_gain(network, runs, self.scope) for network in networks])
         from berth.training.batched import BatchedRuns
 
         earned: Floats = BatchedRuns(runs, self.device).gains(networks).mean(axis=1)

@@ -20,11 +20,13 @@ import numpy as np
 import berth
 from berth.errors import InvalidInput, UnknownName
 from berth.policies.placement.network import Network
+from berth.policies.placement.ordered import WAITING
 from berth.random import stream
 from berth.scenario import load_scenario
 from berth.training.episodes import Build, Episode, Source
 from berth.training.evolution import Evolution, mean_gain
 from berth.training.rules import RuleSearch, rule_gain
+from berth.worlds.network_runs import Scope
 
 __all__ = ["METHODS", "Plan", "Trained", "train", "train_on"]
 
@@ -57,6 +59,8 @@ class Plan:
     steps: int = 200
     runs: int = 4
     pairs: int = 16
+    waiting: str = "queue"
+    only_order: bool = False
     hidden: int = 12
     looks: int = 0
     seed: int = 0
@@ -71,6 +75,8 @@ class Plan:
         for key in ("steps", "runs", "pairs", "hidden", "validation", "every", "patience"):
             if getattr(self, key) < 1:
                 raise InvalidInput("a whole number ≥ 1", value=getattr(self, key), key=key)
+        if self.waiting not in WAITING:
+            raise UnknownName("waiting", self.waiting, WAITING)
         if self.looks < 0:
             raise InvalidInput("a whole number ≥ 0", value=self.looks, key="looks")
 
@@ -88,6 +94,10 @@ class Trained:
 
 def _learner(plan: Plan, validation: Sequence[Episode]) -> Learner:
     rng = stream(plan.seed, "train", "start")
+    if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
+        raise InvalidInput(
+            "es on the CPU: other methods train networks that say everything, with a queue", value=plan.method
+        )
     if plan.device != "cpu" and plan.method not in ("es", "reinforce", "ppo"):
         raise InvalidInput("cpu, for this method", value=plan.device, key="device")
     if plan.method == "rule":
@@ -101,7 +111,7 @@ def _learner(plan: Plan, validation: Sequence[Episode]) -> Learner:
         return DDPG(validation[0].problem, int(1.5 * max(batches)), plan.method == "ddpg-direct", plan.seed)
     network = Network.fresh(rng, plan.hidden, plan.looks)
     if plan.method == "es":
-        return Evolution(network, plan.pairs, device=plan.device)
+        return Evolution(network, plan.pairs, device=plan.device, scope=Scope(plan.waiting, plan.only_order))
     from berth.training.gradient import PolicyGradient
 
     return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
@@ -141,7 +151,7 @@ def train(
     if not validation:
         raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
     learner = _learner(plan, validation)
-    course = _Course(plan, learner, out / "checkpoint.json", lambda: _validated(learner, validation))
+    course = _Course(plan, learner, out / "checkpoint.json", lambda: _validated(learner, validation, plan))
     course.take_up()
     while not course.over:
         began = time.perf_counter()
@@ -155,12 +165,12 @@ def train(
     return course.finish(out)
 
 
-def _validated(learner: Learner, episodes: Sequence[Episode]) -> float:
+def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> float:
     if isinstance(learner, RuleSearch):
         return rule_gain(learner.numbers, episodes)
     if hasattr(learner, "validated"):
         return float(learner.validated(episodes))
-    return mean_gain(learner.network, episodes)  # type: ignore[attr-defined]
+    return mean_gain(learner.network, episodes, Scope(plan.waiting, plan.only_order))  # type: ignore[attr-defined]
 
 
 class _Course:
@@ -252,6 +262,8 @@ class _Course:
             network: Network = self.learner.network  # type: ignore[attr-defined]
             Network(network.weights, network.hidden, network.looks, made).save(out / "policy.json")
             policy = f"drl-greedy:file={out / 'policy.json'}"
+            if self.plan.only_order or self.plan.waiting != "queue":
+                policy += f",only_order={str(self.plan.only_order).lower()},waiting={self.plan.waiting}"
         rows = pl.DataFrame(self.history, schema=["step", "training", "validation", "seconds"], orient="row")
         rows.write_parquet(out / "history.parquet")
         draw_curve(self.history, out / "curve.png")

@@ -5,16 +5,19 @@ Axes: N tasks, R servers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from berth.kernels.placement_committed import play_committed
 from berth.kernels.placement_learned import Ranked, Tape, play_learned
 from berth.kernels.placement_net import CLUSTER, TASK
 from berth.kernels.placement_run import prepare
 from berth.policies.placement.network import Network
 from berth.problems.placement import PlacementProblem, Tasks
-from berth.worlds.schedule import Schedule, batch_of, run_of, schedule_of, servers_of, shelves_of
+from berth.worlds.schedule import Schedule, audit, batch_of, run_of, schedule_of, servers_of, shelves_of
 
-__all__ = ["run_network", "tape_of"]
+__all__ = ["WHOLE", "Scope", "run_network", "tape_of"]
 
 NO_TAPE = Tape(
     np.zeros((0, TASK)),
@@ -26,25 +29,57 @@ NO_TAPE = Tape(
 )
 
 
-def run_network(problem: PlacementProblem, tasks: Tasks, network: Network, tape: Tape | None = None) -> Schedule:
-    """Greedy with a queue in the order of a network; on `tape`, where given, is then what it was shown.
+class Scope(NamedTuple):
+    """How much a network has to say: `waiting` as in every greedy policy, and whether it says only the order."""
+
+    waiting: str = "queue"
+    only_order: bool = False
+
+
+WHOLE = Scope()
+
+
+def run_network(
+    problem: PlacementProblem, tasks: Tasks, network: Network, tape: Tape | None = None, scope: Scope = WHOLE
+) -> Schedule:
+    """Greedy in the order of a network; on `tape`, where given (only with a queue), is then what it was shown.
 
     >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
     >>> run_network(problem, tasks, Network.fresh(np.random.default_rng(0))).server
     array([0, 0])
     """
+    if scope.waiting != "queue":
+        return _committed(problem, tasks, network, scope)
     run, shelves, size = run_of(problem, tasks), shelves_of(problem), len(tasks)
     batch, servers = batch_of(tasks), servers_of(problem)
     prepare(batch, servers, shelves, run, np.arange(size), 1.0, 0.0)
     room = Ranked(
         np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64), np.zeros(len(problem.speed))
     )
-    scratch = network.scratch(size)
-    play_learned(
-        batch, servers, shelves, run, network.net(), scratch, NO_TAPE if tape is None else tape, room, problem.idle
-    )
+    scratch, tape = network.scratch(size), NO_TAPE if tape is None else tape
+    play_learned(batch, servers, shelves, run, network.net(), scratch, tape, room, scope.only_order, problem.idle)
     return schedule_of(run)
+
+
+def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope: Scope) -> Schedule:
+    """Every task gets its place when it arrives."""
+    size = len(tasks)
+    chosen, starts = np.full(size, -1, dtype=np.int64), np.zeros(size)
+    play_committed(
+        batch_of(tasks),
+        servers_of(problem),
+        network.net(),
+        network.scratch(size),
+        scope.only_order,
+        scope.waiting == "commit-any",
+        problem.idle,
+        size,
+        chosen,
+        starts,
+    )
+    found = audit(problem, tasks, chosen, starts)
+    return Schedule(chosen, starts, found.value, found.execution, found.launch, 0)
 
 
 def tape_of(tasks: Tasks, rng: np.random.Generator, head_width: float = 0.1) -> Tape:

@@ -40,6 +40,9 @@ class Learned(OrderedPolicy):
     Settings:
 
     * `file`: a network that `berth train` made; `default` is the one that comes with berth;
+    * `only_order`: take only the order from the network, launches count in full and nothing has a price; with `waiting`
+      `commit-immediate` that is the paper's scope;
+    * `waiting`: as in `greedy`; a network is at its best where it was trained;
     * `search`: try so many more orders for each batch, drawn near that of the network, and take the one that gains most
       now (over a whole run this need not pay);
     * `spread`: how far drawn orders stray.
@@ -57,16 +60,18 @@ class Learned(OrderedPolicy):
         rng: np.random.Generator,
         *,
         file: str = SHIPPED,
+        only_order: bool = False,
+        waiting: str = "queue",
         search: int = 0,
         spread: float = 0.3,
     ) -> None:
-        super().__init__(problem)
+        super().__init__(problem, waiting=waiting)
         if search < 0:
             raise InvalidInput("a whole number ≥ 0", value=search, key="search")
         if not 0.0 <= spread < np.inf:
             raise InvalidInput("a number ≥ 0", value=spread, key="spread")
         self.network, self.rng = network_named(file), rng
-        self.search, self.spread = int(search), float(spread)
+        self.search, self.spread, self.only_order = int(search), float(spread), bool(only_order)
         self._net = self.network.net()
         self._scratch = self.network.scratch(64)
         self._known, self._ranks = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -101,8 +106,9 @@ class Learned(OrderedPolicy):
             batch, np.arange(size), size, servers, slot.free, slot.on_until, slot.time, self._net, self._scratch, ranks
         )
         self._known, self._ranks = slot.ids, ranks
-        self.beta, self.price = (float(part) for part in self._scratch.heads)
-        if self.search and size > 1:
+        if not self.only_order:
+            self.beta, self.price = (float(part) for part in self._scratch.heads)
+        if self.search and size > 1 and self.waiting == "queue":
             self._ranks = self._best_of(slot, batch, servers, ranks)
 
     def _best_of(self, slot: PlacementSlot, batch: Batch, servers: Servers, ranks: Floats) -> Floats:
