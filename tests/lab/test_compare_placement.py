@@ -27,7 +27,8 @@ QUEUE = "greedy:order=densest,waiting=queue"
 
 
 def quick(scenario: str = "drl-small", **more: Any) -> Comparison:
-    return compare(scenario, **{"seeds": 2, "workers": 1, "overrides": {"horizon": 8}, **more})
+    settings = {"policies": ["greedy", QUEUE], "seeds": 2, "workers": 1, "overrides": {"horizon": 8}}
+    return compare(scenario, **{**settings, **more})
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,14 @@ def test_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         shown = capsys.readouterr().out
         assert "vs greedy" in shown
         assert max(map(len, shown.splitlines())) <= int(width)
+
+
+def test_the_usual_policies_serve_the_usual_scenarios() -> None:
+    result = quick("drl-scarce-failures", policies=None, seeds=1)
+    assert not result.failed
+    assert not result.unsupported
+    assert {row.policy for row in result.rows} == set(load_scenario("drl-scarce").policies)
+    assert all(row.violations == 0 for row in result.rows)
 
 
 def test_the_first_batches_of_a_world() -> None:

@@ -85,7 +85,7 @@ def _selection_defaults(settings: SelectionSettings) -> Defaults:
     return Defaults(_slots(settings.arrivals), SELECTION_POLICIES, "hauf", ("slot",))
 
 
-PLACEMENT_POLICIES = ("greedy", "greedy:order=densest,waiting=queue")
+PLACEMENT_POLICIES = ("greedy:order=densest,waiting=queue", "greedy", "optra", "ossa", "hmao", "first-fit")
 
 
 def _placement_defaults(settings: PlacementSettings) -> Defaults:
