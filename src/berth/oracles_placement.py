@@ -45,7 +45,8 @@ class PlacementOptimum:
 def gain_at(problem: PlacementProblem, tasks: Tasks, server: int, start: Floats) -> Floats:
     """What each task (N,) brings on a server when it starts at `start` (N,), launch apart."""
     time = tasks.work / problem.speed[server]
-    return tasks.worth(start + time) - problem.rate[server] * (tasks.demand @ problem.weight) * time
+    gain: Floats = tasks.worth(start + time) - problem.rate[server] * (tasks.demand @ problem.weight) * time
+    return gain
 
 
 class _Rows:
