@@ -88,6 +88,13 @@ def test_optra_takes_the_shortest_first_and_the_fastest_server_that_is_on() -> N
     assert play(three(), tasks, OptRA(three(), np.random.default_rng(0))).server.tolist() == [1, 1, 2]
 
 
+def test_optra_serves_earlier_batches_first_unless_across() -> None:
+    problem = PlacementProblem.of_servers([[2.0]], [1.0], [1.0], [0.0])
+    tasks = tasks_of([0, 0, 1], [[2], [2], [2]], [2, 3, 1], [99] * 3, [0] * 3, [99] * 3)
+    assert play(problem, tasks, OptRA(problem, np.random.default_rng(0))).start.tolist() == [0.0, 2.0, 5.0]
+    assert play(problem, tasks, OptRA(problem, np.random.default_rng(0), across=True)).start.tolist() == [0.0, 3.0, 2.0]
+
+
 def test_ossa_does_not_look_at_the_cost_of_running() -> None:
     problem = PlacementProblem.of_servers([[2.0]], [1.0], [1.0], [5.0])
     tasks = tasks_of([0, 0], [[1], [1]], [1, 1], [2, 0.5], [0, 0], [9, 9])

@@ -521,3 +521,12 @@ def play(shelves: Shelves, run: Run, idle: float) -> None:
             freed = -1
         if freed >= 0:
             _refill(shelves, run, freed, now)
+
+
+@lean
+def tell(run: Run, server: Any, start: Any) -> None:
+    """Where and when each task ran, by the numbers that were given: `server` (N,), -1 for none, and `start` (N,)."""
+    for i in range(run.task.shape[0]):
+        number, chosen = int(run.held[i, NUMBER]), int(run.held[i, SERVER])
+        server[number] = max(chosen, -1)
+        start[number] = run.task[i, START] if chosen >= 0 else 0.0

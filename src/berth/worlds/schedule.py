@@ -29,7 +29,7 @@ from berth.kernels.berth_index import (
     Shelves,
 )
 from berth.kernels.placement import ROOM, Batch, Servers
-from berth.kernels.placement_run import CAPACITY, DEMAND, EVENTS, NUMBER, SERVER, START, WAITING, Run, play, prepare
+from berth.kernels.placement_run import CAPACITY, DEMAND, EVENTS, Run, play, prepare, tell
 from berth.model import Floats, Ints
 from berth.problems.placement import PlacementProblem, Tasks
 
@@ -96,7 +96,7 @@ def run_of(problem: PlacementProblem, tasks: Tasks) -> Run:
     (servers, resources), size = problem.instance.capacity.shape, len(tasks)
     kinds = int(problem.kind.max()) + 1
     needs = int(tasks.demand[:, 0].max(initial=0.0)) + 1
-    intervals = size // 2 + 1  # two ends in each
+    intervals = size + 1  # about one end in each
     begin = end = 0.0
     if size:
         # ends beyond this are rare, and share the last interval
@@ -152,9 +152,7 @@ def run_rule(
 def schedule_of(run: Run) -> Schedule:
     """What came of a run that has been played."""
     server, start = np.empty(len(run.task), dtype=np.int64), np.empty(len(run.task))
-    number, chosen = run.held[:, NUMBER].astype(np.int64), run.held[:, SERVER]
-    server[number] = np.maximum(chosen, WAITING)
-    start[number] = np.where(chosen >= 0, run.task[:, START], 0.0)
+    tell(run, server, start)
     value, execution, launch = (float(part) for part in run.sums)
     return Schedule(server, start, value, execution, launch, int(run.counts[EVENTS]))
 
