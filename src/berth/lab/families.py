@@ -14,6 +14,7 @@ import numpy as np
 from berth import oracles
 from berth.lab.heat import MeanShare, PlacementShare, SelectionShare
 from berth.model import Floats
+from berth.oracles_placement import placement_bound
 from berth.worlds.allocation import AllocationWorld
 from berth.worlds.placement import PlacementWorld
 from berth.worlds.selection import SelectionWorld
@@ -155,6 +156,12 @@ SELECTION = LabFamily(
 )
 
 
+def _clairvoyant(world: PlacementWorld) -> tuple[Floats, float]:
+    """The bound of a whole run; when it would be earned is not known, so every slot gets the same."""
+    gain = placement_bound(world).gain
+    return np.full(len(world), gain / len(world)), gain
+
+
 def _first_placement(world: PlacementWorld, slots: int) -> PlacementWorld:
     horizon = min(slots, world.horizon)
     early = np.flatnonzero(world.tasks.arrival < world.period * horizon)
@@ -164,8 +171,17 @@ def _first_placement(world: PlacementWorld, slots: int) -> PlacementWorld:
 PLACEMENT = LabFamily(
     name="placement",
     information=(REVEALED,),
-    oracles={},
-    oracle_words={},
+    oracles={"slot": _clairvoyant},
+    oracle_words={
+        "slot": OracleWords(
+            "clairvoyant bound, spread evenly",
+            "clairvoyant bound",
+            "bound",
+            "bound",
+            "the clairvoyant bound",
+            "to the bound of one who knows all tasks",
+        )
+    },
     measured_in="reward",
     expense="cost",
     share=PlacementShare,
@@ -176,7 +192,6 @@ PLACEMENT = LabFamily(
             "overhead",
             "expected",
             "fraction_of_stationary",
-            "fraction_of_oracle",
             "regret_stationary",
             "regret",
             "regret_stationary_growth",

@@ -223,7 +223,7 @@ class PlacementSettings(Common):
     arrivals_known: Annotated[
         Literal["revealed"], said("revealed: in the placement family policies always see the tasks that have arrived")
     ] = "revealed"
-    oracles: Annotated[list[Name], Field(max_length=0), said("an empty list: this family has no oracle")] | None = None
+    oracles: list[Literal["slot"]] | None = None
     period: Positive = Field(default=1.0, description="time between two batches")
     idle: Idle = Field(
         default=0.0, description=f"time after its last task at which a server is switched off, or {NEVER}"
