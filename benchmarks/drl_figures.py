@@ -11,15 +11,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.table import Figure, at_least, command, markdown, row, run, said, show
-from berth.lab.statistics import estimate
+from berth.lab.statistics import paired
 from berth.training.train import Plan, train_on
 
 REVEALED = "revealed"
@@ -37,7 +35,6 @@ class Work:
     rule: float
     learned: float
     bound: float | None
-    overrides: dict[str, Any] = field(default_factory=dict)
 
 
 WORKS = (
@@ -87,8 +84,8 @@ def gains(work: Work, arguments: argparse.Namespace) -> Iterator[Figure]:
     policies = [LITERAL, *BASELINES, rule.policy, network.policy, SHIPPED]
     if order is not None:
         policies.append(order.policy)
-    result = run(work.scenario, arguments.seeds, REVEALED, policies, work.overrides)
-    line = command(work.scenario, arguments.seeds, REVEALED, policies, work.overrides)
+    result = run(work.scenario, arguments.seeds, REVEALED, policies, {})
+    line = command(work.scenario, arguments.seeds, REVEALED, policies)
     judged = {rule.policy: work.rule, network.policy: work.learned}
     titles = {rule.policy: f"rule of three numbers ({rule.policy})", network.policy: "network, trained for this"}
     if order is not None:
@@ -110,15 +107,15 @@ def gains(work: Work, arguments: argparse.Namespace) -> Iterator[Figure]:
     for what, part in (("rule", rule), ("network", network), ("order only", order)):
         if part is not None:
             yield Figure(f"{work.title}, training of the {what}", part.line, "–", f"{part.seconds:.0f} s", "–")
-    yield _distance(work, result, network.policy, line, arguments.quick)
+    yield _distance(work.title, result, network.policy, line, arguments.quick)
 
 
-def _distance(work: Work, result: Any, specialist: str, line: str, quick: bool) -> Figure:
+def _distance(what: str, result: Any, specialist: str, line: str, quick: bool) -> Figure:
     """How far the network for everything stays behind the one for this, in points."""
     general, special = (row(result, REVEALED, policy).ratio for policy in (SHIPPED, specialist))
     points = 100.0 * (special.mean - general.mean) if general is not None and special is not None else float("nan")
     reached = "–" if quick else "yes" if points <= 1.0 else "no"
-    title = f"{work.title}, points that berth's network stays behind"
+    title = f"{what}, points that berth's network stays behind"
     return Figure(title, line, "≤ 1 point", f"{points:+.2f} points", reached)
 
 
@@ -127,8 +124,8 @@ def failures(title: str, whole: str, lossy: str, goal: float, arguments: argpars
     totals = []
     for scenario in (whole, lossy):
         result = run(scenario, arguments.seeds, REVEALED, [SHIPPED], {})
-        totals.append([result.total(REVEALED, SHIPPED, seed) for seed in range(arguments.seeds)])
-    lost = estimate(np.array(totals[1]) / np.array(totals[0]))
+        totals.append({seed: record.reward.sum() for seed, record in result.runs(REVEALED, SHIPPED).items()})
+    lost = paired(totals[1], totals[0])
     line = command(lossy, arguments.seeds, REVEALED, [SHIPPED])
     reached = "–" if arguments.quick or lost is None else "yes" if lost.mean >= 1.0 - goal / 100.0 else "no"
     shown = said(lost, change=True)
@@ -137,13 +134,17 @@ def failures(title: str, whole: str, lossy: str, goal: float, arguments: argpars
 
 def many_servers(arguments: argparse.Namespace) -> Iterator[Figure]:
     """A thousand servers, a hundred tasks a batch: the network that comes with berth beside one trained there."""
-    overrides: dict[str, Any] = {"cluster.count": 1000, "tasks.rate": 100, "horizon": 10}
-    policies = [LITERAL, SHIPPED, "greedy:order=densest,waiting=queue"]
-    result = run("drl-default", arguments.seeds, REVEALED, policies, overrides)
-    line = command("drl-default", arguments.seeds, REVEALED, policies, overrides)
-    for policy in policies[1:]:
-        found = row(result, REVEALED, policy)
-        yield Figure(f"1000 servers, λ = 100, {policy}", line, "–", said(found.ratio, change=True), "–")
+    network = trained(arguments, "drl-thousand", "es", 300, patience=12)
+    policies = [LITERAL, SHIPPED, network.policy]
+    result = run("drl-thousand", arguments.seeds, REVEALED, policies, {})
+    line = command("drl-thousand", arguments.seeds, REVEALED, policies)
+    for policy, title in (
+        (SHIPPED, "the network that comes with berth"),
+        (network.policy, "network, trained for this"),
+    ):
+        measured = said(row(result, REVEALED, policy).ratio, change=True)
+        yield Figure(f"1000 servers, λ = 100, {title}", line, "–", measured, "–")
+    yield _distance("1000 servers, λ = 100", result, network.policy, line, arguments.quick)
 
 
 def as_printed(arguments: argparse.Namespace) -> Iterator[Figure]:

@@ -18,7 +18,7 @@ import numpy as np
 from berth.errors import MissingExtra
 from berth.model import Floats
 from berth.policies.placement.ordered import OrderedPolicy
-from berth.policies.placement.printed import Actor, directed, state_of
+from berth.policies.placement.printed import HIDDEN, TASK, Actor, directed, state_of
 from berth.problems.placement import PlacementDecision, PlacementOutcome, PlacementProblem, PlacementSlot
 from berth.simulation import simulate
 from berth.training.episodes import Episode
@@ -31,7 +31,6 @@ except ImportError as error:
 
 __all__ = ["DDPG"]
 
-HIDDEN = (50, 30)
 REPLAY, LOOK, ACTOR_RATE, CRITIC_RATE, GAMMA, TAU = 10_000, 64, 1e-4, 1e-3, 0.9, 2e-3
 AHEAD = 3
 NOISE = 0.3
@@ -50,7 +49,7 @@ class DDPG:
     def __init__(self, problem: PlacementProblem, most: int, direct: bool = False, seed: int = 0) -> None:
         self.problem, self.most, self.direct = problem, most, direct
         servers, resources = problem.instance.capacity.shape
-        self.size = most * (resources + 4) + servers * resources
+        self.size = most * (resources + TASK) + servers * resources
         torch.manual_seed(seed)
         self.actor, self.actor_target = (_network((self.size, *HIDDEN, most), True) for _ in range(2))
         self.critic, self.critic_target = (_network((self.size + most, *HIDDEN, 1), False) for _ in range(2))

@@ -24,6 +24,7 @@ from berth.problems.placement import REJECT, PlacementDecision, PlacementOutcome
 __all__ = ["Actor", "DRLDirect", "DRLGreedyPrinted", "state_of"]
 
 FORMAT = "berth printed actor 1"
+HIDDEN = (50, 30)
 TASK = 4  # numbers of a task beside its demand
 
 
@@ -55,6 +56,14 @@ class Actor:
         """The actor as JSON: numbers and words, nothing that could run."""
         layers = [{"weights": w.tolist(), "offset": b.tolist()} for w, b in self.layers]
         return json.dumps({"format": FORMAT, "most": self.most, "made": self.made, "layers": layers}) + "\n"
+
+    @classmethod
+    def fresh(cls, problem: PlacementProblem, rng: np.random.Generator, most: int = 64) -> Actor:
+        """An actor with random weights for this cluster."""
+        servers, resources = problem.instance.capacity.shape
+        sizes = [most * (resources + TASK) + servers * resources, *HIDDEN, most]
+        layers = [(rng.standard_normal((b, a)) / np.sqrt(a), np.zeros(b)) for a, b in pairwise(sizes)]
+        return cls(tuple(layers), most)
 
     @classmethod
     def load(cls, path: Path) -> Actor:
@@ -95,9 +104,10 @@ class Actor:
             )
 
 
-def _actor(problem: PlacementProblem, file: str, method: str) -> Actor:
+def _actor(problem: PlacementProblem, file: str, rng: np.random.Generator) -> Actor:
+    """That of the file; without one, an actor that has learned nothing."""
     if not file:
-        raise InvalidInput(f"a file made by: berth train SCENARIO --method {method}", value=file, key="file")
+        return Actor.fresh(problem, rng)
     actor = Actor.load(Path(file))
     actor.check(problem)
     return actor
@@ -106,7 +116,8 @@ def _actor(problem: PlacementProblem, file: str, method: str) -> Actor:
 class DRLGreedyPrinted(OrderedPolicy):
     """The paper's algorithm: the actor's numbers order each batch, then Alg. 3 places it when it arrives.
 
-    Settings: `file`, an actor that `berth train SCENARIO --method ddpg` made; `waiting` and `forced` as in `greedy`.
+    Settings: `file`, an actor that `berth train SCENARIO --method ddpg` made (without one, an actor that has learned
+    nothing); `waiting` and `forced` as in `greedy`.
     Tasks beyond those the actor has room for come last.
     """
 
@@ -115,14 +126,14 @@ class DRLGreedyPrinted(OrderedPolicy):
     def __init__(
         self,
         problem: PlacementProblem,
-        rng: Any = None,
+        rng: np.random.Generator,
         *,
         file: str = "",
         waiting: str = "commit-immediate",
         forced: bool = False,
     ) -> None:
         super().__init__(problem, waiting=waiting, forced=forced)
-        self.actor = _actor(problem, file, "ddpg")
+        self.actor = _actor(problem, file, rng)
 
     def rank(self, slot: PlacementSlot) -> Floats:
         scores = self.actor(state_of(self.problem, slot, self.actor.most))
@@ -136,15 +147,16 @@ class DRLDirect:
     """The paper's DRL baseline: the actor's number for a task, cut to a whole one, is its server.
 
     A task for which there is no room on that server waits until there is; it is rejected when it can never fit.
-    Settings: `file`, an actor that `berth train SCENARIO --method ddpg-direct` made.
+    Settings: `file`, an actor that `berth train SCENARIO --method ddpg-direct` made; without one, an actor that has
+    learned nothing.
     """
 
     family = "placement"
     reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, section 7.2, DRL"
 
-    def __init__(self, problem: PlacementProblem, rng: Any = None, *, file: str = "") -> None:
+    def __init__(self, problem: PlacementProblem, rng: np.random.Generator, *, file: str = "") -> None:
         self.problem = problem
-        self.actor = _actor(problem, file, "ddpg-direct")
+        self.actor = _actor(problem, file, rng)
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         scores = self.actor(state_of(self.problem, slot, self.actor.most))
