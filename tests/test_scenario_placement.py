@@ -88,7 +88,7 @@ def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) 
     assert scenario.family == "placement"
     assert len(world) == world.problem.horizon == 12
     assert "paper" in scenario.description
-    assert (scenario.arrivals_known, scenario.information, scenario.oracles) == ("revealed", (True,), ())
+    assert (scenario.arrivals_known, scenario.information, scenario.oracles) == ("revealed", (True,), ("slot",))
     assert scenario.baseline == "greedy"
     dumped = json.loads(json.dumps(scenario.dump(), allow_nan=False))
     path = tmp_path / "again.json"
@@ -104,7 +104,9 @@ def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) 
 def test_the_names() -> None:
     plain = {"default", "launch", "scarce", "scarce-30", "failures", "scarce-failures", "transient", "application"}
     sweeps = {"eta-2", "eta-4", "eta-8", "eta-10", "tasks-2000", "tasks-4000", "tasks-8000"}
-    assert set(NAMES) == {f"drl-{name}" for name in plain | sweeps | {"small"}} | {"example-placement"}
+    assert set(NAMES) == {f"drl-{name}" for name in plain | sweeps | {"small", "overload", "thousand"}} | {
+        "example-placement"
+    }
 
 
 def test_the_papers_servers_and_costs() -> None:
@@ -303,8 +305,7 @@ MISTAKES = [
     ("family: placement\n", "lab.yaml:1: cluster: got nothing, expected this key (and 1 more mistake)"),
     (DRAWN + "arrivals_known: hidden\n", "lab.yaml:8: arrivals_known: got 'hidden', expected revealed: in the "
      "placement family policies always see the tasks that have arrived"),
-    (DRAWN + "oracles: [slot]\n", "lab.yaml:8: oracles: got ['slot'], expected an empty list: this family has no "
-     "oracle"),
+    (DRAWN + "oracles: [stationary]\n", "lab.yaml:8: oracles[0]: got 'stationary', expected slot"),
     (DRAWN + "gains: {spread: 1}\n", "lab.yaml:8: gains: got a key of another family, expected family: selection "
      "beside it"),
     (DRAWN + "idel: 3\n", "lab.yaml:8: idel: got an unknown key, expected a known key; did you mean 'idle'?"),

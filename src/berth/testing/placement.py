@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from berth.model import Floats
+from berth.policies.placement.printed import DRLDirect
 from berth.policies.placement.random_placement import RandomPlacement
 from berth.problems.placement import PlacementDecision, PlacementProblem, Tasks
 from berth.random import stream
@@ -246,7 +247,7 @@ PLACEMENT = Family(
     plain_cases,
     easy_cases,
     RandomPlacement,
-    (RandomPlacement,),
+    (RandomPlacement, DRLDirect),  # which without a file has learned nothing
     malformed,
     "a PlacementDecision with a server for each pending task",
     parts,
