@@ -85,7 +85,16 @@ def _selection_defaults(settings: SelectionSettings) -> Defaults:
     return Defaults(_slots(settings.arrivals), SELECTION_POLICIES, "hauf", ("slot",))
 
 
-PLACEMENT_POLICIES = ("greedy:order=densest,waiting=queue", "greedy", "optra", "ossa", "hmao", "first-fit")
+PLACEMENT_POLICIES = (
+    "drl-greedy",
+    "placement-rule",
+    "greedy:order=densest,waiting=queue",
+    "greedy",
+    "optra",
+    "ossa",
+    "hmao",
+    "first-fit",
+)
 
 
 def _placement_defaults(settings: PlacementSettings) -> Defaults:
