@@ -164,8 +164,8 @@ def test_the_command_line_says_how_to_use_what_was_trained(tmp_path: Path, capsy
     berth, *words = shlex.split(line.removeprefix("Use it: "))
     assert berth == "berth"
     assert words[:4] == ["compare", "drl-small", "--set", "horizon=5"]
-    assert main([*words, "--seeds", "1", "--workers", "1", "--quiet"]) == 0
-    assert f"file={out / 'policy.json'}" in capsys.readouterr().out.replace("\n", "")
+    assert main([*words, "--seeds", "1", "--workers", "1", "--quiet", "-o", "json"]) == 0
+    assert f"drl-greedy:file={out / 'policy.json'}" in capsys.readouterr().out
 
 
 def test_the_command_line_shows_no_gain_before_the_first_validation(
