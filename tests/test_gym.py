@@ -134,6 +134,7 @@ def test_masks_say_what_has_room() -> None:
     while not over:
         mask = info["action_mask"]
         assert mask.dtype == np.int8
+        assert env.action_masks().tolist() == mask.astype(bool).tolist()
         assert mask[0] == 1
         assert mask[1:].any()  # whoever can only wait is not asked about
         seen.add(tuple(mask.tolist()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -233,9 +234,12 @@ def train(
     if output is Output.json:
         _print_json({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps})
         return
-    typer.echo(f"{100 * (trained.gain - 1):+.2f} % over plain greedy in validation, after {trained.steps} steps")
+    gain = 100 * (trained.gain - 1)
+    typer.echo(f"{gain:+.2f} % over greedy with a queue in validation, after {trained.steps} steps")
     typer.echo(f"Curve:  {(out / 'curve.png').resolve()}")
-    typer.echo(f"Use it: berth compare {scenario[0]} --policy {trained.policy} --policy greedy")
+    changed = [word for text in override or () for word in ("--set", text)]
+    words = ["berth", "compare", scenario[0], *changed, "--policy", trained.policy, "--policy", "greedy:waiting=queue"]
+    typer.echo(f"Use it: {shlex.join(words)}")
 
 
 @app.command()
@@ -395,7 +399,8 @@ def _training_progress(quiet: bool, steps: int) -> Iterator[Any]:
         task = bar.add_task("training", total=steps)
 
         def show(step: int, gain: float, best: float) -> None:
-            label = f"{100 * (gain - 1):+.2f} %, best validated {100 * (best - 1):+.2f} %"
+            validated = f"best validated {100 * (best - 1):+.2f} %" if best > 0 else "not validated yet"
+            label = f"{100 * (gain - 1):+.2f} %, {validated}"
             bar.update(task, completed=step, description=label)
             if not console.is_terminal and step % max(steps // 10, 1) == 0:
                 console.print(f"berth: step {step} of {steps}: {label}")

@@ -218,11 +218,12 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
 
     # ------------------------------------------------------------------------ what the agent sees
 
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which actions are possible now, (1 + Q,): the same as `info["action_mask"]`, as sb3-contrib asks for it."""
+        return np.concatenate([[True], self._choice >= 0])
+
     def _info(self) -> dict[str, Any]:
-        mask = np.zeros(1 + len(self._members), dtype=np.int8)
-        mask[0] = 1
-        mask[1:] = self._choice >= 0
-        return {"action_mask": mask}
+        return {"action_mask": self.action_masks().astype(np.int8)}
 
     def _observation(self) -> Observation:
         seen = np.zeros(len(self.features), dtype=np.float32)

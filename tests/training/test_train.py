@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.cli import main
+from berth.errors import BerthError, InvalidInput, UnknownName, UnsupportedProblem
 from berth.policies.placement.network import Network
 from berth.random import stream
 from berth.training.episodes import Source
@@ -92,6 +94,27 @@ def test_bad_plans() -> None:
         Plan(("small",), steps=0)
 
 
+@pytest.mark.parametrize(("device", "message"), [("cuda", "no GPU"), ("gpu", "unknown device"), ("meta", "unknown")])
+def test_a_device_that_is_not_there_is_said_before_anything_runs(device: str, message: str) -> None:
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(BerthError, match=message):
+        Evolution(poor_network(), device=device)
+
+
+def test_as_printed_it_trains_whatever_the_time_between_batches() -> None:
+    ddpg = pytest.importorskip("berth.training.ddpg")
+
+    def quick(seed: int) -> PlacementWorld:
+        world = small_world(seed)
+        tasks = dataclasses.replace(world.tasks, arrival=world.tasks.arrival / 2)
+        return PlacementWorld(world.problem, tasks, world.horizon, 0.5)
+
+    episodes = Source([quick]).some(0, 1)
+    assert ddpg.DDPG(episodes[0].problem, 20).validated(episodes) > 0
+
+
 def test_training_runs_have_no_failures() -> None:
     def failing(seed: int) -> PlacementWorld:
         world = small_world(seed)
@@ -128,3 +151,27 @@ def test_worlds_are_ranked_apart() -> None:
     learner = Evolution(Network.fresh(stream(0, "net"), 3), pairs=4)
     learner.step(episodes, stream(0, "step"))
     assert json.loads(json.dumps(learner.state()))["steps"] == 1
+
+
+def test_the_command_line_says_how_to_use_what_was_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a folder"
+    few = ["--steps", "1", "--runs", "1", "--pairs", "1", "--set", "horizon=5", "--out", str(out)]
+    assert main(["train", "drl-small", *few]) == 0
+    said = capsys.readouterr()
+    assert "over greedy with a queue in validation, after 1 steps" in said.out
+    assert "inf" not in said.err
+    line = next(line for line in said.out.splitlines() if line.startswith("Use it: "))
+    berth, *words = shlex.split(line.removeprefix("Use it: "))
+    assert berth == "berth"
+    assert words[:4] == ["compare", "drl-small", "--set", "horizon=5"]
+    assert main([*words, "--seeds", "1", "--workers", "1", "--quiet", "-o", "json"]) == 0
+    assert f"drl-greedy:file={out / 'policy.json'}" in capsys.readouterr().out
+
+
+def test_the_command_line_shows_no_gain_before_the_first_validation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "drl-small", "--method", "rule", "--steps", "2", "--runs", "1", "--out", str(tmp_path)]) == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert "not validated yet" in first
+    assert "best validated" in last

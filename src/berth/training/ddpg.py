@@ -68,8 +68,8 @@ class DDPG:
         return float(np.mean([self._play(episode, None) for episode in episodes]))
 
     def _play(self, episode: Episode, rng: np.random.Generator | None) -> float:
-        horizon = round(float(episode.tasks.arrival[-1])) + 1 if len(episode.tasks) else 1
-        world = PlacementWorld(episode.problem, episode.tasks, horizon)
+        horizon = round(float(episode.tasks.arrival[-1]) / episode.period) + 1 if len(episode.tasks) else 1
+        world = PlacementWorld(episode.problem, episode.tasks, horizon, episode.period)
         return simulate(world, _Player(self, episode.problem, rng)).total / episode.plain
 
     def learn(self, rng: np.random.Generator) -> None:

@@ -19,12 +19,13 @@ Build = Callable[[int], PlacementWorld]
 
 
 class Episode(NamedTuple):
-    """One run: servers, tasks, the gain of plain greedy with a queue to measure others by, and of which world it is."""
+    """One run: servers, tasks, what greedy with a queue gains, which world it is of, and the time between batches."""
 
     problem: PlacementProblem
     tasks: Tasks
     plain: float
     world: int
+    period: float
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,11 @@ class Source:
         which = number % len(self.builds)
         world = self.builds[which](number // len(self.builds))
         if world.failures:
-            raise UnsupportedProblem("training runs have no failures; train without and test with them")
+            raise UnsupportedProblem(
+                "training runs have no failures: train without (--set failures=null), then compare with them"
+            )
         plain = run_rule(world.problem, world.tasks, np.zeros(len(world.tasks))).gain
-        return Episode(world.problem, world.tasks, plain, which)
+        return Episode(world.problem, world.tasks, plain, which, world.period)
 
     def some(self, first: int, count: int) -> list[Episode]:
         """`count` runs of every world from number `first` of each; those that can earn nothing are left out."""

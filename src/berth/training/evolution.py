@@ -16,7 +16,7 @@ __all__ = ["Evolution", "mean_gain"]
 
 
 def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOLE) -> float:
-    """What the network earns for each unit that plain greedy earns, on average over runs."""
+    """What the network earns for each unit that greedy with a queue earns, on average over runs."""
     return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
 
 
@@ -35,6 +35,10 @@ class Evolution:
         device: str = "cpu",
         scope: Scope = WHOLE,
     ) -> None:
+        if device != "cpu":
+            from berth.training.device import check_device
+
+            check_device(device)
         self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
         self.device, self.scope = device, scope
         self._steps = 0

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.errors import BerthError, MissingExtra
+from berth.errors import MissingExtra
 from berth.kernels.placement_learned import Tape
 from berth.kernels.placement_net import STEEP
 from berth.policies.placement.network import Network
+from berth.training.device import check_device
 from berth.training.episodes import Episode
 from berth.worlds.network_runs import run_network, tape_of
 
@@ -70,8 +71,7 @@ class PolicyGradient:
         rollouts: int = ROLLOUTS,
         device: str = "cpu",
     ) -> None:
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise BerthError(f"no GPU for device {device!r}; leave it out to train on the CPU")
+        check_device(device)
         self.network, self.proximal, self.rollouts, self.device = network, proximal, rollouts, device
         self.rate, self.epochs = rate, 4 if proximal else 1
         self._weights = torch.tensor(network.weights, dtype=torch.float32, device=device, requires_grad=True)

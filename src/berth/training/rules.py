@@ -16,12 +16,12 @@ __all__ = ["RuleSearch", "rule_gain"]
 
 
 def rule_gain(numbers: Floats, episodes: Sequence[Episode]) -> float:
-    """What the rule with this length, beta and price earns for each unit that plain greedy earns."""
+    """What the rule with this length, beta and price earns for each unit that greedy with a queue earns."""
     length, beta, price = (float(x) for x in numbers)
     gains = []
-    for problem, tasks, plain, _ in episodes:
-        ranks = Rule.ranks(tasks, problem.weight, length)
-        gains.append(run_rule(problem, tasks, ranks, beta, price).gain / plain)
+    for episode in episodes:
+        ranks = Rule.ranks(episode.tasks, episode.problem.weight, length)
+        gains.append(run_rule(episode.problem, episode.tasks, ranks, beta, price).gain / episode.plain)
     return float(np.mean(gains))
 
 

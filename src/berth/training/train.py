@@ -89,14 +89,16 @@ class Trained:
     gain: float
     steps: int
     history: tuple[tuple[int, float, float, float], ...]
-    """Step, mean training gain since the last row, validation gain, seconds; gains relative to plain greedy."""
+    """Step, mean training gain since the last row, validation gain, seconds; gains relative to greedy with a queue."""
 
 
 def _learner(plan: Plan, validation: Sequence[Episode]) -> Learner:
     rng = stream(plan.seed, "train", "start")
     if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
         raise InvalidInput(
-            "es on the CPU: other methods train networks that say everything, with a queue", value=plan.method
+            "es on the CPU: other methods train networks that say everything, with a queue",
+            value=plan.method,
+            key="method",
         )
     if plan.device != "cpu" and plan.method not in ("es", "reinforce", "ppo"):
         raise InvalidInput("cpu, for this method", value=plan.device, key="device")
