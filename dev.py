@@ -56,7 +56,7 @@ def install(extras: str) -> None:
 
 def test(arguments: list[str]) -> None:
     """Everything that must hold before a change is accepted."""
-    install("test,docs")
+    install("test,docs,gym")
     slow = "--slow" in arguments
     rest = [argument for argument in arguments if argument != "--slow"]
     for title, command in (
@@ -81,7 +81,7 @@ def main() -> None:
     elif command == "test":
         test(rest)
     elif command == "docs":
-        install("test,docs")
+        install("test,docs,gym")
         run(BIN / "mkdocs", "build", "--strict")
     elif command == "run":
         install("")

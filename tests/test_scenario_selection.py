@@ -316,10 +316,10 @@ def test_a_part_given_in_another_form_replaces_the_one_below() -> None:
 # --- mistakes
 
 MISTAKES = [
-    ("family: selektion\n", "lab.yaml:1: family: got 'selektion', expected one of allocation, selection; "
-     "did you mean 'selection'?"),
-    ("family: [selection]\n", "lab.yaml:1: family: got a list, expected one of allocation, selection"),
-    ("family:\n", "lab.yaml:1: family: got nothing, expected one of allocation, selection"),
+    ("family: selektion\n", "lab.yaml:1: family: got 'selektion', expected one of allocation, selection, "
+     "placement; did you mean 'selection'?"),
+    ("family: [selection]\n", "lab.yaml:1: family: got a list, expected one of allocation, selection, placement"),
+    ("family:\n", "lab.yaml:1: family: got nothing, expected one of allocation, selection, placement"),
     (DRAWN + "arrivals_known: hidden\n", "lab.yaml:2: arrivals_known: got 'hidden', expected revealed: in the "
      "selection family policies always see who has a job"),
     (DRAWN + "overhead: 0.3\n", "lab.yaml:2: overhead: got a key of another family, expected family: allocation "
@@ -402,7 +402,7 @@ def test_schema_knows_every_key_that_shipped_files_use() -> None:
     json.dumps(schema)
     used = {key for name in NAMES for key in yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))}
     assert used <= set(schema["properties"])
-    assert schema["properties"]["family"]["enum"] == ["allocation", "selection"]
+    assert schema["properties"]["family"]["enum"] == ["allocation", "selection", "placement"]
     texts = json.dumps(schema)
     pointers = {part.split('"')[0] for part in texts.split("#/$defs/")[1:]}
     assert pointers <= set(schema["$defs"])

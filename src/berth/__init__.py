@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from berth.model import JobType as JobType
     from berth.model import Resource as Resource
     from berth.problems.allocation import AllocationProblem as AllocationProblem
+    from berth.problems.placement import PlacementDecision as PlacementDecision
+    from berth.problems.placement import PlacementProblem as PlacementProblem
+    from berth.problems.placement import Tasks as Tasks
     from berth.problems.selection import Roles as Roles
     from berth.problems.selection import SelectionProblem as SelectionProblem
     from berth.scenario import load_scenario as load_scenario
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from berth.utility import Utility as Utility
     from berth.worlds.allocation import AllocationWorld as AllocationWorld
     from berth.worlds.gains import DrawnGains as DrawnGains
+    from berth.worlds.placement import Failure as Failure
+    from berth.worlds.placement import PlacementWorld as PlacementWorld
     from berth.worlds.selection import SelectionWorld as SelectionWorld
 
 _HOME = {
@@ -39,6 +44,9 @@ _HOME = {
     "JobType": "berth.model",
     "Resource": "berth.model",
     "AllocationProblem": "berth.problems.allocation",
+    "PlacementDecision": "berth.problems.placement",
+    "PlacementProblem": "berth.problems.placement",
+    "Tasks": "berth.problems.placement",
     "Roles": "berth.problems.selection",
     "SelectionProblem": "berth.problems.selection",
     "load_scenario": "berth.scenario",
@@ -47,6 +55,8 @@ _HOME = {
     "Utility": "berth.utility",
     "AllocationWorld": "berth.worlds.allocation",
     "DrawnGains": "berth.worlds.gains",
+    "Failure": "berth.worlds.placement",
+    "PlacementWorld": "berth.worlds.placement",
     "SelectionWorld": "berth.worlds.selection",
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -172,6 +173,76 @@ def compare_command(
 
 
 @app.command()
+def train(
+    scenario: Annotated[
+        list[str],
+        typer.Argument(help="Scenarios of the placement family, by name or file.", autocompletion=_complete_scenario),
+    ],
+    method: Annotated[
+        str,
+        typer.Option("--method", help="es, reinforce, ppo, rule (three numbers), ddpg or ddpg-direct (as printed)."),
+    ] = "es",
+    out: Annotated[Path, typer.Option("--out", help="Where checkpoint, policy and curve go.")] = Path("berth-train"),
+    steps: Annotated[int, typer.Option("--steps", min=1, help="At most so many steps.")] = 200,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each scenario in a step.")] = 4,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Pairs of changed networks in a step of es.")] = 16,
+    waiting: Annotated[
+        str,
+        typer.Option("--waiting", help="queue, commit-immediate or commit-any: what becomes of tasks without room."),
+    ] = "queue",
+    only_order: Annotated[
+        bool, typer.Option("--only-order", help="Learn only the order: launches count in full, nothing has a price.")
+    ] = False,
+    hidden: Annotated[int, typer.Option("--hidden", min=1, help="Size of the hidden layers.")] = 12,
+    attention: Annotated[int, typer.Option("--attention", min=0, help="Size of keys; 0: none (Deep Sets).")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights and noise.")] = 0,
+    patience: Annotated[
+        int, typer.Option("--patience", min=1, help="Validations without progress before it ends.")
+    ] = 8,
+    device: Annotated[
+        str, typer.Option("--device", help="cpu or cuda: es plays thousands of runs at once there.")
+    ] = "cpu",
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all scenarios (repeat).")
+    ] = None,
+    output: OutputOption = Output.table,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a policy for placement on simulated runs; stop it at any time, the same command goes on."""
+    from berth.scenario import parse_overrides
+    from berth.training.train import Plan, train_on
+
+    plan = Plan(
+        tuple(scenario),
+        method=method,
+        steps=steps,
+        runs=runs,
+        pairs=pairs,
+        waiting=waiting,
+        only_order=only_order,
+        hidden=hidden,
+        looks=attention,
+        seed=seed,
+        patience=patience,
+        device=device,
+    )
+    with _told_when_stopped(), _training_progress(quiet, steps) as show:
+        try:
+            trained = train_on(plan, parse_overrides(override or ()), out, show)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"stopped; {out} keeps what was reached, the same command goes on") from None
+    if output is Output.json:
+        _print_json({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps})
+        return
+    gain = 100 * (trained.gain - 1)
+    typer.echo(f"{gain:+.2f} % over greedy with a queue in validation, after {trained.steps} steps")
+    typer.echo(f"Curve:  {(out / 'curve.png').resolve()}")
+    changed = [word for text in override or () for word in ("--set", text)]
+    words = ["berth", "compare", scenario[0], *changed, "--policy", trained.policy, "--policy", "greedy:waiting=queue"]
+    typer.echo(f"Use it: {shlex.join(words)}")
+
+
+@app.command()
 def policies(output: OutputOption = Output.table) -> None:
     """List the policies, their settings and where they come from."""
     from berth.lab.listing import describe_policies
@@ -309,6 +380,32 @@ def _progress(quiet: bool) -> Iterator[Any]:
     if last:
         again = f", {last[0].reused} reused" if last[0].reused else ""
         console.print(f"berth: {last[0].done} cells done{again}", style="dim")
+
+
+@contextmanager
+def _training_progress(quiet: bool, steps: int) -> Iterator[Any]:
+    """Shows how far a training is, on stderr: a bar on a terminal, else a line now and then."""
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True)
+    with bar:
+        task = bar.add_task("training", total=steps)
+
+        def show(step: int, gain: float, best: float) -> None:
+            validated = f"best validated {100 * (best - 1):+.2f} %" if best > 0 else "not validated yet"
+            label = f"{100 * (gain - 1):+.2f} %, {validated}"
+            bar.update(task, completed=step, description=label)
+            if not console.is_terminal and step % max(steps // 10, 1) == 0:
+                console.print(f"berth: step {step} of {steps}: {label}")
+
+        yield show
 
 
 _debug = False

@@ -47,6 +47,8 @@ def simulate(
 ) -> Result:
     """Run the policy through every slot of the environment.
 
+    A slot may come in several parts, one after the other with the same index: their numbers are added up.
+
     An infeasible decision is counted, made feasible and played (`infeasible="repair"`), or ends the
     run with `InfeasibleDecision` (`infeasible="raise"`). `progress` is called with the number of
     slots done. `decide_seconds` times `decide` and `observe` together.
@@ -60,7 +62,13 @@ def simulate(
     broken_counts: list[int] = []
     seconds: list[float] = []
     measured: dict[str, list[float]] = {name: [] for name in environment.measures}
+    everything: tuple[list[Any], ...] = (reward, claimed, broken_counts, seconds, *measured.values())
+    index = -1
     for slot in environment:
+        if slot.index != index:
+            index = slot.index
+            for series in everything:
+                series.append(0)
         began = time.perf_counter()
         decision = policy.decide(slot)
         spent = time.perf_counter() - began
@@ -69,22 +77,22 @@ def simulate(
         if broken:
             if infeasible == "raise":
                 raise InfeasibleDecision(f"slot {slot.index}: {len(broken)} constraints broken, first: {broken[0]}")
-            claimed.append(environment.score(decision))
+            claimed[-1] += environment.score(decision)
             played = problem.repaired(slot, decision)
         outcome = environment.step(played)
         if not broken:
-            claimed.append(outcome.reward)
-        reward.append(outcome.reward)
-        broken_counts.append(len(broken))
+            claimed[-1] += outcome.reward
+        reward[-1] += outcome.reward
+        broken_counts[-1] += len(broken)
         for values, value in zip(measured.values(), environment.measured(outcome), strict=True):
-            values.append(value)
+            values[-1] += value
         for watch in watchers:
             watch(slot, played, outcome)
         due = environment.feedback(outcome)
         began = time.perf_counter()
         for known in due:
             policy.observe(known)
-        seconds.append(spent + time.perf_counter() - began)
+        seconds[-1] += spent + time.perf_counter() - began
         if progress is not None:
             progress(len(reward))
     return Result(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["compiled", "inlined", "inner"]
+__all__ = ["compiled", "inlined", "inner", "lean"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,10 +48,15 @@ def inlined(function: Function) -> Function:
     return cast(Function, _compile(function, forceinline=True))
 
 
-def inner(function: Function) -> Function:
-    """The same, for a function that only kernels call and that makes no arrays, nor does any that it calls.
+def lean(function: Function) -> Function:
+    """The same, for a function that makes no arrays, nor does any that it calls.
 
     It does not count references to arrays, which for small functions of many arrays takes ten times as long as the
-    work itself; and it cannot be called from Python, which would take long to compile.
+    work itself.
     """
+    return cast(Function, _compile(function, _nrt=False))
+
+
+def inner(function: Function) -> Function:
+    """The same, for one that only kernels call: it cannot be called from Python, which would take long to compile."""
     return cast(Function, _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))

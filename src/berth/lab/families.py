@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from berth import oracles
-from berth.lab.heat import MeanShare, SelectionShare
+from berth.lab.heat import MeanShare, PlacementShare, SelectionShare
 from berth.model import Floats
+from berth.oracles_placement import placement_bound
 from berth.worlds.allocation import AllocationWorld
+from berth.worlds.placement import PlacementWorld
 from berth.worlds.selection import SelectionWorld
 
 __all__ = ["FAMILIES", "HIDDEN", "REVEALED", "LabFamily", "OracleWords"]
@@ -66,6 +68,8 @@ class LabFamily:
     """Fields of `Row` that mean nothing in this family."""
     logarithmic: bool = False
     """Whether regret may grow as slowly as ln T: then tables show it, and whether it does."""
+    known: str = "Every policy here knows which ports have a job before it decides."
+    """What policies know that see arrivals before they decide."""
     captions: Mapping[str, str] = field(default_factory=dict)
     """Words under a picture, where they are not those of all families."""
 
@@ -151,5 +155,58 @@ SELECTION = LabFamily(
     },
 )
 
-FAMILIES = {family.name: family for family in (ALLOCATION, SELECTION)}
+
+def _clairvoyant(world: PlacementWorld) -> tuple[Floats, float]:
+    """The bound of a whole run; when it would be earned is not known, so every slot gets the same."""
+    gain = placement_bound(world).gain
+    return np.full(len(world), gain / len(world)), gain
+
+
+def _first_placement(world: PlacementWorld, slots: int) -> PlacementWorld:
+    horizon = min(slots, world.horizon)
+    early = np.flatnonzero(world.tasks.arrival < world.period * horizon)
+    return PlacementWorld(world.problem, world.tasks.take(early), horizon, world.period, world.failures)
+
+
+PLACEMENT = LabFamily(
+    name="placement",
+    information=(REVEALED,),
+    oracles={"slot": _clairvoyant},
+    oracle_words={
+        "slot": OracleWords(
+            "clairvoyant bound, spread evenly",
+            "clairvoyant bound",
+            "bound",
+            "bound",
+            "the clairvoyant bound",
+            "to the bound of one who knows all tasks",
+        )
+    },
+    measured_in="reward",
+    expense="cost",
+    share=PlacementShare,
+    share_of="the server",
+    shortened=_first_placement,
+    left_out=frozenset(
+        {
+            "overhead",
+            "expected",
+            "fraction_of_stationary",
+            "regret_stationary",
+            "regret",
+            "regret_stationary_growth",
+            "regret_growth",
+            "regret_log_fit",
+        }
+    ),
+    known="Every policy here sees the tasks that have arrived, and none that will. A slot is the time between two "
+    "batches, and the last one goes on until every task has ended.",
+    captions={
+        "gain-overhead": "Gain is the value of the tasks that were started; cost is that of running them and of "
+        "launching servers. Gain minus cost is the reward.",
+        "allocation": "The mean share of each server that tasks hold, over the whole run, for the first seed.",
+    },
+)
+
+FAMILIES = {family.name: family for family in (ALLOCATION, SELECTION, PLACEMENT)}
 """By the `family` of a scenario and of a policy."""

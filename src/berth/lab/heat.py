@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from berth.model import Floats, Instance
+from berth.problems.placement import PlacementDecision, PlacementProblem, PlacementSlot
 from berth.problems.selection import SelectionProblem
 
-__all__ = ["MeanShare", "SelectionShare", "grouped"]
+__all__ = ["MeanShare", "PlacementShare", "SelectionShare", "grouped"]
 
 MOST = 64
 """Rows or columns that a map has at most; beyond, neighbours are averaged."""
@@ -77,6 +78,42 @@ class SelectionShare:
         part = np.divide(problem.takes, limits, out=np.zeros_like(limits), where=there)
         each = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
         return _mapped(problem.instance, self._total * each / max(self._slots, 1))
+
+
+class PlacementShare:
+    """The same for tasks that hold servers for a while: shares are of what a server has in the whole run."""
+
+    def __init__(self, problem: PlacementProblem) -> None:
+        self.problem = problem
+        self._held = np.zeros(problem.instance.capacity.shape)  # amount · time
+        self._berth: dict[int, tuple[int, float, float, Floats]] = {}
+        self._end = 0.0
+
+    def __call__(self, slot: PlacementSlot, decision: PlacementDecision, outcome: Any, /) -> None:
+        still = set(slot.berths.task.tolist())
+        for task in [task for task in self._berth if task not in still]:
+            self._close(task, slot.time)  # it has ended, or was lost with its server
+        new = self.problem.placed(slot, decision)
+        for i, task in enumerate(new.task.tolist()):
+            self._berth[task] = (int(new.server[i]), float(new.start[i]), float(new.end[i]), new.demand[i])
+        self._end = max(self._end, slot.time)
+
+    def _close(self, task: int, now: float) -> None:
+        server, start, end, demand = self._berth.pop(task)
+        end = min(end, now)
+        if end > start:
+            self._held[server] += (end - start) * demand
+            self._end = max(self._end, end)
+
+    def mean(self) -> Floats:
+        """The mean share, (1, servers), neighbours averaged where there are many."""
+        for task in list(self._berth):
+            self._close(task, np.inf)
+        capacity = self.problem.instance.capacity
+        there = capacity > 0
+        part = np.divide(self._held, capacity, out=np.zeros_like(capacity), where=there)
+        share = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1) / (self._end or 1.0)
+        return _mapped(self.problem.instance, share)
 
 
 def _mapped(graph: Instance, share: Floats) -> Floats:

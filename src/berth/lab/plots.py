@@ -238,7 +238,7 @@ def ratio(comparison: Comparison, information: str) -> Figure | None:
 
 def regret(comparison: Comparison, information: str) -> Figure | None:
     """Cumulative regret to each oracle, with the interval over seeds."""
-    oracles = [name for name in comparison.oracles if comparison.oracle(name)]
+    oracles = [name for name in comparison.regretted if comparison.oracle(name)]
     if not oracles:
         return None
     family = comparison.family

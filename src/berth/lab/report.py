@@ -128,7 +128,7 @@ def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str,
     parts.append(
         "<p>Every policy here decides before it knows which ports have a job.</p>"
         if information == "hidden"
-        else "<p>Every policy here knows which ports have a job before it decides.</p>"
+        else f"<p>{escape(comparison.family.known)}</p>"
     )
     if rows:
         parts += [_rewards(comparison, rows), _details(comparison, rows)]
@@ -185,25 +185,28 @@ def _details(comparison: Comparison, rows: list[Row]) -> str:
             ("stationary", row.regret_stationary, row.regret_stationary_growth),
             ("slot", row.regret, row.regret_growth),
         ):
-            if oracle in comparison.oracles:
+            if oracle in comparison.regretted:
                 cells += [_cell(value), f"<td>{MISSING if growth is None else f'T<sup>{growth:.2f}</sup>'}</td>"]
-        if family.logarithmic and "slot" in comparison.oracles:
+        if family.logarithmic and "slot" in comparison.regretted:
             fit = row.regret_log_fit
             cells.append(f"<td>{MISSING if fit is None else f'{fit:.3f}'}</td>")
         cells.append(f"<td>{number(row.decide_microseconds, 3)}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     heads = ["policy", "gain", family.expense]
-    for name in comparison.oracles:
+    for name in comparison.regretted:
         heads += [f"regret to {family.oracle_words[name].short}", "grows"]
-    fitted = family.logarithmic and "slot" in comparison.oracles
+    fitted = family.logarithmic and "slot" in comparison.regretted
     heads += ["ln T fit, R²"] if fitted else []
     heads.append("µs")
+    regrets = (
+        ", regrets totals at the end with how they grow with the number of slots T" if comparison.regretted else ""
+    )
     also = "R² says how straight regret is against ln T over the second half; " if fitted else ""
     return (
-        f"<h3>Gain, {family.expense}, regret and time</h3>"
+        f"<h3>Gain, {family.expense}{', regret' if comparison.regretted else ''} and time</h3>"
         f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
-        f"<p><small>Gain and {family.expense} are means a slot, regrets totals at the end with how they grow with the "
-        f"number of slots T; {also}µs is the median time of a decision and its learning.</small></p>"
+        f"<p><small>Gain and {family.expense} are means a slot{regrets}; {also}µs is the median time that deciding and "
+        "learning take in a slot.</small></p>"
     )
 
 

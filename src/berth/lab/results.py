@@ -159,6 +159,11 @@ class Comparison:
         """What there is to know of the scenario's family."""
         return FAMILIES[str(self.settings.get("family", "allocation"))]
 
+    @property
+    def regretted(self) -> tuple[str, ...]:
+        """The oracles to which regret means something slot by slot."""
+        return () if "regret" in self.family.left_out else self.oracles
+
     def runs(self, information: str, policy: str) -> dict[int, Record]:
         """The finished cells of one policy in one setting, by seed."""
         found = ((seed, self.records.get(Cell(policy, seed, information))) for seed in self.seeds)

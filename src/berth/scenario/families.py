@@ -13,6 +13,9 @@ from berth.errors import InvalidInput
 from berth.scenario.building import build_allocation
 from berth.scenario.checks import Mistake, across_allocation
 from berth.scenario.layering import did_you_mean
+from berth.scenario.placement_building import build_placement
+from berth.scenario.placement_checks import across_placement, slots_of
+from berth.scenario.placement_settings import PlacementSettings
 from berth.scenario.reading import Tree
 from berth.scenario.selection_building import build_selection
 from berth.scenario.selection_checks import across_selection, has_gangs
@@ -82,9 +85,26 @@ def _selection_defaults(settings: SelectionSettings) -> Defaults:
     return Defaults(_slots(settings.arrivals), SELECTION_POLICIES, "hauf", ("slot",))
 
 
+PLACEMENT_POLICIES = (
+    "drl-greedy",
+    "placement-rule",
+    "greedy:order=densest,waiting=queue",
+    "greedy",
+    "optra",
+    "ossa",
+    "hmao",
+    "first-fit",
+)
+
+
+def _placement_defaults(settings: PlacementSettings) -> Defaults:
+    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ("slot",))
+
+
 FAMILIES = {
     "allocation": ScenarioFamily(Settings, across_allocation, _allocation_defaults, build_allocation),
     "selection": ScenarioFamily(SelectionSettings, across_selection, _selection_defaults, build_selection),
+    "placement": ScenarioFamily(PlacementSettings, across_placement, _placement_defaults, build_placement),
 }
 """By the value of the key `family`; the first is meant where a file has none."""
 

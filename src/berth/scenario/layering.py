@@ -158,6 +158,8 @@ def _restated(key: Key, below: dict[str, Any], above: dict[str, Any]) -> bool:
     """Whether a part is given anew, in another form: then nothing of the form below may linger in it."""
     if key == ("arrivals",):
         return "process" in above and above["process"] != below.get("process", "bernoulli")
+    if key in (("tasks", "work"), ("failures", "permanent")) or (len(key) == 3 and key[:2] == ("tasks", "demand")):
+        return True
     if key == ("drift",):
         return "kind" in above and above["kind"] != below.get("kind")
     if key in (("cluster",), ("ports",)) and "draw" in above and above["draw"] != below.get("draw", above["draw"]):

@@ -83,7 +83,7 @@ def process_of(value: Any) -> str:
     return f"<{process}>"
 
 
-def _resource_form(value: Any) -> str:
+def resource_form(value: Any) -> str:
     return "<full>" if isinstance(value, (dict, BaseModel)) else "<name>"
 
 
@@ -129,7 +129,7 @@ class GivenCluster(Part):
     resources: Annotated[
         list[
             Annotated[
-                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(_resource_form)
+                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(resource_form)
             ]
         ],
         Field(min_length=1),

@@ -3,7 +3,8 @@
 `check_policy` runs every promise that a policy makes; `example_problem`, `example_slot` and
 `example_selection` are tiny problems for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
 `allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
-`selection_decisions`) need `pip install 'berth[test]'` and are only imported when they are first used.
+`selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
+`pip install 'berth[test]'` and are only imported when they are first used.
 
 >>> from berth.testing import check_policy
 >>> all(result.passed for result in check_policy("fairness"))
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from berth.testing.strategies import allocation_problems as allocation_problems
     from berth.testing.strategies import allocation_worlds as allocation_worlds
     from berth.testing.strategies import decisions as decisions
+    from berth.testing.strategies import placement_decisions as placement_decisions
+    from berth.testing.strategies import placement_problems as placement_problems
+    from berth.testing.strategies import placement_worlds as placement_worlds
     from berth.testing.strategies import projection_cases as projection_cases
     from berth.testing.strategies import selection_decisions as selection_decisions
     from berth.testing.strategies import selection_problems as selection_problems
@@ -32,6 +36,9 @@ _STRATEGIES = (
     "allocation_problems",
     "allocation_worlds",
     "decisions",
+    "placement_decisions",
+    "placement_problems",
+    "placement_worlds",
     "projection_cases",
     "selection_decisions",
     "selection_problems",

@@ -22,11 +22,13 @@ from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.testing.allocation import ALLOCATION
 from berth.testing.family import Case
+from berth.testing.placement import PLACEMENT
 from berth.testing.selection import SELECTION
 from berth.testing.subject import (
     Broken,
     Finding,
     Subject,
+    arrays_of,
     copied,
     decide,
     decisions_of,
@@ -39,7 +41,7 @@ from berth.testing.subject import (
 
 __all__ = ["CHECKS", "FAMILIES", "CheckResult", "check_policy"]
 
-FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION}
+FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION, "placement": PLACEMENT}
 """Every family that `check_policy` knows, by the `family` attribute of its policies."""
 
 
@@ -131,8 +133,9 @@ def _spoilt(subject: Subject, case: Case) -> None:
             seen = f"slot {slot.index}: another decision after the caller wrote into an earlier one"
             raise Broken(seen, "decisions that share no memory with the policy")
         outcome = outcome_of(subject, world, slot, decision)
-        if decision.flags.writeable:
-            decision[...] = -77  # what no policy would write
+        for part in arrays_of(decision):
+            if part.flags.writeable:
+                part[...] = -77  # what no policy would write
         observe(policy, outcome)
 
 

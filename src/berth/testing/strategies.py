@@ -1,4 +1,4 @@
-"""Hypothesis strategies for allocation and selection: problems, worlds, decisions; and for projections.
+"""Hypothesis strategies for all families: problems, worlds, decisions; and for projections.
 
 They need `pip install 'berth[test]'`. Numbers are drawn from few, plain values beside arbitrary ones,
 so that ties, zeros and exact fits, where things break, come up often.
@@ -16,11 +16,13 @@ import numpy as np
 from berth.errors import MissingExtra
 from berth.model import Floats, Instance, Ints
 from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
+from berth.problems.placement import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
 from berth.problems.selection import Roles, SelectionProblem, SelectionSlot
 from berth.testing.allocation import KINDS, ShrinkingWorld
 from berth.testing.selection import ShrinkingSelection
 from berth.utility import Utilities
 from berth.worlds.gains import DrawnGains, Normal
+from berth.worlds.placement import Failure, PlacementWorld
 
 try:
     from hypothesis import strategies as st
@@ -32,6 +34,9 @@ __all__ = [
     "allocation_problems",
     "allocation_worlds",
     "decisions",
+    "placement_decisions",
+    "placement_problems",
+    "placement_worlds",
     "projection_cases",
     "selection_decisions",
     "selection_problems",
@@ -181,3 +186,68 @@ def selection_decisions(
     tasks = st.integers(-3, 9) if not feasible else st.integers(0, 1 if problem.roles is None else 3)
     drawn = np.array(draw(st.lists(tasks, min_size=count, max_size=count)), dtype=np.int64)
     return problem.repaired(slot, drawn) if feasible else drawn
+
+
+@st.composite
+def placement_problems(draw: st.DrawFn, *, largest: int = 4) -> PlacementProblem:
+    """Problems of up to `largest` servers and 2 resources."""
+    servers, resources = draw(st.integers(1, largest)), draw(st.integers(1, 2))
+
+    def column(values: st.SearchStrategy[float], size: int = servers) -> Floats:
+        return _array(draw(st.lists(values, min_size=size, max_size=size)), (size,))
+
+    return PlacementProblem.of_servers(
+        column(_amounts(), servers * resources).reshape(servers, resources),
+        column(st.sampled_from([1.0, 2.0]) | st.floats(0.5, 4.0)),
+        column(st.sampled_from([0.0, 0.5, 2.0])),
+        column(st.sampled_from([0.0, 0.1])),
+        column(st.sampled_from([0.0, 0.25, 1.0]), resources),
+        draw(st.sampled_from([0.0, 0.5, np.inf])),
+    )
+
+
+@st.composite
+def placement_worlds(
+    draw: st.DrawFn, *, failures: bool | None = None, longest: int = 5, most: int = 12
+) -> PlacementWorld:
+    """Worlds of up to `longest` batches and `most` tasks; with `failures` None servers may fail or not."""
+    problem = draw(placement_problems())
+    slots, size = draw(st.integers(1, longest)), draw(st.integers(0, most))
+    period = draw(st.sampled_from([1.0, 0.5, 0.1]))
+    resources = problem.instance.capacity.shape[1]
+
+    def column(values: st.SearchStrategy[float], count: int = size) -> Floats:
+        return _array(draw(st.lists(values, min_size=count, max_size=count)), (count,))
+
+    arrival = period * np.sort(column(st.integers(0, slots - 1).map(float)))
+    tasks = Tasks(
+        arrival,
+        column(_amounts(8.0), size * resources).reshape(size, resources),
+        column(st.sampled_from([0.5, 1.0, 2.0]) | st.floats(0.1, 5.0)),
+        column(_amounts(10.0)),
+        column(st.sampled_from([0.0, 0.5, 1.0, 2.0])),
+        arrival + column(st.sampled_from([0.0, 1.0, 3.0]) | st.floats(0.0, 8.0)),
+    )
+    found: list[Failure] = []
+    if failures or (failures is None and draw(st.booleans())):
+        moments = st.sampled_from([0.0, period, 1.5 * period]) | st.floats(0.0, 4.0)
+        for _ in range(draw(st.integers(1, 3))):
+            time, server = draw(moments), draw(st.integers(0, len(problem.speed) - 1))
+            found.append(Failure(time, server, time + draw(st.sampled_from([0.5, 2.0, np.inf]))))
+    return PlacementWorld(problem, tasks, slots, period, found)
+
+
+@st.composite
+def placement_decisions(
+    draw: st.DrawFn, problem: PlacementProblem, slot: PlacementSlot, *, feasible: bool = True
+) -> PlacementDecision:
+    """Decisions for this slot, some of which start later: feasible ones, or any servers and starts."""
+    size, servers = len(slot.ids), len(problem.speed)
+    numbers = st.integers(-2, servers - 1) if feasible else st.integers(-4, servers + 2)
+    server = np.array(draw(st.lists(numbers, min_size=size, max_size=size)), dtype=np.int64)
+    start = None
+    if draw(st.booleans()):
+        later = st.sampled_from([0.0, 0.5, 1.0]) if feasible else st.floats(width=64)
+        start = slot.time + _array(draw(st.lists(later, min_size=size, max_size=size)), (size,))
+    decision = PlacementDecision(server, start)
+    return problem.repaired(slot, decision) if feasible else decision

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from berth.capacity import Violation
+from berth.errors import InvalidInput
 from berth.protocols import Environment
 from berth.random import stream
 from berth.testing.family import Case, Family
@@ -17,6 +19,7 @@ __all__ = [
     "Broken",
     "Finding",
     "Subject",
+    "arrays_of",
     "copied",
     "decide",
     "decisions_of",
@@ -92,24 +95,27 @@ def observe(policy: Any, outcome: Any, how: str = "") -> None:
         raise Broken(seen, "every outcome to be taken in") from error
 
 
-def _well_formed(subject: Subject, world: Environment, slot: Any, decision: Any) -> None:
+def _violations(subject: Subject, world: Environment, slot: Any, decision: Any) -> Sequence[Violation]:
+    """What the decision breaks, if it is one."""
     wrong = subject.family.malformed(world.problem, decision)
     if wrong:
         raise Broken(f"slot {slot.index}: decided {wrong}", subject.family.well_formed)
+    try:
+        return world.problem.violations(slot, decision)
+    except InvalidInput as error:
+        raise Broken(f"slot {slot.index}: its decision was refused, {error}", subject.family.well_formed) from error
 
 
 def outcome_of(subject: Subject, world: Environment, slot: Any, decision: Any) -> Any:
     """The outcome of a decision, made feasible first: whether it is so already is another check's promise."""
-    _well_formed(subject, world, slot, decision)
-    if world.problem.violations(slot, decision):
+    if _violations(subject, world, slot, decision):
         decision = world.problem.repaired(slot, decision)
     return world.step(decision)
 
 
 def must_be_feasible(subject: Subject, world: Environment, slot: Any, decision: Any) -> None:
     """A decision that breaks a constraint is a broken promise."""
-    _well_formed(subject, world, slot, decision)
-    broken = world.problem.violations(slot, decision)
+    broken = _violations(subject, world, slot, decision)
     if broken:
         seen = f"slot {slot.index}: {len(broken)} constraints broken, first {broken[0]}"
         raise Broken(seen, "a feasible decision in every slot")
@@ -128,6 +134,12 @@ def snapshot(thing: Any) -> Any:
     return thing
 
 
+def arrays_of(decision: Any) -> list[np.ndarray[Any, Any]]:
+    """The arrays that a decision is made of."""
+    parts = vars(decision).values() if dataclasses.is_dataclass(decision) else [decision]
+    return [part for part in parts if isinstance(part, np.ndarray)]
+
+
 def copied(record: Any, writable: bool) -> Any:
     """A copy of a slot or an outcome whose arrays are its own, writable or read-only."""
     changes: dict[str, Any] = {}
@@ -136,6 +148,8 @@ def copied(record: Any, writable: bool) -> Any:
         if isinstance(value, np.ndarray):
             changes[f.name] = value.copy()
             changes[f.name].setflags(write=writable)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            changes[f.name] = copied(value, writable)
     return dataclasses.replace(record, **changes)
 
 

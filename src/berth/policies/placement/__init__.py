@@ -1,0 +1,1 @@
+"""Policies that place tasks: one file each."""

@@ -1,0 +1,44 @@
+"""First-Fit, a baseline of the DRL-Greedy paper."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.model import Floats
+from berth.policies.placement.preferred import PreferredPolicy
+from berth.problems.placement import PlacementProblem, PlacementSlot
+
+__all__ = ["FirstFit"]
+
+
+class FirstFit(PreferredPolicy):
+    """Each task in order of arrival goes to the earliest opened server with room, else to the next new one.
+
+    New servers come from a list that is shuffled once. The paper says no more; here a server that goes off loses its
+    place and may be opened again, gains are not looked at (`paying` false), and a task that fits nowhere waits.
+
+    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
+    >>> FirstFit(problem, np.random.default_rng(0)).waiting
+    'queue'
+    """
+
+    reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, section 7.2"
+
+    def __init__(
+        self, problem: PlacementProblem, rng: np.random.Generator, *, waiting: str = "queue", paying: bool = False
+    ) -> None:
+        super().__init__(problem, waiting=waiting, paying=paying)
+        self._list = rng.permutation(len(problem.speed)).astype(np.float64)
+        self._opened = np.full(len(problem.speed), np.inf)  # a number that tells the order of opening
+
+    def rank(self, slot: PlacementSlot) -> Floats:
+        return np.zeros(len(slot.ids))
+
+    def keys(self, slot: PlacementSlot, on: NDArray[np.bool_]) -> tuple[Floats, Floats, float]:
+        self._opened[~on] = np.inf
+        known = np.isfinite(self._opened)
+        fresh = np.flatnonzero(on & ~known)  # on before this policy came, or by a decision that was repaired
+        latest = float(self._opened[known].max(initial=-1.0)) + 1.0
+        self._opened[fresh] = latest + np.arange(len(fresh))
+        return self._opened, self._list, latest + len(fresh)
