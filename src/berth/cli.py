@@ -205,6 +205,7 @@ def train(
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all scenarios (repeat).")
     ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the runs of es.")] = 1,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
@@ -228,7 +229,7 @@ def train(
     )
     with _told_when_stopped(), _training_progress(quiet, steps) as show:
         try:
-            trained = train_on(plan, parse_overrides(override or ()), out, show)
+            trained = train_on(plan, parse_overrides(override or ()), out, show, workers)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"stopped; {out} keeps what was reached, the same command goes on") from None
     if output is Output.json:

@@ -175,3 +175,14 @@ def test_the_command_line_shows_no_gain_before_the_first_validation(
     first, *_, last = capsys.readouterr().err.splitlines()
     assert "not validated yet" in first
     assert "best validated" in last
+
+
+def test_workers_change_no_number() -> None:
+    """Processes share the runs, and the network moves to the same place."""
+    episodes, moved = Source([small_world]).some(0, 2), []
+    for workers in (1, 2):
+        learner = Evolution(poor_network(), pairs=3, workers=workers)
+        learner.step(episodes, stream(0, "step"))
+        learner.close()
+        moved.append(learner.network.weights)
+    assert np.array_equal(*moved)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,10 @@ def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOL
     return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
 
 
+def _gains(networks: Sequence[Network], episodes: Sequence[Episode], scope: Scope) -> list[float]:
+    return [mean_gain(network, episodes, scope) for network in networks]
+
+
 class Evolution:
     """Pairs of opposite changes, ranked by what they earned, and Adam on the direction that this gives.
 
@@ -34,13 +41,15 @@ class Evolution:
         rate: float = 0.03,
         device: str = "cpu",
         scope: Scope = WHOLE,
+        workers: int = 1,
     ) -> None:
         if device != "cpu":
             from berth.training.device import check_device
 
             check_device(device)
         self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
-        self.device, self.scope = device, scope
+        self.device, self.scope, self.workers = device, scope, workers
+        self._pool: ProcessPoolExecutor | None = None
         self._steps = 0
         self._first = np.zeros(network.weights.shape)
         self._second = np.zeros(network.weights.shape)
@@ -64,8 +73,15 @@ class Evolution:
 
     def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
         """What each network earns, on the CPU one run after the other, on a GPU all side by side."""
+        if self.device == "cpu" and self.workers > 1:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"))
+            size = -(-len(networks) // self.workers)
+            shares = [networks[at : at + size] for at in range(0, len(networks), size)]
+            found = self._pool.map(_gains, shares, repeat(runs), repeat(self.scope))
+            return np.array([gain for share in found for gain in share])
         if self.device == "cpu":
-            return np.array([mean_gain(network, runs, self.scope) for network in networks])
+            return np.array(_gains(networks, runs, self.scope))
         from berth.training.batched import BatchedRuns
 
         earned: Floats = BatchedRuns(runs, self.device).gains(networks).mean(axis=1)
@@ -78,6 +94,12 @@ class Evolution:
         ahead = self._first / (1.0 - 0.9**self._steps)
         size = np.sqrt(self._second / (1.0 - 0.99**self._steps)) + 1e-8
         self.network = self.network.replace(self.network.weights + rate * self.rate * ahead / size)
+
+    def close(self) -> None:
+        """Send the workers home."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on later, as JSON can keep it."""

@@ -92,7 +92,7 @@ class Trained:
     """Step, mean training gain since the last row, validation gain, seconds; gains relative to greedy with a queue."""
 
 
-def _learner(plan: Plan, validation: Sequence[Episode]) -> Learner:
+def _learner(plan: Plan, validation: Sequence[Episode], workers: int) -> Learner:
     rng = stream(plan.seed, "train", "start")
     if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
         raise InvalidInput(
@@ -113,7 +113,8 @@ def _learner(plan: Plan, validation: Sequence[Episode]) -> Learner:
         return DDPG(validation[0].problem, int(1.5 * max(batches)), plan.method == "ddpg-direct", plan.seed)
     network = Network.fresh(rng, plan.hidden, plan.looks)
     if plan.method == "es":
-        return Evolution(network, plan.pairs, device=plan.device, scope=Scope(plan.waiting, plan.only_order))
+        scope = Scope(plan.waiting, plan.only_order)
+        return Evolution(network, plan.pairs, device=plan.device, scope=scope, workers=workers)
     from berth.training.gradient import PolicyGradient
 
     return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
@@ -124,6 +125,7 @@ def train_on(
     overrides: Mapping[str, Any],
     out: Path,
     progress: Callable[[int, float, float], None] | None = None,
+    workers: int = 1,
 ) -> Trained:
     """Carry the plan out on its scenarios, by name or file, each with `overrides`."""
     scenarios = [load_scenario(name, overrides) for name in plan.scenarios]
@@ -132,7 +134,8 @@ def train_on(
             raise InvalidInput("a scenario of the placement family", value=name, key="scenario")
     told = json.dumps([scenario.dump() for scenario in scenarios], sort_keys=True, default=str)
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-    return train(dataclasses.replace(plan, digest=digest), [scenario.build for scenario in scenarios], out, progress)
+    plan = dataclasses.replace(plan, digest=digest)
+    return train(plan, [scenario.build for scenario in scenarios], out, progress, workers)
 
 
 def train(
@@ -140,30 +143,36 @@ def train(
     builds: Sequence[Build],
     out: Path,
     progress: Callable[[int, float, float], None] | None = None,
+    workers: int = 1,
 ) -> Trained:
     """Carry the plan out; `builds` make the worlds of the plan's scenarios.
 
     `out` gets `checkpoint.json` while it goes on, and in the end `policy.json` (a network), `curve.png` and
     `history.parquet`. Called again with the same plan it goes on from the checkpoint, to the same result as if it had
-    never stopped. `progress` is told step, training gain and best validation gain.
+    never stopped (but for DDPG, whose memory is filled anew). `workers` processes share the runs of `es`, which changes
+    no number. `progress` is told step, training gain and best validation gain.
     """
     out.mkdir(parents=True, exist_ok=True)
     source = Source(builds)
     validation = source.some(VALIDATION, plan.validation)
     if not validation:
         raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
-    learner = _learner(plan, validation)
+    learner = _learner(plan, validation, workers)
     course = _Course(plan, learner, out / "checkpoint.json", lambda: _validated(learner, validation, plan))
     course.take_up()
-    while not course.over:
-        began = time.perf_counter()
-        first = TRAINING + course.step * plan.runs
-        rng = stream(plan.seed, "train", str(course.step))
-        rate = 1.0 if course.step < 0.6 * plan.steps else 1.0 / 3.0
-        gain = learner.step(source.some(first, plan.runs), rng, rate)
-        course.note(gain, time.perf_counter() - began)
-        if progress is not None:
-            progress(course.step, gain, course.best)
+    try:
+        while not course.over:
+            began = time.perf_counter()
+            first = TRAINING + course.step * plan.runs
+            rng = stream(plan.seed, "train", str(course.step))
+            rate = 1.0 if course.step < 0.6 * plan.steps else 1.0 / 3.0
+            gain = learner.step(source.some(first, plan.runs), rng, rate)
+            course.note(gain, time.perf_counter() - began)
+            if progress is not None:
+                progress(course.step, gain, course.best)
+    finally:
+        if isinstance(learner, Evolution):
+            learner.close()
     return course.finish(out)
 
 
