@@ -185,4 +185,4 @@ def test_workers_change_no_number() -> None:
         learner.step(episodes, stream(0, "step"))
         learner.close()
         moved.append(learner.network.weights)
-    assert np.array_equal(*moved)
+    assert np.array_equal(moved[0], moved[1])
