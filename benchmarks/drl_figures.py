@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.table import Figure, at_least, command, markdown, row, run, said, show
 from berth.lab.statistics import paired
+from berth.registry import PolicySpec
 from berth.training.train import Plan, train_on
 
 REVEALED = "revealed"
@@ -70,7 +71,7 @@ def trained(arguments: argparse.Namespace, scenario: str, method: str, steps: in
     )
     line = f"berth train {scenario} --method {method} --steps {plan.steps}{flags} --out {arguments.out / name}"
     seconds = found.history[-1][3] if found.history else time.process_time() - began
-    return Trained(found.policy, line, seconds)
+    return Trained(str(PolicySpec.parse(found.policy)), line, seconds)
 
 
 def gains(work: Work, arguments: argparse.Namespace) -> Iterator[Figure]:
