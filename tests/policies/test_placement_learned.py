@@ -14,17 +14,18 @@ import pytest
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.kernels.placement import Batch
-from berth.kernels.placement_net import infer
+from berth.kernels.placement_net import CLUSTER, infer
 from berth.policies.placement.learned import Learned, network_named
 from berth.policies.placement.network import FORMAT, Network
 from berth.policies.placement.printed import Actor, DRLDirect, DRLGreedyPrinted, state_of
 from berth.policies.placement.rule import Rule
 from berth.problems.placement import PlacementDecision, PlacementOutcome, PlacementSlot
 from berth.random import stream
+from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.training.episodes import Source
 from berth.training.rules import rule_gain
-from berth.worlds.network_runs import Scope, run_network
+from berth.worlds.network_runs import Scope, run_network, seen_by
 from berth.worlds.placement import Failure, PlacementWorld
 from tests.training.small import small_world
 
@@ -67,10 +68,39 @@ def test_the_policy_does_what_the_engine_does(tmp_path: Path, waiting: str, only
 
 def test_the_network_that_comes_with_berth_beats_greedy_where_servers_are_scarce() -> None:
     network = network_named("default")
-    episodes = Source([small_world]).some(0, 10)
+    episodes = Source([load_scenario("drl-scarce", {"horizon": 20}).build]).some(0, 10)
     gains = [run_network(e.problem, e.tasks, network).gain / e.plain for e in episodes]
-    assert np.mean(gains) > 1.05
+    assert np.mean(gains) > 1.02
     assert network.made["plan"]["scenarios"]
+
+
+def test_beyond_what_it_has_seen_a_network_takes_the_nearest_that_it_knows() -> None:
+    """Five times as many tasks as the servers can take: without that it would ask a price that nobody pays."""
+    network, episodes = network_named("default"), Source([small_world]).some(0, 10)
+    assert network.seen is not None
+    boundless = Network(network.weights, network.hidden, network.looks)
+    gains, lost = (
+        np.mean([run_network(e.problem, e.tasks, n).gain / e.plain for e in episodes]) for n in (network, boundless)
+    )
+    assert gains > 0.8
+    assert lost < 0.5
+    beyond = np.concatenate([seen_by(e.problem, e.tasks, boundless) for e in episodes])
+    assert (beyond.max(axis=0) > network.seen[1]).any()
+    within = np.concatenate([seen_by(e.problem, e.tasks, network) for e in episodes])
+    assert (within >= network.seen[0]).all()
+    assert (within <= network.seen[1]).all()
+
+
+def test_what_a_network_has_seen_is_kept_and_checked(tmp_path: Path) -> None:
+    network = Network.fresh(stream(0, "net"), 3)
+    bounded = Network(network.weights, 3, 0, np.array([[-1.0] * CLUSTER, [1.0] * CLUSTER]))
+    again = Network.parse(bounded.text())
+    assert again.seen is not None
+    assert np.array_equal(again.seen, np.array([[-1.0] * CLUSTER, [1.0] * CLUSTER]))
+    body = json.loads(bounded.text())
+    for wrong in ([[1.0] * CLUSTER, [-1.0] * CLUSTER], [[0.0]], "everything"):
+        with pytest.raises(InvalidInput, match="seen"):
+            Network.parse(json.dumps({**body, "seen": wrong}), "net.json")
 
 
 def test_the_order_of_tasks_and_servers_does_not_matter() -> None:
@@ -178,6 +208,7 @@ sys.modules["torch"] = None
 import numpy as np
 from berth.errors import MissingExtra
 from berth.policies.placement.learned import Learned
+from berth.scenario import load_scenario
 from berth.simulation import simulate
 from tests.training.small import small_world
 from berth.training.train import Plan, train

@@ -36,6 +36,8 @@ class Net(NamedTuple):
     out: Any  # (H,)
     direct: Any  # (F,) straight from the numbers of a task to its rank
     heads: Any  # (2, H + G + 1) for the launch cost and the price
+    low: Any  # (G,) numbers of the cluster beyond what was seen in training are cut to it
+    high: Any  # (G,)
 
 
 class Scratch(NamedTuple):
@@ -234,6 +236,8 @@ def rank_tasks(
         if batch.arrival[i] == now:
             new += 1.0
     swiftest = describe_cluster(servers, free, on_until, now, pending, new, float(size), scratch)
+    for g in range(CLUSTER):
+        scratch.cluster[g] = max(min(scratch.cluster[g], net.high[g]), net.low[g])
     rate = 0.0
     for r in range(servers.rate.shape[0]):
         rate += servers.rate[r] / servers.rate.shape[0]

@@ -104,6 +104,8 @@ class _Runs:
         )
         self.looks = networks[0].looks
         self.parts = _weights(networks, device)
+        bounds = networks[0].net()
+        self.seen = source._tensor([bounds.low, bounds.high])
         self.network = torch.arange(count, device=device).repeat_interleave(episodes)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -207,6 +209,7 @@ class _Runs:
             ],
             dim=1,
         )
+        cluster = torch.maximum(torch.minimum(cluster, self.seen[1]), self.seen[0])
         time = work / swiftest
         best = self._worth(rows, now[:, None] + time) - s.rate.mean() * heavy * time
         safe = value.clamp(min=1e-9)

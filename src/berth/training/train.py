@@ -19,6 +19,7 @@ import numpy as np
 
 import berth
 from berth.errors import InvalidInput, UnknownName
+from berth.model import Floats
 from berth.policies.placement.network import Network
 from berth.policies.placement.ordered import WAITING
 from berth.random import stream
@@ -26,7 +27,7 @@ from berth.scenario import load_scenario
 from berth.training.episodes import Build, Episode, Source
 from berth.training.evolution import Evolution, mean_gain
 from berth.training.rules import RuleSearch, rule_gain
-from berth.worlds.network_runs import Scope
+from berth.worlds.network_runs import Scope, seen_by
 
 __all__ = ["METHODS", "Plan", "Trained", "train", "train_on"]
 
@@ -158,7 +159,7 @@ def train(
     if not validation:
         raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
     learner = _learner(plan, validation, workers)
-    course = _Course(plan, learner, out / "checkpoint.json", lambda: _validated(learner, validation, plan))
+    course = _Course(plan, learner, validation, out / "checkpoint.json")
     course.take_up()
     try:
         while not course.over:
@@ -176,6 +177,12 @@ def train(
     return course.finish(out)
 
 
+def seen_of(network: Network, episodes: Sequence[Episode]) -> Floats:
+    """The least and the largest numbers of the cluster (2, G) that the network meets in these runs."""
+    found = np.array([seen_by(episode.problem, episode.tasks, network) for episode in episodes])
+    return np.stack([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
+
+
 def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> float:
     if isinstance(learner, RuleSearch):
         return rule_gain(learner.numbers, episodes)
@@ -187,8 +194,8 @@ def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> flo
 class _Course:
     """Where a training stands: kept in a file that is replaced as a whole."""
 
-    def __init__(self, plan: Plan, learner: Learner, file: Path, validate: Callable[[], float]) -> None:
-        self.plan, self.learner, self.file, self._validate = plan, learner, file, validate
+    def __init__(self, plan: Plan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
+        self.plan, self.learner, self._runs, self.file = plan, learner, runs, file
         self.step, self.best, self.stale, self.seconds = 0, -np.inf, 0, 0.0
         self.best_state: dict[str, Any] = learner.state()
         self.history: list[tuple[int, float, float, float]] = []
@@ -228,7 +235,7 @@ class _Course:
         self._gains.append(gain)
         if self.step % self.plan.every and not self.over:
             return
-        found = self._validate()
+        found = _validated(self.learner, self._runs, self.plan)
         self.history.append((self.step, float(np.mean(self._gains)), found, self.seconds))
         self._gains = []
         if found > self.best + BETTER:
@@ -271,7 +278,8 @@ class _Course:
         else:
             made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             network: Network = self.learner.network  # type: ignore[attr-defined]
-            Network(network.weights, network.hidden, network.looks, made).save(out / "policy.json")
+            seen = seen_of(network, self._runs)
+            Network(network.weights, network.hidden, network.looks, seen, made).save(out / "policy.json")
             policy = f"drl-greedy:file={out / 'policy.json'}"
             if self.plan.only_order or self.plan.waiting != "queue":
                 policy += f",only_order={str(self.plan.only_order).lower()},waiting={self.plan.waiting}"

@@ -13,11 +13,12 @@ from berth.kernels.placement_committed import play_committed
 from berth.kernels.placement_learned import Ranked, Tape, play_learned
 from berth.kernels.placement_net import CLUSTER, TASK
 from berth.kernels.placement_run import prepare
+from berth.model import Floats
 from berth.policies.placement.network import Network
 from berth.problems.placement import PlacementProblem, Tasks
 from berth.worlds.schedule import Schedule, audit, batch_of, run_of, schedule_of, servers_of, shelves_of
 
-__all__ = ["WHOLE", "Scope", "run_network", "tape_of"]
+__all__ = ["WHOLE", "Scope", "run_network", "seen_by", "tape_of"]
 
 NO_TAPE = Tape(
     np.zeros((0, TASK)),
@@ -60,6 +61,16 @@ def run_network(
     scratch, tape = network.scratch(size), NO_TAPE if tape is None else tape
     play_learned(batch, servers, shelves, run, network.net(), scratch, tape, room, scope.only_order, problem.idle)
     return schedule_of(run)
+
+
+def seen_by(problem: PlacementProblem, tasks: Tasks, network: Network) -> Floats:
+    """The least and the largest numbers of the cluster (2, G) that a network meets in a run with a queue."""
+    tape = tape_of(tasks, np.random.default_rng(0))
+    tape.noise[:] = 0.0
+    tape.head_noise[:] = 0.0
+    run_network(problem, tasks, network, tape)
+    shown = tape.cluster[: tape.counts[0]]
+    return np.stack([shown.min(axis=0), shown.max(axis=0)])
 
 
 def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope: Scope) -> Schedule:

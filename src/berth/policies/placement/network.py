@@ -44,7 +44,9 @@ def size_of(hidden: int, looks: int) -> int:
 class Network:
     """Weights in one line, (W,); `looks` 0 means no attention (Deep Sets), otherwise the size of keys and queries.
 
-    `made` says how it came to be: settings, seed, version.
+    `seen` (2, G) holds the least and the largest numbers of the cluster that it met in training: beyond them it knows
+    nothing, and takes what is there for the nearest that it knows. `made` says how it came to be: settings, seed,
+    version.
 
     >>> net = Network.fresh(np.random.default_rng(0), hidden=4)
     >>> again = Network.parse(net.text())
@@ -55,6 +57,7 @@ class Network:
     weights: Floats
     hidden: int
     looks: int = 0
+    seen: Floats | None = None
     made: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,6 +67,12 @@ class Network:
             raise InvalidInput(f"{size} finite weights", value=weights.shape, key="weights")
         weights.setflags(write=False)
         object.__setattr__(self, "weights", weights)
+        if self.seen is not None:
+            seen = np.array(self.seen, dtype=np.float64)
+            if seen.shape != (2, CLUSTER) or not np.isfinite(seen).all() or (seen[0] > seen[1]).any():
+                raise InvalidInput(f"2 rows of {CLUSTER} finite numbers, the first below the second", key="seen")
+            seen.setflags(write=False)
+            object.__setattr__(self, "seen", seen)
 
     @classmethod
     def fresh(cls, rng: np.random.Generator, hidden: int = 12, looks: int = 0) -> Network:
@@ -88,7 +97,7 @@ class Network:
 
     def replace(self, weights: Floats) -> Network:
         """The same network with other weights."""
-        return Network(weights, self.hidden, self.looks, self.made)
+        return Network(weights, self.hidden, self.looks, self.seen, self.made)
 
     def net(self) -> Net:
         """The weights as the kernel wants them."""
@@ -98,7 +107,8 @@ class Network:
             size = int(np.prod(shape))
             arrays[name] = line[at : at + size].reshape(shape)
             at += size
-        return Net(**arrays)
+        bounds = np.array([[-np.inf] * CLUSTER, [np.inf] * CLUSTER]) if self.seen is None else self.seen.copy()
+        return Net(**arrays, low=bounds[0], high=bounds[1])
 
     def scratch(self, tasks: int) -> Scratch:
         """Room for the kernel to compute in, for up to so many tasks."""
@@ -116,6 +126,7 @@ class Network:
     def text(self) -> str:
         """The network as JSON: numbers and words, nothing that could run."""
         body = {"format": FORMAT, "hidden": self.hidden, "looks": self.looks, "made": self.made}
+        body["seen"] = None if self.seen is None else self.seen.tolist()
         return json.dumps({**body, "weights": self.weights.tolist()}, indent=1) + "\n"
 
     @classmethod
@@ -137,14 +148,20 @@ class Network:
                 or (key == "hidden" and not size)
             ):
                 raise InvalidInput("a whole number up to 1024", value=size, key=key, file=file)
-        weights, made = body.get("weights"), body.get("made", {})
+        weights, made, seen = body.get("weights"), body.get("made", {}), body.get("seen")
         if not isinstance(weights, list) or not all(type(x) in (int, float) for x in weights):
             raise InvalidInput("a list of numbers", value=type(weights).__name__, key="weights", file=file)
         if not isinstance(made, dict):
             raise InvalidInput("a mapping", value=type(made).__name__, key="made", file=file)
         try:
-            return cls(np.array(weights, dtype=np.float64), body["hidden"], body["looks"], made)
+            bounds = None if seen is None else np.array(seen, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput("two rows of numbers", value=seen, key="seen", file=file) from error
+        try:
+            return cls(np.array(weights, dtype=np.float64), body["hidden"], body["looks"], bounds, made)
         except InvalidInput as error:
+            if error.key == "seen":
+                raise error.at(file=file) from None
             expected = f"{size_of(body['hidden'], body['looks'])} finite weights"
             raise InvalidInput(expected, found=f"{len(weights)} numbers", key="weights", file=file) from error
 
