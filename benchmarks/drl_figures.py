@@ -149,9 +149,9 @@ def many_servers(arguments: argparse.Namespace) -> Iterator[Figure]:
 
 
 def as_printed(arguments: argparse.Namespace) -> Iterator[Figure]:
-    """The paper's own DDPG, and its DRL that places directly, after 400 episodes."""
-    for method, title in (("ddpg", "DDPG as printed, 400 episodes"), ("ddpg-direct", "direct DRL, 400 episodes")):
-        found = trained(arguments, "drl-scarce", method, 100, patience=1000)
+    """The paper's own DDPG, and its DRL that places directly, after 100 episodes."""
+    for method, title in (("ddpg", "DDPG as printed, 100 episodes"), ("ddpg-direct", "direct DRL, 100 episodes")):
+        found = trained(arguments, "drl-scarce", method, 25, patience=1000)
         result = run("drl-scarce", arguments.seeds, REVEALED, [LITERAL, found.policy], {})
         line = command("drl-scarce", arguments.seeds, REVEALED, [LITERAL, found.policy])
         measured = said(row(result, REVEALED, found.policy).ratio, change=True)
