@@ -15,29 +15,23 @@ from berth.kernels.compiled import inner, lean
 from berth.kernels.placement import Batch, Servers
 from berth.kernels.placement_net import Net, Scratch, meet, rank_tasks
 from berth.kernels.placement_run import (
-    ARRIVAL,
     DEADLINE,
     ENDS,
-    EVENTS,
     LAUNCHED,
     LAUNCHES,
-    NEAR,
     QUEUE,
     SERVER,
     TURN,
     WAITING,
     Run,
-    _approach,
-    _end,
     _fits_empty,
-    _interval,
     _join,
     _place,
     _place_all,
-    _pop_near,
     _push_waiting,
     _refill,
     _score,
+    advance,
     set_price,
 )
 
@@ -186,25 +180,8 @@ def play_learned(
     """
     tasks, next_task = run.task.shape[0], 0
     while next_task < tasks or run.counts[ENDS] > 0:
-        now = np.inf
-        until = run.interval.shape[0] - 1
-        if next_task < tasks:
-            now = run.task[next_task, ARRIVAL]
-            until = _interval(run, now)
-        if run.counts[NEAR] == 0:
-            _approach(run, until)
-        if run.counts[NEAR] > 0:
-            now = min(now, run.near_time[0])
-        ended, freed = 0, -1
-        while run.counts[NEAR] > 0 and run.near_time[0] == now:
-            freed = _end(shelves, run, _pop_near(run), now, idle)
-            ended += 1
-        run.counts[ENDS] -= ended
         first = next_task
-        while next_task < tasks and run.task[next_task, ARRIVAL] == now:
-            next_task += 1
-        run.counts[EVENTS] += ended + next_task - first
-        run.counts[LAUNCHES] = 0
+        now, ended, freed, next_task = advance(shelves, run, first, idle)
         if next_task == first:
             if ended == 1:
                 _refill(shelves, run, freed, now)

@@ -469,31 +469,42 @@ def _place_all(shelves: Shelves, run: Run, size: int, now: float) -> None:
         _place(shelves, run, run.asked[a], now)
 
 
+@inlined
+def advance(shelves: Shelves, run: Run, first: int, idle: float) -> Any:
+    """Go on to the next moment at which a task ends or arrives, when those before `first` have arrived.
+
+    Gives the moment, how many ended, on which server the last, and the first task that has still not arrived.
+    """
+    tasks, now, until = run.task.shape[0], np.inf, run.interval.shape[0] - 1
+    if first < tasks:
+        now = run.task[first, ARRIVAL]
+        until = _interval(run, now)
+    if run.counts[NEAR] == 0:
+        _approach(run, until)
+    if run.counts[NEAR] > 0:
+        now = min(now, run.near_time[0])
+    ended, freed = 0, -1
+    while run.counts[NEAR] > 0 and run.near_time[0] == now:
+        freed = _end(shelves, run, _pop_near(run), now, idle)
+        ended += 1
+    run.counts[ENDS] -= ended
+    later = first
+    while later < tasks and run.task[later, ARRIVAL] == now:
+        later += 1
+    run.counts[EVENTS] += ended + later - first
+    run.counts[LAUNCHES] = 0
+    return now, ended, freed, later
+
+
 @lean
 def play(shelves: Shelves, run: Run, idle: float) -> None:
     """Run all tasks to their end."""
     tasks, next_task = run.task.shape[0], 0
     while next_task < tasks or run.counts[ENDS] > 0:
-        now = np.inf
-        until = run.interval.shape[0] - 1
-        if next_task < tasks:
-            now = run.task[next_task, ARRIVAL]
-            until = _interval(run, now)
-        if run.counts[NEAR] == 0:
-            _approach(run, until)
-        if run.counts[NEAR] > 0:
-            now = min(now, run.near_time[0])
-        ended, freed = 0, -1
-        while run.counts[NEAR] > 0 and run.near_time[0] == now:
-            freed = _end(shelves, run, _pop_near(run), now, idle)
-            ended += 1
-        run.counts[ENDS] -= ended
         first = next_task
-        while next_task < tasks and run.task[next_task, ARRIVAL] == now:
-            run.asked[next_task - first] = next_task
-            next_task += 1
-        run.counts[EVENTS] += ended + next_task - first
-        run.counts[LAUNCHES] = 0
+        now, ended, freed, next_task = advance(shelves, run, first, idle)
+        for i in range(first, next_task):
+            run.asked[i - first] = i
         # who may find a place: the new ones; where more than one server was freed or any was launched, all that wait
         everybody = ended > 1 or (ended == 1 and next_task > first)
         size = next_task - first
