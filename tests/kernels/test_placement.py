@@ -53,7 +53,7 @@ def ranks(rng: np.random.Generator, tasks: Tasks) -> np.ndarray:
     return [np.zeros(len(tasks)), rng.integers(0, 3, len(tasks)).astype(float), rng.random(len(tasks))][rng.integers(3)]
 
 
-def same(problem: PlacementProblem, tasks: Tasks, rank: np.ndarray, beta: float, price: float) -> Schedule:
+def assert_same(problem: PlacementProblem, tasks: Tasks, rank: np.ndarray, beta: float, price: float) -> Schedule:
     """The engine's run, equal to the slow one bit for bit, and what it says it gains is true."""
     fast = run_rule(problem, tasks, rank, beta, price)
     server, start = twin.play(problem, tasks, rank, beta, price)
@@ -95,7 +95,7 @@ def test_the_indexed_run_is_the_slow_run(
     rng = np.random.default_rng(seed)
     problem = servers(rng, kinds, each, resources, whole).replace(idle=idle)
     tasks = tasks_for(rng, size, resources, whole, crowd)
-    same(problem, tasks, ranks(rng, tasks), beta, price)
+    assert_same(problem, tasks, ranks(rng, tasks), beta, price)
 
 
 @pytest.mark.parametrize("idle", [0.0, 1.0, np.inf])
@@ -110,7 +110,7 @@ def test_many_servers_of_a_kind(size: int, idle: float) -> None:
     demand = rng.choice([1.0, 1.5, 2.0], (count, 2))
     tasks = Tasks(arrival, demand, rng.choice([1.0, 2.0, 2.5], count), np.full(count, 9.0), ones[0] * rng.random(count),
                   arrival + 8.0)  # fmt: skip
-    found = same(problem, tasks, rng.integers(0, 2, count).astype(float), 1.0, 0.0)
+    found = assert_same(problem, tasks, rng.integers(0, 2, count).astype(float), 1.0, 0.0)
     assert (found.server >= 0).sum() > count / 3
 
 
@@ -118,16 +118,16 @@ def test_one_server_and_a_crowd_that_waits() -> None:
     rng = np.random.default_rng(3)
     problem = PlacementProblem.of_servers([[4.0, 8.0]], [2.0], [0.5], [0.1])
     tasks = tasks_for(rng, 300, 2, True, 5.0)
-    found = same(problem, tasks, rng.random(300), 0.3, 0.0)
+    found = assert_same(problem, tasks, rng.random(300), 0.3, 0.0)
     assert (found.start[found.server >= 0] > tasks.arrival[found.server >= 0]).sum() > 20
 
 
 def test_nothing_to_do() -> None:
     problem = PlacementProblem.of_servers([[1.0]], [1.0], [0.5], [0.1])
     none = twin.tasks_of([], np.zeros((0, 1)), [], [], [], [])
-    assert same(problem, none, np.zeros(0), 1.0, 0.0).gain == 0.0
+    assert assert_same(problem, none, np.zeros(0), 1.0, 0.0).gain == 0.0
     large = twin.tasks_of([0.0], [[2.0]], [1.0], [9.0], [0.0], [9.0])
-    assert same(problem, large, np.zeros(1), 1.0, 0.0).server.tolist() == [-1]
+    assert assert_same(problem, large, np.zeros(1), 1.0, 0.0).server.tolist() == [-1]
 
 
 # ---------------------------------------------------------------------------- the event world plays the same run

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from hypothesis import Phase, find, settings
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
 
 from berth.errors import PolicyCheckFailed
 from berth.testing import CHECKS, check_policy
 
-__all__ = ["FEASIBILITY", "GLOBAL_LUCK", "PLAYING", "failed_checks"]
+__all__ = ["FEASIBILITY", "GLOBAL_LUCK", "PLAYING", "draws", "failed_checks"]
 
 FEASIBILITY = {"feasible-on-random-instances", "feasible-on-edge-instances", "outcomes-in-any-order"}
 """The checks that ask for feasible decisions."""
@@ -26,3 +31,12 @@ def failed_checks(policy: Any, **options: Any) -> tuple[set[str], str]:
     except PolicyCheckFailed as error:
         return {result.check for result in error.results if not result.passed}, str(error)
     return set(), ""
+
+
+def draws(strategy: SearchStrategy[Any], wanted: Callable[[Any], bool]) -> bool:
+    """Whether the strategy draws such an example at all; no smaller one is sought."""
+    try:
+        find(strategy, wanted, settings=settings(phases=[Phase.generate], max_examples=2000))
+    except NoSuchExample:
+        return False
+    return True

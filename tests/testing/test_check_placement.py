@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.policies import BUILTIN
@@ -20,7 +20,7 @@ from berth.testing.broken_placement import BROKEN_PLACEMENT, PlacesNothing
 from berth.testing.placement import PLACEMENT, malformed
 from berth.testing.strategies import placement_decisions, placement_problems, placement_worlds
 from berth.worlds.placement import PlacementWorld
-from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
+from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, draws, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN_PLACEMENT.items() for policy in policies]
 
@@ -150,9 +150,8 @@ def test_decisions_are_feasible_when_asked_to_be(world: PlacementWorld, data: st
 
 
 def test_the_corners_are_drawn() -> None:
-    once = settings(phases=[Phase.generate], max_examples=2000)  # any example will do, no smaller one is sought
-    find(placement_problems(), lambda p: not p.instance.capacity.any(), settings=once)
-    find(placement_problems(), lambda p: bool(np.isinf(p.idle)) and len(p.speed) > 1, settings=once)
-    find(placement_worlds(), lambda w: len(w.tasks) == 0, settings=once)
-    find(placement_worlds(), lambda w: any(np.isinf(f.until) for f in w.failures), settings=once)
-    find(placement_worlds(failures=False), lambda w: len(w.tasks) > 3 and not w.failures, settings=once)
+    assert draws(placement_problems(), lambda p: not p.instance.capacity.any())
+    assert draws(placement_problems(), lambda p: bool(np.isinf(p.idle)) and len(p.speed) > 1)
+    assert draws(placement_worlds(), lambda w: len(w.tasks) == 0)
+    assert draws(placement_worlds(), lambda w: any(np.isinf(f.until) for f in w.failures))
+    assert draws(placement_worlds(failures=False), lambda w: len(w.tasks) > 3 and not w.failures)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.problems.selection import SelectionProblem
@@ -16,7 +16,7 @@ from berth.testing import CHECKS, FAMILIES, check_policy
 from berth.testing.broken_selection import BROKEN_SELECTION, OpensNothing
 from berth.testing.selection import SELECTION, ShrinkingSelection, malformed, random_problem
 from berth.testing.strategies import selection_decisions, selection_problems, selection_worlds
-from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
+from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, draws, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN_SELECTION.items() for policy in policies]
 
@@ -127,12 +127,10 @@ def test_decisions_are_feasible_when_asked_to_be(world: ShrinkingSelection, data
 
 
 def test_the_corners_are_drawn() -> None:
-    once = settings(phases=[Phase.generate], max_examples=2000)  # any example will do, no smaller one is sought
-    find(selection_problems(), lambda p: len(p.instance.ports) > 1 and len(p.cost) == 0, settings=once)
-    find(selection_problems(), lambda p: p.pool is not None and not p.pool.any(), settings=once)
-    find(
+    assert draws(selection_problems(), lambda p: len(p.instance.ports) > 1 and len(p.cost) == 0)
+    assert draws(selection_problems(), lambda p: p.pool is not None and not p.pool.any())
+    assert draws(
         selection_problems(gangs=None),
         lambda p: p.roles is not None and bool((p.roles.minimum == 0).any()),
-        settings=once,
     )
-    find(selection_worlds(), lambda w: not w.all_free[-1].any() and bool(w.problem.limits.any()), settings=once)
+    assert draws(selection_worlds(), lambda w: not w.all_free[-1].any() and bool(w.problem.limits.any()))

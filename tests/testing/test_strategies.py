@@ -18,6 +18,7 @@ from berth.testing.strategies import (
     decisions,
     projection_cases,
 )
+from tests.testing.harness import draws
 
 
 @given(allocation_worlds(gangs=None), st.data())
@@ -36,12 +37,12 @@ def test_projections_are_well_posed(case: ProjectionCase) -> None:
 
 
 def test_the_corners_are_drawn() -> None:
-    find(allocation_problems(), lambda p: len(p.instance.ports) > 1 and p.cap.shape[0] == 0)
-    find(allocation_problems(), lambda p: not p.instance.capacity.any())
-    find(allocation_problems(gangs=None), lambda p: p.gang is not None and p.gang.share == 0)
-    find(allocation_worlds(), lambda w: not w.all_free[-1].any() and bool(w.problem.instance.capacity.any()))
-    find(projection_cases(), lambda c: c.capacity == 0 and bool((c.target > 0).any()))
-    find(projection_cases(), lambda c: c.capacity > 0 and c.capacity == float(c.cap.sum()))
+    assert draws(allocation_problems(), lambda p: len(p.instance.ports) > 1 and p.cap.shape[0] == 0)
+    assert draws(allocation_problems(), lambda p: not p.instance.capacity.any())
+    assert draws(allocation_problems(gangs=None), lambda p: p.gang is not None and p.gang.share == 0)
+    assert draws(allocation_worlds(), lambda w: not w.all_free[-1].any() and bool(w.problem.instance.capacity.any()))
+    assert draws(projection_cases(), lambda c: c.capacity == 0 and bool((c.target > 0).any()))
+    assert draws(projection_cases(), lambda c: c.capacity > 0 and c.capacity == float(c.cap.sum()))
 
 
 def test_problems_reveal_arrivals_as_asked() -> None:
