@@ -231,7 +231,10 @@ def train(
         try:
             trained = train_on(plan, parse_overrides(override or ()), out, show, workers)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"stopped; {out} keeps what was reached, the same command goes on") from None
+            kept = (
+                f"{out} keeps what was reached" if (out / "checkpoint.json").exists() else "too early to keep anything"
+            )
+            raise KeyboardInterrupt(f"stopped; {kept}, the same command goes on") from None
     if output is Output.json:
         _print_json({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps})
         return
@@ -397,7 +400,9 @@ def _training_progress(quiet: bool, steps: int) -> Iterator[Any]:
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True)
     with bar:
-        task = bar.add_task("training", total=steps)
+        task = bar.add_task("compiling, where this was not done before", total=steps)
+        if not console.is_terminal:
+            console.print(f"berth: up to {steps} steps; where this was not done before, kernels are compiled first")
 
         def show(step: int, gain: float, best: float) -> None:
             validated = f"best validated {100 * (best - 1):+.2f} %" if best > 0 else "not validated yet"
