@@ -402,7 +402,7 @@ def _training_progress(quiet: bool, steps: int) -> Iterator[Any]:
     with bar:
         task = bar.add_task("compiling, where this was not done before", total=steps)
         if not console.is_terminal:
-            console.print(f"berth: up to {steps} steps; where this was not done before, kernels are compiled first")
+            console.print(f"berth: up to {steps} steps; a first start compiles kernels before")
 
         def show(step: int, gain: float, best: float) -> None:
             validated = f"best validated {100 * (best - 1):+.2f} %" if best > 0 else "not validated yet"
