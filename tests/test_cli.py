@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import berth
-from berth.cli import _complete_policy, _complete_scenario, main
+from berth.cli import main
+from berth.cli.common import complete_policy, complete_scenario
 
 ROOT = Path(__file__).parents[1]
 TINY = ["--set", "horizon=15", "--set", "cluster.servers=4", "--oracle", "none", "--workers", "1", "--quiet"]
@@ -43,14 +44,14 @@ def test_help_imports_nothing_heavy(words: str) -> None:
 
 def test_completion_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from berth.cli import _complete_policy, _complete_scenario;"
-        "print(_complete_policy('fair'), _complete_scenario('smal')[0][0]);"
+        "import sys; from berth.cli.common import complete_policy, complete_scenario;"
+        "print(complete_policy('fair'), complete_scenario('smal')[0][0]);"
         "print([m for m in ('numpy', 'numba', 'polars', 'matplotlib', 'pydantic', 'rich') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["['fairness'] small", "[]"]
-    assert "drf" in _complete_policy("")
-    assert dict(_complete_scenario("de")).keys() == {"demo"}
+    assert "drf" in complete_policy("")
+    assert dict(complete_scenario("de")).keys() == {"demo"}
 
 
 @pytest.mark.parametrize(

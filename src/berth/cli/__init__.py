@@ -7,7 +7,6 @@ and completion answer at once.
 from __future__ import annotations
 
 import io
-import json
 import shlex
 import sys
 import time
@@ -20,6 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import berth
+from berth.cli.common import (
+    Output,
+    OutputOption,
+    QuietOption,
+    WorkersOption,
+    complete_policy,
+    complete_scenario,
+    print_json,
+    told_when_stopped,
+)
 from berth.errors import BerthError
 
 if TYPE_CHECKING:
@@ -39,31 +48,12 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 app.add_typer(scenarios_app, name="scenarios")
 
 
-class Output(StrEnum):
-    """How a command answers."""
-
-    table = "table"
-    json = "json"
-
-
 class Arrivals(StrEnum):
     """Do policies see who has a job before they decide?"""
 
     hidden = "hidden"
     revealed = "revealed"
     both = "both"
-
-
-def _complete_scenario(incomplete: str) -> list[tuple[str, str]]:
-    from berth.scenario.catalog import scenario_names
-
-    return [(name, title) for name, title in scenario_names().items() if name.startswith(incomplete)]
-
-
-def _complete_policy(incomplete: str) -> list[str]:
-    from berth.registry import policy_names
-
-    return [name for name in sorted(policy_names()) if name.startswith(incomplete)]
 
 
 def _show_version(value: bool) -> None:
@@ -84,11 +74,6 @@ def _options(
     """Compare online-learning policies that schedule multi-server jobs. Start with: berth demo"""
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to answer; json is for programs.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one a core.")]
-
-
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Where results and report go.")] = Path("berth-demo"),
@@ -98,7 +83,7 @@ def demo(
     """Compare all policies on a small cluster, and write a report to look at."""
     from berth.lab.compare import compare
 
-    with _told_when_stopped(), _progress(quiet) as show:
+    with told_when_stopped(), _progress(quiet) as show:
         comparison = compare("demo", out=out, workers=workers, progress=show)
     _print_table(comparison)
     typer.echo("")
@@ -110,7 +95,7 @@ def demo(
 @app.command("compare")
 def compare_command(
     scenario: Annotated[
-        str, typer.Argument(help="Name of a scenario, or a scenario file.", autocompletion=_complete_scenario)
+        str, typer.Argument(help="Name of a scenario, or a scenario file.", autocompletion=complete_scenario)
     ],
     policy: Annotated[
         list[str] | None,
@@ -118,7 +103,7 @@ def compare_command(
             "--policy",
             "-p",
             help="A policy, such as ogasched or ogasched:step=0.5 (repeat). Default: those of the scenario.",
-            autocompletion=_complete_policy,
+            autocompletion=complete_policy,
         ),
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, … N−1.")] = None,
@@ -127,7 +112,7 @@ def compare_command(
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option("--baseline", help="The policy that others are compared with.", autocompletion=_complete_policy),
+        typer.Option("--baseline", help="The policy that others are compared with.", autocompletion=complete_policy),
     ] = None,
     arrivals: Annotated[
         Arrivals | None, typer.Option("--arrivals", help="Do policies see who has a job before they decide?")
@@ -150,7 +135,7 @@ def compare_command(
     from berth.lab.compare import compare
     from berth.scenario import parse_overrides
 
-    with _told_when_stopped(), _progress(quiet) as show:
+    with told_when_stopped(), _progress(quiet) as show:
         comparison = compare(
             scenario,
             policies=policy or None,
@@ -164,7 +149,7 @@ def compare_command(
             progress=show,
         )
     if output is Output.json:
-        _print_json(comparison.as_dict())
+        print_json(comparison.as_dict())
     else:
         _print_table(comparison)
         if out is not None:
@@ -176,7 +161,7 @@ def compare_command(
 def train(
     scenario: Annotated[
         list[str],
-        typer.Argument(help="Scenarios of the placement family, by name or file.", autocompletion=_complete_scenario),
+        typer.Argument(help="Scenarios of the placement family, by name or file.", autocompletion=complete_scenario),
     ],
     method: Annotated[
         str,
@@ -227,7 +212,7 @@ def train(
         patience=patience,
         device=device,
     )
-    with _told_when_stopped(), _training_progress(quiet, steps) as show:
+    with told_when_stopped(), _training_progress(quiet, steps) as show:
         try:
             trained = train_on(plan, parse_overrides(override or ()), out, show, workers)
         except KeyboardInterrupt:
@@ -236,7 +221,7 @@ def train(
             )
             raise KeyboardInterrupt(f"stopped; {kept}, the same command goes on") from None
     if output is Output.json:
-        _print_json({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps})
+        print_json({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps})
         return
     gain = 100 * (trained.gain - 1)
     typer.echo(f"{gain:+.2f} % over greedy with a queue in validation, after {trained.steps} steps")
@@ -253,7 +238,7 @@ def policies(output: OutputOption = Output.table) -> None:
 
     found = describe_policies()
     if output is Output.json:
-        _print_json(found)
+        print_json(found)
         return
     for item in found:
         typer.secho(item["name"], bold=True, nl=False)
@@ -273,7 +258,7 @@ def scenarios(context: typer.Context, output: OutputOption = Output.table) -> No
 
     names = scenario_names()
     if output is Output.json:
-        _print_json([{"name": name, "title": title} for name, title in names.items()])
+        print_json([{"name": name, "title": title} for name, title in names.items()])
         return
     width = max(map(len, names), default=0)
     for name, title in names.items():
@@ -282,7 +267,7 @@ def scenarios(context: typer.Context, output: OutputOption = Output.table) -> No
 
 @scenarios_app.command("show")
 def show_scenario(
-    name: Annotated[str, typer.Argument(help="Name or file.", autocompletion=_complete_scenario)],
+    name: Annotated[str, typer.Argument(help="Name or file.", autocompletion=complete_scenario)],
     full: Annotated[bool, typer.Option("--full", help="Every setting, also those it takes from others.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
@@ -293,7 +278,7 @@ def show_scenario(
     file = named_file(name)
     scenario = load_scenario(name)
     if output is Output.json:
-        _print_json(scenario.dump())
+        print_json(scenario.dump())
     elif full or file is None:
         import yaml
 
@@ -307,11 +292,7 @@ def schema() -> None:
     """Print the JSON schema of scenario files, for editors."""
     from berth.scenario import scenario_schema
 
-    _print_json(scenario_schema())
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    print_json(scenario_schema())
 
 
 def _print_table(comparison: Comparison) -> None:
@@ -329,16 +310,6 @@ def _exit_with_failures(comparison: Comparison) -> None:
             typer.echo(failure.traceback, err=True)
     if comparison.failed:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _told_when_stopped() -> Iterator[None]:
-    """Ctrl-C says what is kept and how to go on; here, because typer would end without a word."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        typer.echo(f"berth: {str(stop) or 'stopped'}", err=True)
-        raise typer.Exit(130) from None
 
 
 @contextmanager

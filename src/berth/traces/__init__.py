@@ -1,0 +1,1 @@
+"""Workloads that really happened: one loader a public format, one `Trace` type, and generators fitted to them."""

@@ -1,0 +1,119 @@
+"""Every format that can be read, and the way to read one: `open_trace` in chunks, `load_trace` at once.
+
+A new format is one module with a function from a path to a `Reading`, and one line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from berth.errors import InvalidInput, UnknownName
+from berth.model import Resource
+from berth.traces.reading import Report, first_line
+from berth.traces.trace import JOB_COLUMNS, MACHINE_COLUMNS, OUTAGE_COLUMNS, Source, Trace, filled
+
+__all__ = ["FORMATS", "Format", "Reading", "load_trace", "open_trace", "recognised"]
+
+
+@dataclass
+class Reading:
+    """A trace on its way in: machines are there, `jobs` come in tables of `JOB_COLUMNS` and resources.
+
+    Tables of jobs also have `line` (Int64), where each row stands in its file. Only lines that cannot be read are left
+    out: what is impossible in the others is for `berth.traces.lint` to find.
+    """
+
+    jobs: Iterator[pl.DataFrame]
+    resources: tuple[Resource, ...]
+    source: Source
+    report: Report
+    machines: pl.DataFrame | None = None
+    outages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict(OUTAGE_COLUMNS)))
+
+    def trace(self) -> Trace:
+        """All of it, in memory."""
+        chunks = [filled(chunk.drop("line", strict=False), JOB_COLUMNS, self.resources) for chunk in self.jobs]
+        empty = filled({}, JOB_COLUMNS, self.resources)
+        machines = filled({}, MACHINE_COLUMNS, self.resources) if self.machines is None else self.machines
+        return Trace.of(pl.concat([empty, *chunks]), machines, self.resources, self.source, self.outages)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: a title, the module that reads it, and what the first line of its main table looks like."""
+
+    title: str
+    module: str
+    recognise: Callable[[str, str], bool]
+    """(name of the file without .gz, its first line) → is it this?"""
+
+
+def _columns(*names: str) -> Callable[[str, str], bool]:
+    """Recognises a table by columns that its header has."""
+    wanted = set(names)
+    return lambda _, line: wanted <= {cell.strip().strip('"') for cell in line.split(",")}
+
+
+def _swf(name: str, line: str) -> bool:
+    cells = line.split()
+    return name.endswith(".swf") or line.startswith(";") or (len(cells) >= 18 and "," not in line and "|" not in line)
+
+
+FORMATS: dict[str, Format] = {
+    "swf": Format("Standard Workload Format 2.2", "berth.traces.swf", _swf),
+}
+
+
+def recognised(path: Path) -> str:
+    """The name of the format of this file, from its name and its first line."""
+    line = first_line(path)
+    name = path.name.lower().removesuffix(".gz")
+    for key, item in FORMATS.items():
+        if item.recognise(name, line):
+            return key
+    known = ", ".join(FORMATS)
+    raise InvalidInput(
+        f"a trace in one of the formats {known}; name it with --format", found=f"a first line {line[:60]!r}", file=path
+    )
+
+
+def open_trace(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    machines: str | Path | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> Reading:
+    """Begin to read a trace; `machines` names its machine table where that does not lie beside it under its usual name.
+
+    With `strict` the first line that cannot be read is an error; otherwise such lines are left out and counted in the
+    report. `options` are those of the format.
+    """
+    path = Path(path).expanduser()
+    if format is not None and format not in FORMATS:
+        raise UnknownName("trace format", format, FORMATS)
+    chosen = format or recognised(path)
+    read = import_module(FORMATS[chosen].module).read
+    reading: Reading = read(
+        path, None if machines is None else Path(machines).expanduser(), Report(strict=strict), **options
+    )
+    return reading
+
+
+def load_trace(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    machines: str | Path | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> Trace:
+    """A trace, whole; see `open_trace`."""
+    return open_trace(path, format, machines=machines, strict=strict, **options).trace()

@@ -1,0 +1,353 @@
+"""Text files of rows, read block by block: gzip or plain, checked, with the line number of every row.
+
+A block is read by polars at once. Only where that fails, or what it gives looks wrong, are the lines of that block
+read one by one, to say which of them is bad and why. So good files are read fast, and bad lines are named exactly.
+Memory is bounded by the size of a block, whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from berth.errors import InvalidInput
+
+__all__ = ["BLOCK", "Field", "Layout", "Report", "first_line", "read_json_rows", "read_rows"]
+
+BLOCK = 1 << 23
+"""Bytes of text that are read at a time."""
+
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a file: its name there and its type (String, Int64, Float64); rows lacking a required one are bad."""
+
+    name: str
+    kind: Any = pl.String
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a file are written.
+
+    With `header` the first line names the columns: those of `fields` are looked up there, and columns that the file
+    lacks are null unless required. Without, `fields` are the columns in their order, and `more` says that lines may
+    have further ones. A separator of one blank stands for any number of blanks and tabs.
+    """
+
+    fields: tuple[Field, ...]
+    separator: str = ","
+    header: bool = True
+    comment: str | None = None
+    more: bool = False
+    missing: tuple[str, ...] = ("",)
+    """Words that stand for a value which is not there."""
+
+
+@dataclass
+class Report:
+    """What was found while reading: rows, those left out, and those repaired, each with its reason."""
+
+    strict: bool = False
+    rows: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[InvalidInput]] = field(default_factory=dict)
+
+    def skip(self, reason: str, error: InvalidInput, count: int = 1) -> None:
+        """Leave a row out; a strict report raises the error instead."""
+        if self.strict:
+            raise error
+        self.skipped[reason] += count
+        kept = self.examples.setdefault(reason, [])
+        if len(kept) < EXAMPLES:
+            kept.append(error)
+
+    def repair(self, reason: str, count: int) -> None:
+        """Note that so many rows were changed."""
+        if count:
+            self.repaired[reason] += count
+
+
+# ---------------------------------------------------------------------------- blocks of whole lines
+
+
+def _open(path: Path) -> IO[bytes]:
+    if not path.exists():
+        raise InvalidInput("a file", found="nothing there", file=path)
+    if path.is_dir():
+        raise InvalidInput("a file", found="a directory", file=path)
+    try:
+        file = path.open("rb")
+        zipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=error.strerror or str(error), file=path) from error
+    return gzip.open(file) if zipped else file  # type: ignore[return-value]
+
+
+def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
+    """The file in blocks of whole lines, each with the number of its first line, from 1."""
+    line, rest = 1, b""
+    with _open(path) as file:
+        while True:
+            try:
+                part = file.read(size)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                reason = (
+                    "a gzip file that ends too early" if isinstance(error, EOFError) else f"a broken gzip ({error})"
+                )
+                raise InvalidInput("a whole gzip file", found=reason, file=path, line=line) from error
+            except OSError as error:
+                raise InvalidInput("a file that can be read", found=str(error), file=path, line=line) from error
+            if not part:
+                break
+            if b"\x00" in part:
+                raise InvalidInput("lines of text", found="binary data", file=path, line=line + part.count(b"\n"))
+            rest += part
+            end = rest.rfind(b"\n") + 1
+            if end:
+                yield line, rest[:end]
+                line += rest.count(b"\n", 0, end)
+                rest = rest[end:]
+            elif len(rest) > 64 * size:
+                raise InvalidInput("lines of text", found="a line without an end", file=path, line=line)
+    if rest:
+        yield line, rest + b"\n"
+    elif line == 1:
+        raise InvalidInput("at least one row", found="an empty file", file=path)
+
+
+def first_line(path: Path) -> str:
+    """The first line that is not blank, to recognise a format by."""
+    for _, block in read_blocks(path, 1 << 16):
+        for line in block.split(b"\n"):
+            if line.strip():
+                return line.decode("utf-8", "replace").strip("\ufeff\r ")
+    raise InvalidInput("at least one row", found="an empty file", file=path)
+
+
+# ---------------------------------------------------------------------------- separated columns
+
+
+def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
+    """The rows in tables with a column for each field, and `line`, where the row stands in the file."""
+    names: list[str] | None = None if layout.header else [item.name for item in layout.fields]
+    found = False
+    for start, whole in read_blocks(path, size):
+        line, block = start, whole
+        if start == 1 and block.startswith(b"\xef\xbb\xbf"):
+            block = block[3:]
+        if layout.comment is not None:
+            block = _without_comments(block, layout.comment.encode())
+        if layout.separator == " ":
+            block = _single_blanks(block)
+        if names is None:
+            line, block, names = _header(path, layout, line, block)
+            if names is None:
+                continue
+        whole_block = _fast(layout, names, line, block)
+        frame = _slow(path, layout, names, line, block, report) if whole_block is None else whole_block
+        frame = frame.filter(~pl.all_horizontal(pl.exclude("line").is_null()))  # blank lines and comments
+        if len(frame):
+            frame = _required(path, layout, frame, report)
+        found = found or len(frame) > 0 or bool(report.skipped)
+        report.rows += len(frame)
+        if len(frame):
+            yield frame
+    if not found:
+        raise InvalidInput("at least one row", found="none", file=path)
+
+
+def _without_comments(block: bytes, sign: bytes) -> bytes:
+    if not block.startswith(sign) and b"\n" + sign not in block:
+        return block
+    return b"\n".join(b"" if line.startswith(sign) else line for line in block.split(b"\n"))
+
+
+def _single_blanks(block: bytes) -> bytes:
+    block = block.replace(b"\t", b" ").replace(b"\r", b" ")
+    while b"  " in block:
+        block = block.replace(b"  ", b" ")
+    return block.replace(b"\n ", b"\n").replace(b" \n", b"\n").removeprefix(b" ")
+
+
+def _header(path: Path, layout: Layout, line: int, block: bytes) -> tuple[int, bytes, list[str] | None]:
+    """Take the line with the names off the block."""
+    while block:
+        head, _, block = block.partition(b"\n")
+        line += 1
+        if not head.strip():
+            continue
+        names = [
+            name.strip().strip("\ufeff")
+            for name in next(csv.reader([head.decode("utf-8", "replace").strip("\r")], delimiter=layout.separator))
+        ]
+        lacking = [item.name for item in layout.fields if item.required and item.name not in names]
+        if lacking:
+            raise InvalidInput(f"a column {lacking[0]}", found=f"columns {', '.join(names)}", file=path, line=line - 1)
+        twice = [
+            name for name, count in Counter(names).items() if count > 1 and any(f.name == name for f in layout.fields)
+        ]
+        if twice:
+            raise InvalidInput("each column once", value=twice[0], file=path, line=line - 1)
+        return line, block, names
+    return line, block, None
+
+
+def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataFrame | None:
+    """The whole block at once, or None where any line of it might be bad."""
+    if not block.strip():
+        return pl.DataFrame(schema={"line": pl.Int64, **{item.name: item.kind for item in layout.fields}})
+    text = block.lstrip(b"\r\n")  # polars takes the number of columns from the first line, blank or not
+    line, block = line + block.count(b"\n", 0, len(block) - len(text)), text
+    kinds = {item.name: item.kind for item in layout.fields}
+    places = [f"{place}" for place in range(len(names))]
+    schema = {place: kinds.get(name, pl.String) for place, name in zip(places, names, strict=True)}
+    try:
+        frame = pl.read_csv(
+            block,
+            separator=layout.separator,
+            has_header=False,
+            schema=schema,
+            null_values=list(layout.missing),
+            truncate_ragged_lines=layout.more and not layout.header,
+        )
+    except (pl.exceptions.PolarsError, UnicodeDecodeError):
+        return None
+    blank = frame.select(pl.all_horizontal(pl.all().is_null()).sum()).item()
+    separators = block.count(layout.separator.encode())
+    exact = separators == (len(frame) - blank) * (len(names) - 1)
+    if len(frame) != block.count(b"\n") or not (exact or (layout.more and separators > len(frame) * (len(names) - 1))):
+        return None
+    if layout.more and not exact and blank < frame[places[-1]].null_count():
+        return None
+    floats = [place for place, kind in schema.items() if kind == pl.Float64]
+    if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
+        return None
+    by_name = {name: pl.col(place) for place, name in zip(places, names, strict=True)}
+    columns = [by_name.get(item.name, pl.lit(None, dtype=item.kind)).alias(item.name) for item in layout.fields]
+    return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), *columns)
+
+
+def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
+    """Line by line: the good ones, and a word in the report on each of the others."""
+    rows: list[tuple[Any, ...]] = []
+    wanted = [(names.index(item.name) if item.name in names else -1, item) for item in layout.fields]
+    reader = csv.reader(block.decode("utf-8", "replace").splitlines(keepends=True), delimiter=layout.separator)
+    while True:
+        at = line + reader.line_num
+        try:
+            cells = next(reader)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            report.skip("unreadable line", InvalidInput("a line of columns", found=str(error), file=path, line=at))
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(names) and not (layout.more and len(cells) > len(names)):
+            wrong = InvalidInput(f"{len(names)} columns", found=f"{len(cells)}", file=path, line=at)
+            report.skip("wrong number of columns", wrong)
+            continue
+        try:
+            rows.append((at, *(_cell(layout, item, "" if p < 0 else cells[p]) for p, item in wanted)))
+        except InvalidInput as error:
+            report.skip(f"no {error.expected}", error.at(file=path, line=at))
+    schema = {"line": pl.Int64, **{item.name: item.kind for item in layout.fields}}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _cell(layout: Layout, item: Field, text: str) -> Any:
+    text = text.strip()
+    if text in layout.missing:
+        return None
+    return _typed(item, text)
+
+
+def _typed(item: Field, value: Any) -> Any:
+    if item.kind == pl.String:
+        return value if isinstance(value, str) else json.dumps(value)
+    try:
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError
+        if item.kind == pl.Int64:
+            whole = int(value) if isinstance(value, str) else int(number)
+            if abs(whole) >= 1 << 63 or whole != number:
+                raise ValueError
+            return whole
+        return number
+    except (ValueError, TypeError, OverflowError):
+        expected = "whole number" if item.kind == pl.Int64 else "finite number"
+        raise InvalidInput(expected, value=value, key=item.name) from None
+
+
+def _required(path: Path, layout: Layout, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
+    for item in layout.fields:
+        if not item.required or not frame[item.name].null_count():
+            continue
+        bad = frame.filter(pl.col(item.name).is_null())
+        for line in bad["line"].to_list():
+            report.skip(f"no {item.name}", InvalidInput("a value", found="none", key=item.name, file=path, line=line))
+        frame = frame.filter(pl.col(item.name).is_not_null())
+    return frame
+
+
+# ---------------------------------------------------------------------------- JSON lines
+
+
+def read_json_rows(path: Path, fields: Sequence[Field], report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
+    """The same for files with a JSON object a line; `a.b` names field b of object a. Numbers may be written as text."""
+    layout = Layout(tuple(fields))
+    schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
+    found = False
+    for start, block in read_blocks(path, size):
+        rows: list[tuple[Any, ...]] = []
+        for offset, text in enumerate(block.split(b"\n")):
+            if not text.strip():
+                continue
+            found, line = True, start + offset
+            try:
+                tree = json.loads(text)
+                if not isinstance(tree, dict):
+                    raise ValueError("no object")
+            except ValueError as error:
+                wrong = InvalidInput(
+                    "a JSON object", found=f"{text[:40].decode('utf-8', 'replace')} ({error})", file=path, line=line
+                )
+                report.skip("no JSON object", wrong)
+                continue
+            try:
+                rows.append((line, *(_json_cell(item, tree) for item in fields)))
+            except InvalidInput as error:
+                report.skip(f"no {error.expected}", error.at(file=path, line=line))
+        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        frame = _required(path, layout, frame, report)
+        report.rows += len(frame)
+        if len(frame):
+            yield frame
+    if not found:
+        raise InvalidInput("at least one row", found="none", file=path)
+
+
+def _json_cell(item: Field, tree: dict[str, Any]) -> Any:
+    value: Any = tree.get(item.name)
+    if value is None:
+        value = tree
+        for key in item.name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+    return None if value is None or value == "" else _typed(item, value)
