@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import math
 import zlib
@@ -28,6 +29,7 @@ BLOCK = 1 << 23
 """Bytes of text that are read at a time."""
 
 EXAMPLES = 5
+PARQUET = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,21 @@ class Report:
 # ---------------------------------------------------------------------------- blocks of whole lines
 
 
-def _open(path: Path) -> IO[bytes]:
+def _mark(path: Path) -> bytes:
+    """The first bytes of the file, which tell gzip and Parquet from text."""
     if not path.exists():
         raise InvalidInput("a file", found="nothing there", file=path)
     if path.is_dir():
         raise InvalidInput("a file", found="a directory", file=path)
     try:
-        file = path.open("rb")
-        zipped = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        with path.open("rb") as file:
+            return file.read(4)
     except OSError as error:
         raise InvalidInput("a file that can be read", found=error.strerror or str(error), file=path) from error
-    return gzip.open(file) if zipped else file  # type: ignore[return-value]
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path) if _mark(path).startswith(b"\x1f\x8b") else path.open("rb")  # type: ignore[return-value]
 
 
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
@@ -132,7 +137,9 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
 
 
 def first_line(path: Path) -> str:
-    """The first line that is not blank, to recognise a format by."""
+    """The first line that is not blank, to recognise a format by; of a Parquet file its mark, `PAR1`."""
+    if _mark(path) == PARQUET:
+        return PARQUET.decode()
     for _, block in read_blocks(path, 1 << 16):
         for line in block.split(b"\n"):
             if line.strip():
@@ -247,7 +254,8 @@ def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes,
     """Line by line: the good ones, and a word in the report on each of the others."""
     rows: list[tuple[Any, ...]] = []
     wanted = [(names.index(item.name) if item.name in names else -1, item) for item in layout.fields]
-    reader = csv.reader(block.decode("utf-8", "replace").splitlines(keepends=True), delimiter=layout.separator)
+    text = io.StringIO(block.decode("utf-8", "replace"), newline="\n")  # other signs that may end a line end none here
+    reader = csv.reader(text, delimiter=layout.separator)
     while True:
         at = line + reader.line_num
         try:
