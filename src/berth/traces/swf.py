@@ -5,6 +5,9 @@ is what it requested (field 8), or what it got (field 5) where that is unknown; 
 
 A table of machines may lie beside the log, called like it with `.machines.tsv` for `.swf`: columns `cluster`, `nodes`,
 `cpus_per_node`, `speed` and `mem_per_node_kib`. Without, the header's MaxNodes and MaxProcs are taken.
+
+Logs of MetaCentrum have three columns more (nodes used, queue, request in words). They are known by that; there the
+memory requested is that of the whole job, in bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ def read(path: Path, machines: Path | None, report: Report) -> Reading:
     beside = path.with_name(path.name.removesuffix(".gz").removesuffix(".swf") + ".machines.tsv")
     table = _machines(machines or beside) if machines is not None or beside.exists() else _from_header(path, notes)
     files = (str(path), *((str(machines or beside),) if machines is not None or beside.exists() else ()))
-    jobs = (_jobs(frame, report) for frame in read_fields(path, report))
+    whole = _metacentrum(path)
+    jobs = (_jobs(frame, report, whole) for frame in read_fields(path, report))
     return Reading(jobs, RESOURCES, Source("swf", files, notes), report, table)
 
 
@@ -85,10 +89,19 @@ def header(path: Path) -> dict[str, str]:
     return notes
 
 
-def _jobs(frame: pl.DataFrame, report: Report) -> pl.DataFrame:
+def _metacentrum(path: Path) -> bool:
+    _, block = next(read_blocks(path, 1 << 16))
+    rows = [line.split() for line in block.splitlines() if line.strip() and not line.startswith(b";")]
+    return bool(rows) and len(rows[0]) == len(FIELDS) + 3
+
+
+def _jobs(frame: pl.DataFrame, report: Report, whole_job_bytes: bool = False) -> pl.DataFrame:
     asked = frame["requested"].is_null() | (frame["requested"] <= 0)
     report.repair("size taken from the processors that it got", int((asked & frame["allocated"].is_not_null()).sum()))
     size = pl.when(pl.col("requested") > 0).then(pl.col("requested")).otherwise(pl.col("allocated"))
+    memory = pl.coalesce("memory_requested", "memory_used") / 1024**2
+    if whole_job_bytes:
+        memory = pl.when(size > 0).then(pl.col("memory_requested") / 1024**3 / size)
     name = {column: pl.col(column).cast(pl.Int64).cast(pl.String) for column in ("job", "user", "group", "queue")}
     return frame.select(
         "line",
@@ -104,7 +117,7 @@ def _jobs(frame: pl.DataFrame, report: Report) -> pl.DataFrame:
         pl.lit(None, dtype=pl.String).alias("needs"),
         pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String).alias("status"),
         pl.when(size.is_not_null()).then(1.0).alias("cpu"),
-        (pl.coalesce("memory_requested", "memory_used") / 1024**2).alias("memory"),
+        memory.alias("memory"),
     )
 
 
