@@ -45,7 +45,7 @@ def traces(draw: st.DrawFn) -> Trace:
         **{name: column(numbers) for name in names},
     }
     many = draw(st.integers(0, 3))
-    machines = {
+    machines: dict[str, list[Any]] = {
         "machine": draw(st.lists(words, min_size=many, max_size=many)),
         "count": draw(st.lists(st.integers(1, 1000), min_size=many, max_size=many)),
         "speed": draw(st.lists(st.floats(0.01, 100), min_size=many, max_size=many)),

@@ -195,8 +195,8 @@ def usable(trace: Trace) -> tuple[Trace, dict[str, int]]:
     """The trace that simulators take, and how many rows each rule caught.
 
     Impossible jobs are left out and what can be is repaired, by the rules of `berth.traces.rules`. Jobs are in the
-    order in which they came; each has a run time, an estimate, a number of pieces and amounts. Resources that no job,
-    or no machine, tells anything of are left out.
+    order in which they came; each has a run time, an estimate, a number of pieces and amounts. Resources that no such
+    job, or no machine, tells anything of are left out.
 
     >>> trace, counts = usable(Trace.of({"submit_s": [9.0, 5.0, 0.0], "run_s": [60.0, 1.0, None], "cpu": [2.0] * 3}))
     >>> trace.jobs.select("submit_s", "run_s", "estimate_s", "pieces", "cpu").rows()

@@ -138,15 +138,13 @@ class Judge:
         self._seen, self._latest = Seen(), -np.inf
 
     def unknown(self) -> list[str]:
-        """Resources that no job so far says anything of, or no machine."""
+        """Resources that no job which was kept says anything of, or no machine."""
         there = self.given.keys() if self._machines is None else self._machines.columns
         return [name for name, given in self.given.items() if not given or name not in there]
 
     def __call__(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """The jobs that are kept, repaired, in the order in which they stand; the rest is counted."""
         names = list(self.given)
-        for name in names:
-            self.given[name] = self.given[name] or jobs[name].null_count() < len(jobs)
         table = jobs.with_columns(
             pl.lit(True).alias("_asked")
             if not names
@@ -165,6 +163,8 @@ class Judge:
         kept = kept.with_columns((pl.col("submit_s") < before).alias("_late"))
         if len(kept):
             self._latest = max(self._latest, float(kept["submit_s"].max()))  # type: ignore[arg-type]
+        for name in names:
+            self.given[name] = self.given[name] or kept[name].null_count() < len(kept)
         for rule in self.rules:
             if rule.action == DROPPED:
                 self._note(rule, table.filter(pl.col("_reason") == rule.reason))
