@@ -245,7 +245,7 @@ def test_nothing_half_written_is_left(suffix: str, error: BaseException, tmp_pat
 def test_what_is_there_is_kept_unless_told(there: str, tmp_path: Path) -> None:
     (tmp_path / there).write_text("precious")
     trace = Trace.of({"submit_s": [0.0], "run_s": [1.0]}, None, ())
-    with pytest.raises(InvalidInput, match=f"{there}: got one that is there, expected a new file"):
+    with pytest.raises(InvalidInput, match=f"{there}: got a file that is there, expected a new name, or --force"):
         write_trace(trace, tmp_path / "own.csv")
     assert write_trace(trace, tmp_path / "own.csv", overwrite=True) == [tmp_path / "own.csv"]
     assert [file.name for file in tmp_path.iterdir()] == ["own.csv"]

@@ -262,7 +262,8 @@ def write_trace(trace: Reading | Trace, path: str | Path, *, overwrite: bool = F
     targets = {"jobs": path, "machines": beside(path, "machines"), "outages": beside(path, "outages")}
     for file in targets.values():
         if file.is_dir() or (file.exists() and not overwrite):
-            raise InvalidInput("a new file", found="a directory" if file.is_dir() else "one that is there", file=file)
+            found = "a directory" if file.is_dir() else "a file that is there"
+            raise InvalidInput("a new name, or --force", found=found, file=file)
     tables: dict[str, Iterable[pl.DataFrame]] = {"jobs": _chunks(trace)}
     if trace.machines is not None and len(trace.machines):
         tables["machines"] = [trace.machines.rename(_written(trace.resources))]

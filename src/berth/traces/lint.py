@@ -113,7 +113,7 @@ class Findings:
 
 
 def lint(reading: Reading) -> Findings:
-    """Look at every row of a trace once; a strict reading refuses the first row that cannot be used.
+    """Look at every row of a trace once; a strict reading is refused if any of them cannot be used.
 
     >>> from berth.traces.reading import Report
     >>> jobs = pl.DataFrame({"submit_s": [0.0, 3600.0], "run_s": [60.0, 0.0], "pieces": [1, 1], "cpu": [2.0, 1.0]})
