@@ -153,7 +153,7 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "info", CLEAN]) == 0
     lines = capsys.readouterr().out.splitlines()
     run = next(line for line in lines if line.startswith("run time"))
-    assert run.split()[:12] == "run time 60 s 100 s 1.0 h 1.0 h 1.0 h".split()
+    assert run.split()[:12] == ["run", "time", "60", "s", "100", "s", "1.0", "h", "1.0", "h", "1.0", "h"]
     assert sum(sign in "▁▂▃▄▅▆▇█" for sign in run) == 4  # four jobs, each in a bin of its own
     hours = next(line for line in lines if line.startswith("arrivals by hour"))
     assert hours == f"arrivals by hour of the day   0 {' ' * 9}█▄▄{' ' * 12} 23"
