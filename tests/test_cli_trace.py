@@ -121,7 +121,7 @@ def test_machines_may_be_named(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     [
         ("none.swf", None, "nothing there"),
         ("empty.swf", b"", "an empty file"),
-        ("cut.swf.gz", gzip.compress(b"1 2 3 4\n" * 1000)[:-20], "gzip file that ends too early"),
+        ("cut.swf.gz", gzip.compress(b"1 2 3 4\n" * 1000, mtime=0)[:-20], "gzip file that ends too early"),
         ("text.csv", b"dear,sir\n1,2\n", "a trace in one of the formats"),
         ("binary.csv", b"\x00\x01\x02", "binary data"),
         ("own.csv", b"submit_s,run_s,usr\n1,2,3\n", "did you mean 'user'?"),
@@ -183,7 +183,7 @@ def test_convert(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert out.read_bytes() == before
     assert main(["trace", "convert", DIRTY, str(out), "--force"]) == 1
     shown = capsys.readouterr()
-    assert "berth: 1 rows left out: no finite number, as" in shown.err
+    assert f"berth: left out: no finite number (1), first {DIRTY}:9: run: got 'soon'" in shown.err
     assert len(load_trace(out)) == 9
     assert main(["trace", "convert", DIRTY, str(out), "--force", "--strict"]) == 2
     assert len(load_trace(out)) == 9
@@ -243,6 +243,18 @@ def test_plot_of_a_trace_that_tells_little(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("submit_s,run_s\n0,60\n")
     assert main(["trace", "plot", str(tmp_path / "own.csv"), "--out", str(tmp_path / "own.svg")]) == 0
     assert "not given" in (tmp_path / "own.svg").read_text()
+
+
+@pytest.mark.parametrize("row", ["0,soon", "1e200,1e200", ",", "5,0"])
+def test_traces_of_which_little_is_left(row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = str(tmp_path / "own.csv")
+    Path(own).write_text(f"submit_s,run_s,pieces,cpu[core]\n{row},1000000,1e110\n{row},1,1\n")
+    for command in (["check"], ["info"], ["info", "-o", "json"], ["plot", "--out", str(tmp_path / "own.png")]):
+        assert main(["trace", command[0], own, *command[1:]]) in (0, 1)
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        if "json" in command:
+            assert as_json(shown.out)["rows"] == (0 if "soon" in row else 2)
 
 
 def test_plot_to_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

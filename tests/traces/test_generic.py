@@ -94,6 +94,15 @@ def test_an_empty_cell_in_a_column_of_pieces_stays_unknown(tmp_path: Path) -> No
     assert load_trace(tmp_path / "own.csv").jobs["pieces"].to_list() == [None, 4]
 
 
+def test_signs_that_end_lines_elsewhere_end_none_here(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text('job,submit_s,run_s\n"a\u2028b,c",0,60\nd,soon,1\n', encoding="utf-8")
+    reading = open_trace(tmp_path / "own.csv")
+    assert reading.trace().jobs["job"].to_list() == ["a\u2028b,c"]
+    assert str(reading.report.examples["no finite number"][0]).endswith(
+        "own.csv:3: submit_s: got 'soon', expected finite number"
+    )
+
+
 def test_machines_beside_it_and_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("submit_s,run_s,cpu[core]\n0,60,2\n")
     with gzip.open(tmp_path / "own.machines.csv.gz", "wt") as file:
@@ -121,6 +130,9 @@ def test_machines_beside_it_and_elsewhere(tmp_path: Path) -> None:
         ("submit_s,job\n0,1\n", "expected a column run_s"),
         ("submit_s,run_s,user[GiB]\n0,1,2\n", "each name once"),
         ("submit_s,run_s,cpu[a],cpu[b]\n0,1,2,3\n", "each name once"),
+        ("submit_s,run_s,line[m]\n0,1,2\n", "each name once"),
+        ("submit_s,run_s,_room[m]\n0,1,2\n", "got '_room[m]'"),
+        ("submit_s,run_s,[m]\n0,1,2\n", "got '[m]'"),
         ("submit_s,run_s,run_s\n0,1,2\n", "each column once"),
         ("submit_s,run_s\n", "at least one row"),
         ("", "an empty file"),

@@ -163,6 +163,11 @@ def test_resources_that_nobody_tells_of_are_left_out() -> None:
     assert usable(usable(silent)[0])[1] == {}
 
 
+def test_an_empty_trace_stays_empty() -> None:
+    trace, counts = usable(Trace.of({}, MACHINES, RESOURCES))
+    assert (len(trace), counts) == (0, {})
+
+
 # ---------------------------------------------------------------------------- against the plain twin
 
 

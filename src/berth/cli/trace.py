@@ -123,7 +123,7 @@ def convert(
     typer.echo(f"{reading.report.rows:,} rows: {', '.join(str(path) for path in written)}")
     lost = reading.report.skipped
     for reason, count in lost.items():
-        typer.echo(f"berth: {count:,} rows left out: {reason}, as {reading.report.examples[reason][0]}", err=True)
+        typer.echo(f"berth: left out: {reason} ({count:,}), first {reading.report.examples[reason][0]}", err=True)
     if lost:
         raise typer.Exit(1)
 

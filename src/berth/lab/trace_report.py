@@ -113,7 +113,7 @@ def print_check(findings: Findings, console: Console) -> None:
         console.print(Text("Every row could be read and can be used.", style="green"))
     else:
         lost = sum(problem.count for problem in findings.skipped) + findings.rows - findings.usable
-        console.print(Text(f"{lost:,} rows cannot be used.", style="red"))
+        console.print(Text(f"{lost:,} row{'s' if lost > 1 else ''} cannot be used.", style="red"))
 
 
 def _done(action: str, problem: Problem) -> str:

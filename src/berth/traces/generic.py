@@ -35,7 +35,7 @@ ROWS = 1 << 18
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 JOBS_NEED, MACHINES_NEED, OUTAGES_NEED = ("submit_s", "run_s"), ("machine",), ("machine", "down_s")
-BRACKETS = re.compile(r"([^\[\]]*[^\[\]\s])\s*\[([^\[\]]*)\]")
+BRACKETS = re.compile(r"([^\[\]\s_](?:[^\[\]]*[^\[\]\s])?)\s*\[([^\[\]]*)\]")
 
 
 def column_name(resource: Resource) -> str:
@@ -101,8 +101,8 @@ def _columns(
 ) -> tuple[dict[str, str], tuple[Resource, ...]]:
     """The columns of a file, each with its name in the table, and the resources among them."""
     head = first_line(path)
-    cells = _schema(path) if head == PARQUET.decode() else next(csv.reader([head]))
-    written = [cell.strip() for cell in cells]
+    parquet = head == PARQUET.decode()
+    written = list(_schema(path)) if parquet else [cell.strip() for cell in next(csv.reader([head]))]
     names: dict[str, str] = {}
     resources: list[Resource] = []
     for column in written:

@@ -6,6 +6,7 @@ no more however long the file is. `usable` applies the same rules to a trace in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,9 +86,9 @@ class Findings:
         return max(load, key=load.__getitem__) if load else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """For JSON; numbers that are too large for it are null."""
         arrivals = self.arrivals
-        return {
+        found = {
             "format": self.source.format,
             "files": list(self.source.files),
             "rows": self.rows,
@@ -110,6 +111,13 @@ class Findings:
             "dominant": self.dominant,
             "spreads": {name: spread.as_dict() for name, spread in self.spreads.items()},
         }
+        return {key: _finite(value) for key, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def lint(reading: Reading) -> Findings:

@@ -154,9 +154,10 @@ class Judge:
         )
         early = [rule for rule in self.rules if rule.action == DROPPED and rule.shown != "job"]
         table = table.with_columns(_first_of(early))
-        good = table.filter(pl.col("_reason").is_null() & pl.col("job").is_not_null())
-        again = good.filter(pl.Series(self._seen.add(good["job"].hash().to_numpy()), dtype=pl.Boolean))["_row"]
-        table = table.with_columns(pl.col("_row").is_in(again.implode()).alias("_again"))
+        named = table.filter(pl.col("_reason").is_null() & pl.col("job").is_not_null())
+        again = np.zeros(len(jobs), bool)
+        again[named["_row"].to_numpy()] = self._seen.add(named["job"].hash().to_numpy())
+        table = table.with_columns(pl.Series("_again", again))
         table = table.with_columns(_first_of([rule for rule in self.rules if rule.action == DROPPED]))
         kept = table.filter(pl.col("_reason").is_null())
         before = pl.col("submit_s").cum_max().shift(1).fill_null(self._latest).clip(self._latest)

@@ -92,14 +92,18 @@ class Arrivals:
     def __init__(self, clock_s: float) -> None:
         self.clock_s = clock_s
         self._parts: list[Floats] = []
+        self._sorted = False
 
     def add(self, submits: pl.Series) -> None:
         """Take more times; those that are missing or negative are none."""
         self._parts.append(submits.filter(submits >= 0).to_numpy())
+        self._sorted = False
 
     def times(self) -> Floats:
         """All of them, in order."""
-        self._parts = [np.sort(np.concatenate([np.empty(0), *self._parts]))]
+        if len(self._parts) != 1 or not self._sorted:
+            self._parts = [np.sort(np.concatenate([np.empty(0), *self._parts]))]
+            self._sorted = True
         return self._parts[0]
 
     @property
@@ -133,9 +137,10 @@ class Arrivals:
 
     def over_time(self, bins: int) -> tuple[Floats, Floats]:
         """(edges, counts) of so many equal bins from the first to the last."""
-        times = self.times()
-        counts, edges = np.histogram(times, bins)
-        return edges, counts.astype(float)
+        times, span = self.times(), self.span_s or 1.0
+        first = self.first_s or 0.0
+        places = np.minimum((times - first) / span * bins, bins - 1).astype(np.int64)
+        return first + span * np.arange(bins + 1) / bins, np.bincount(places, minlength=bins).astype(float)
 
 
 def clock_offset(source: Source) -> float:
