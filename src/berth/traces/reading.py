@@ -34,6 +34,7 @@ __all__ = [
     "Report",
     "as_published",
     "beside",
+    "converted",
     "first_line",
     "parts",
     "read_json_array",
@@ -229,6 +230,19 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
             yield frame
     if not found:
         raise InvalidInput("at least one row", found="none", file=path)
+
+
+def converted(
+    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr, expected: str, report: Report
+) -> pl.DataFrame:
+    """The table with a column of text made into something else; rows where that gives nothing are bad."""
+    table = frame.with_columns(value.alias("made"))
+    bad = table.filter(pl.col("made").is_null() & pl.col(name).is_not_null())
+    for line, text in bad.select("line", name).iter_rows():
+        report.skip(f"no {expected}", InvalidInput(expected, value=text, key=name, file=path, line=line))
+    report.rows -= len(bad)
+    good = table.filter(pl.col("made").is_not_null() | pl.col(name).is_null()) if len(bad) else table
+    return good.with_columns(pl.col("made").alias(name)).drop("made")
 
 
 def read_whole(path: Path, layout: Layout, report: Report) -> pl.DataFrame:
