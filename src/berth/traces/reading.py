@@ -323,8 +323,19 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
         return None
     by_name = {name: pl.col(place) for place, name in zip(places, names, strict=True)}
+    if layout.separator != " " and _has_loose_blanks(block, layout.separator.encode()):
+        for name, value in by_name.items():
+            if kinds.get(name) == pl.String:
+                bare = value.str.strip_chars()
+                by_name[name] = pl.when(~bare.is_in(list(layout.missing))).then(bare)
     columns = [by_name.get(item.name, pl.lit(None, dtype=item.kind)).alias(item.name) for item in layout.fields]
     return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), *columns)
+
+
+def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
+    """Whether any cell might begin or end with a blank."""
+    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "', b"\t")
+    return block.startswith(b" ") or any(sign in block for sign in near)
 
 
 def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
@@ -372,6 +383,8 @@ def _typed(item: Field, value: Any) -> Any:
     if item.kind == pl.String:
         return value if isinstance(value, str) else json.dumps(value)
     try:
+        if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's own ways to write numbers
+            raise ValueError
         number = float(value)
         if not math.isfinite(number):
             raise ValueError
