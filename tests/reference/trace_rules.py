@@ -19,8 +19,9 @@ def judged(jobs: Sequence[Row], machines: Sequence[Row], resources: Sequence[str
     names: set[str] = set()
     known = [name for name in resources if not machines or any(machine[name] is not None for machine in machines)]
     latest = -math.inf
+    sized = any(job[name] is not None for job in jobs for name in ("pieces", *resources))
     for place, job in enumerate(jobs):
-        reason = _impossible(job, machines, resources, known) or (
+        reason = _impossible(job, machines, resources, known, sized) or (
             "name seen before" if job["job"] is not None and job["job"] in names else None
         )
         if reason is not None:
@@ -45,7 +46,9 @@ def judged(jobs: Sequence[Row], machines: Sequence[Row], resources: Sequence[str
     return kept, +counts
 
 
-def _impossible(job: Row, machines: Sequence[Row], resources: Sequence[str], known: Sequence[str]) -> str | None:
+def _impossible(
+    job: Row, machines: Sequence[Row], resources: Sequence[str], known: Sequence[str], sized: bool
+) -> str | None:
     amounts = [job[name] for name in resources if job[name] is not None]
     if job["submit_s"] is None:
         return "no submit time"
@@ -55,7 +58,7 @@ def _impossible(job: Row, machines: Sequence[Row], resources: Sequence[str], kno
         return "still running" if job["status"] == "running" else "no run time"
     if job["run_s"] <= 0:
         return "run time not above 0"
-    if job["pieces"] is None and not amounts and resources:
+    if job["pieces"] is None and not amounts and sized:
         return "no size"
     if job["pieces"] is not None and job["pieces"] <= 0:
         return "size not above 0"

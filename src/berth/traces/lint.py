@@ -120,6 +120,21 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class _Tally:
+    """What usable jobs add up to: spreads, and work by resource."""
+
+    def __init__(self, resources: list[str]) -> None:
+        self.spreads = {name: Spread() for name in ("run_s", "wait_s", "pieces", *resources)}
+        self.work = dict.fromkeys(resources, 0.0)
+
+    def add(self, jobs: pl.DataFrame) -> None:
+        whole = jobs.with_columns(pl.col(name) * pl.col("pieces") for name in self.work)
+        for name, spread in self.spreads.items():
+            spread.add(whole[name])
+        for name in self.work:
+            self.work[name] += float((whole[name] * whole["run_s"]).sum())
+
+
 def lint(reading: Reading) -> Findings:
     """Look at every row of a trace once; a strict reading is refused if any of them cannot be used.
 
@@ -132,25 +147,22 @@ def lint(reading: Reading) -> Findings:
     names = [resource.name for resource in reading.resources]
     judge = Judge(reading.resources, reading.machines, file=next(iter(reading.source.files), ""))
     arrivals = Arrivals(clock_offset(reading.source))
-    spreads = {name: Spread() for name in ("run_s", "wait_s", "pieces", *names)}
-    work = dict.fromkeys(names, 0.0)
     missing = dict.fromkeys((*JOB_COLUMNS, *names), 0)
-    rows = used = 0
+    rows, tally = 0, _Tally(names)
     for chunk in reading.jobs:
         lines = chunk.select("line") if "line" in chunk.columns else pl.DataFrame()
         jobs = filled(chunk.drop("line", strict=False), JOB_COLUMNS, reading.resources)
         for name in missing:
             missing[name] += jobs[name].null_count()
+        sized = judge.sized
         kept = judge(jobs.hstack(lines.get_columns()))
         if reading.report.strict:
             _refuse(judge)
-        rows, used = rows + len(jobs), used + len(kept)
+        rows += len(jobs)
         arrivals.add(jobs["submit_s"])
-        kept = kept.with_columns(pl.col(name) * pl.col("pieces") for name in names)
-        for name, spread in spreads.items():
-            spread.add(kept[name])
-        for name in names:
-            work[name] += float((kept[name] * kept["run_s"]).sum())
+        if judge.sized is not sized:  # it started again
+            tally = _Tally(names)
+        tally.add(kept)
     unknown = judge.unknown()
     known = tuple(resource for resource in reading.resources if judge.given[resource.name])
     machines = reading.machines if reading.machines is not None else filled({}, {"count": pl.Int64}, reading.resources)
@@ -158,13 +170,13 @@ def lint(reading: Reading) -> Findings:
         source=reading.source,
         resources=known,
         rows=rows,
-        usable=used,
+        usable=judge.kept,
         skipped=_skipped(reading),
         problems=_problems(judge, unknown),
         missing=missing,
         arrivals=arrivals,
-        spreads={name: spread for name, spread in spreads.items() if judge.given.get(name, True)},
-        work={resource.name: work[resource.name] for resource in known},
+        spreads={name: spread for name, spread in tally.spreads.items() if judge.given.get(name, True)},
+        work={resource.name: tally.work[resource.name] for resource in known},
         capacity={name: _total(machines, name) for name in names if machines[name].null_count() < len(machines)},
         machines=int(machines["count"].fill_null(1).sum()),
     )

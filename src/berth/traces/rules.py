@@ -1,6 +1,6 @@
 """What makes a job impossible, and what is done about it: one list of rules for the linter and for what is simulated.
 
-Rules look at the columns of a jobs table and at a few that `Judge` adds: `_asked` (anything tells its size), `_least`
+Rules look at the columns of a jobs table and at a few that `Judge` adds: `_sized` (anything tells its size), `_least`
 (the smallest of its amounts), `_homes` (machines with a label that it takes), `_room` (pieces like its that fit on
 those at once), `_again` (its name was there before) and `_late` (it came before one that stands above it).
 """
@@ -22,7 +22,7 @@ from berth.traces.reading import EXAMPLES
 __all__ = ["DROPPED", "KEPT", "REPAIRED", "RULES", "Judge", "Rule", "Seen"]
 
 DROPPED, REPAIRED, KEPT = "dropped", "repaired", "kept"
-AMOUNTS = "amounts"
+AMOUNTS, NO_SIZE = "amounts", "no size"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ RULES: tuple[Rule, ...] = (
     _drop("still running", _run.is_null() & (pl.col("status") == "running"), "run_s", "a run time"),
     _drop("no run time", _run.is_null(), "run_s", "a run time"),
     _drop("run time not above 0", _run <= 0, "run_s", "a run time above 0"),
-    _drop("no size", _pieces.is_null() & ~pl.col("_asked"), "pieces", "a number of pieces, or amounts"),
+    _drop(NO_SIZE, ~pl.col("_sized"), "pieces", "a number of pieces, or amounts"),
     _drop("size not above 0", _pieces <= 0, "pieces", "a number of pieces above 0"),
     _drop("negative amount", pl.col("_least") < 0, AMOUNTS, "amounts ≥ 0"),
     _drop("label that no machine has", pl.col("_homes") == 0, "needs", "a label of a machine"),
@@ -85,6 +85,8 @@ RULES: tuple[Rule, ...] = (
     ),
 )  # fmt: skip
 """In order: a job that is left out counts for the first rule that catches it; the others see only what is kept."""
+
+_SIZE_RULE = next(rule for rule in RULES if rule.reason == NO_SIZE)
 
 
 def _not_given(resource: Resource) -> Rule:
@@ -126,16 +128,21 @@ class Judge:
 
     That is the names of the jobs that were kept, as 64-bit hashes: 8 bytes a job. Two names of n have the same hash
     with a probability of about n² / 4·10¹⁹.
+
+    Where no job tells its size, each is one piece. So jobs without a size are kept until the first one with a size
+    comes; then the judge starts again (`sized`), and those before count as jobs without a size.
     """
 
     def __init__(self, resources: Sequence[Resource], machines: pl.DataFrame | None, file: str = "") -> None:
         self.resources, self.file = tuple(resources), file or None
+        self.sized, self.kept = False, 0
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[InvalidInput]] = {}
         self.rules = (*RULES, *map(_not_given, self.resources))
         self.given = dict.fromkeys((resource.name for resource in resources), False)
         self._machines = None if machines is None or not len(machines) else usable_machines(machines, resources)
         self._seen, self._latest = Seen(), -np.inf
+        self._sizeless: list[InvalidInput] = []
 
     def unknown(self) -> list[str]:
         """Resources that no job which was kept says anything of, or no machine."""
@@ -145,21 +152,27 @@ class Judge:
     def __call__(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """The jobs that are kept, repaired, in the order in which they stand; the rest is counted."""
         names = list(self.given)
+        given = [pl.col(name).is_not_null() for name in ("pieces", *names)]
         table = jobs.with_columns(
-            pl.lit(True).alias("_asked")
-            if not names
-            else pl.any_horizontal(pl.col(names).is_not_null()).alias("_asked"),
-            pl.lit(0.0).alias("_least") if not names else pl.min_horizontal(names).alias("_least"),
+            pl.any_horizontal(given).alias("_sized"),
+            pl.min_horizontal(names).alias("_least") if names else pl.lit(0.0).alias("_least"),
             *self._places(jobs),
         )
-        early = [rule for rule in self.rules if rule.action == DROPPED and rule.shown != "job"]
-        table = table.with_columns(_first_of(early))
+        if not self.sized and table["_sized"].any():
+            self._start_again()
+        dropping = [rule for rule in self.rules if rule.action == DROPPED and (self.sized or rule.reason != NO_SIZE)]
+        table = table.with_columns(_first_of([rule for rule in dropping if rule.shown != "job"]))
         named = table.filter(pl.col("_reason").is_null() & pl.col("job").is_not_null())
         again = np.zeros(len(jobs), bool)
         again[named["_row"].to_numpy()] = self._seen.add(named["job"].hash().to_numpy())
         table = table.with_columns(pl.Series("_again", again))
-        table = table.with_columns(_first_of([rule for rule in self.rules if rule.action == DROPPED]))
+        table = table.with_columns(_first_of(dropping))
+        if not self.sized:
+            early = [rule.reason for rule in self._before_size()]
+            for row in table.filter(~pl.col("_reason").is_in(early).fill_null(False)).head(EXAMPLES).rows(named=True):
+                self._sizeless.append(self._example(_SIZE_RULE, row))
         kept = table.filter(pl.col("_reason").is_null())
+        self.kept += len(kept)
         before = pl.col("submit_s").cum_max().shift(1).fill_null(self._latest).clip(self._latest)
         kept = kept.with_columns((pl.col("submit_s") < before).alias("_late"))
         if len(kept):
@@ -176,6 +189,22 @@ class Judge:
                 name = rule.repair.meta.output_name()
                 kept = kept.with_columns(pl.when(rule.when).then(rule.repair).otherwise(pl.col(name)).alias(name))
         return kept.select(jobs.columns)
+
+    def _before_size(self) -> tuple[Rule, ...]:
+        return RULES[: RULES.index(_SIZE_RULE)]
+
+    def _start_again(self) -> None:
+        """Sizes are told after all: jobs so far, unless a rule before that one caught them, have none."""
+        early = [rule.reason for rule in self._before_size()]
+        dropped = sum(self.counts[rule.reason] for rule in RULES if rule.action == DROPPED and rule.reason not in early)
+        lost = self.kept + dropped
+        self.counts = Counter({reason: count for reason, count in self.counts.items() if reason in early})
+        self.examples = {reason: kept for reason, kept in self.examples.items() if reason in early}
+        if lost:
+            self.counts[NO_SIZE], self.examples[NO_SIZE] = lost, self._sizeless[:EXAMPLES]
+        self.given = dict.fromkeys(self.given, False)
+        self._seen, self._latest = Seen(), -np.inf
+        self.sized, self.kept = True, 0
 
     def _note(self, rule: Rule, caught: pl.DataFrame) -> None:
         if not len(caught):
