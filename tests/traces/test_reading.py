@@ -167,6 +167,7 @@ NUMBERS = st.integers(-99, 99).map(str) | st.floats(-9, 9).map(str) | st.sampled
 
 @settings(max_examples=300)
 @example([[" a", "1", "2"], ["b ", "1", "2"]], "\n")
+@example([["", "", ""], ["1"]], "\n")
 @example([['""', "1", "2"], ['"', "1", "2"]], "\n")
 @given(
     st.lists(
@@ -187,6 +188,29 @@ def test_fast_and_slow_give_the_same(folder: Path, lines: list[list[str]], end: 
             return str(error)
         told = [str(error) for errors in report.examples.values() for error in errors]
         return table.rows(), dict(report.skipped), told
+
+    usual = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_fast", lambda *_: None)
+        assert read() == usual
+
+
+BLANKS = Layout(tuple(Field(name, pl.Float64) for name in "abc"), separator=" ", header=False, comment=";", more=True)
+WORDS = st.sampled_from(["1", "-1", "2.5", "x", "nan", ";", "  7", "3\t4"])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.lists(WORDS, max_size=5).map(" ".join), min_size=1, max_size=6))
+def test_fast_and_slow_give_the_same_with_blanks_between(folder: Path, lines: list[str]) -> None:
+    path = folder / "table.swf"
+    path.write_text("\n".join(lines))
+
+    def read() -> object:
+        try:
+            table, report = rows(path, BLANKS)
+        except InvalidInput as error:
+            return str(error)
+        return table.rows(), dict(report.skipped)
 
     usual = read()
     with pytest.MonkeyPatch.context() as patch:

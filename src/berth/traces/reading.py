@@ -313,6 +313,8 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return None
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).sum()).item()
+    if blank:  # lines with nothing on them; others may have separators and nothing between them
+        blank = sum(not text.strip() for text in block.split(b"\n")) - 1
     separators = block.count(layout.separator.encode())
     exact = separators == (len(frame) - blank) * (len(names) - 1)
     if len(frame) != block.count(b"\n") or not (exact or (layout.more and separators > len(frame) * (len(names) - 1))):
@@ -334,8 +336,10 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
 
 def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
     """Whether any cell might begin or end with a blank."""
-    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "', b"\t")
-    return block.startswith(b" ") or any(sign in block for sign in near)
+    if b"\t" in block:
+        return True
+    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "')
+    return b" " in block and (block.startswith(b" ") or any(sign in block for sign in near))
 
 
 def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
