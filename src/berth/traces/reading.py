@@ -233,7 +233,7 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
 
 
 def converted(
-    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr, expected: str, report: Report
+    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr | pl.Series, expected: str, report: Report
 ) -> pl.DataFrame:
     """The table with a column of text made into something else; rows where that gives nothing are bad."""
     table = frame.with_columns(value.alias("made"))

@@ -153,13 +153,14 @@ def _numbers(text: str, ranges: str) -> list[str]:
 # ---------------------------------------------------------------------------- the same, for whole columns
 
 
-def _duration(text: pl.Expr) -> pl.Expr:
-    groups = text.str.extract_groups(DURATION)
-    days, first, second, third = (groups.struct.field(f"{place}").cast(pl.Float64) for place in range(1, 5))
-    split = groups.struct.field("3").str.contains(".", literal=True) & (days.is_not_null() | third.is_not_null())
+def _duration(text: pl.Series) -> pl.Series:
+    groups = pl.DataFrame({"text": text}, schema={"text": pl.String})
+    groups = groups.select(pl.col("text").str.extract_groups(DURATION).alias("all")).unnest("all")  # once, not by field
+    days, first, second, third = (pl.col(f"{place}").cast(pl.Float64) for place in range(1, 5))
+    split = pl.col("3").str.contains(".", literal=True) & (days.is_not_null() | third.is_not_null())
     with_days = 86400 * days + 3600 * first + 60 * second.fill_null(0.0) + third.fill_null(0.0)
     known = pl.coalesce(with_days, 3600 * first + 60 * second + third, 60 * first + second.fill_null(0.0))
-    return pl.when(~split.fill_null(False)).then(known)
+    return groups.select(pl.when(~split.fill_null(False)).then(known)).to_series()
 
 
 def _gib(number: pl.Expr, unit: pl.Expr) -> pl.Expr:
@@ -211,7 +212,7 @@ def _jobs(path: Path, zero: datetime, report: Report) -> Iterator[pl.DataFrame]:
             continue
         dated = with_seconds(path, whole, ["Submit", "Start", "End"], zero, report)
         for name in ("Elapsed", "Timelimit"):
-            dated = converted(path, dated, name, _duration(pl.col(name)), "duration like 1-02:03:04", report)
+            dated = converted(path, dated, name, _duration(dated[name]), "duration like 1-02:03:04", report)
         yield _table(dated)
 
 
