@@ -7,10 +7,15 @@ Memory is bounded by the size of a block, whatever the size of the file.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import dataclasses
+import glob
 import gzip
+import io
 import json
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,12 +27,28 @@ import polars as pl
 
 from berth.errors import InvalidInput
 
-__all__ = ["BLOCK", "Field", "Layout", "Report", "first_line", "read_json_rows", "read_rows"]
+__all__ = [
+    "BLOCK",
+    "Field",
+    "Layout",
+    "Report",
+    "as_published",
+    "beside",
+    "converted",
+    "first_line",
+    "parts",
+    "read_json_array",
+    "read_json_rows",
+    "read_rows",
+    "read_whole",
+]
 
 BLOCK = 1 << 23
 """Bytes of text that are read at a time."""
 
 EXAMPLES = 5
+PARQUET = b"PAR1"
+_WHITE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,8 @@ class Layout:
     more: bool = False
     missing: tuple[str, ...] = ("",)
     """Words that stand for a value which is not there."""
+    quote: str | None = '"'
+    """What stands around cells that hold separators; None where it is a sign like any other."""
 
 
 @dataclass
@@ -81,6 +104,40 @@ class Report:
         if count:
             self.repaired[reason] += count
 
+    def beside(self) -> Report:
+        """For a table that belongs to the main one: what is wrong there counts here, its rows do not."""
+        return Report(self.strict, 0, self.skipped, self.repaired, self.examples)
+
+
+# ---------------------------------------------------------------------------- which files
+
+
+def beside(path: Path, *names: str) -> Path | None:
+    """The first of these that lies in the same folder, plain or gzip; `*` stands for anything, the first name wins."""
+    for name in names:
+        found = sorted(item for end in ("", ".gz") for item in path.parent.glob(name + end) if item != path)
+        if found:
+            return found[0]
+    return None
+
+
+def parts(path: Path) -> list[Path]:
+    """All parts of a table that is published in many files, in order; of one that is not, itself.
+
+    Parts are called `part-00000-of-00500.csv.gz` or `collection_events-000000000000.json.gz`.
+    """
+    name = re.sub(r"-\d{5}-of-|-\d{12}(?=\.|$)", lambda match: re.sub(r"\d", "?", match[0]), path.name)
+    return sorted(path.parent.glob(glob.escape(name).replace("[?]", "?"))) if name != path.name else [path]
+
+
+def as_published(path: Path, layout: Layout) -> Layout:
+    """The layout, with a header where the first line holds the name of one of its columns, and otherwise without.
+
+    Many traces are published without names; those who pass them on often add them.
+    """
+    cells = {cell.strip().strip('"') for cell in first_line(path).split(layout.separator)}
+    return dataclasses.replace(layout, header=any(item.name in cells for item in layout.fields))
+
 
 # ---------------------------------------------------------------------------- blocks of whole lines
 
@@ -91,32 +148,32 @@ def _open(path: Path) -> IO[bytes]:
     if path.is_dir():
         raise InvalidInput("a file", found="a directory", file=path)
     try:
-        file = path.open("rb")
-        zipped = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        return gzip.open(path) if zipped else path.open("rb")  # type: ignore[return-value]
     except OSError as error:
         raise InvalidInput("a file that can be read", found=error.strerror or str(error), file=path) from error
-    return gzip.open(file) if zipped else file  # type: ignore[return-value]
+
+
+def _read(path: Path, file: IO[bytes], size: int, line: int) -> bytes:
+    try:
+        part = file.read(size)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        reason = "a gzip file that ends too early" if isinstance(error, EOFError) else f"a broken gzip ({error})"
+        raise InvalidInput("a whole gzip file", found=reason, file=path, line=line) from error
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=str(error), file=path, line=line) from error
+    if b"\x00" in part:
+        at = line + part.count(b"\n", 0, part.index(b"\x00"))
+        raise InvalidInput("lines of text", found="binary data", file=path, line=at)
+    return part
 
 
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
     """The file in blocks of whole lines, each with the number of its first line, from 1."""
     line, rest = 1, b""
     with _open(path) as file:
-        while True:
-            try:
-                part = file.read(size)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                reason = (
-                    "a gzip file that ends too early" if isinstance(error, EOFError) else f"a broken gzip ({error})"
-                )
-                raise InvalidInput("a whole gzip file", found=reason, file=path, line=line) from error
-            except OSError as error:
-                raise InvalidInput("a file that can be read", found=str(error), file=path, line=line) from error
-            if not part:
-                break
-            if b"\x00" in part:
-                raise InvalidInput("lines of text", found="binary data", file=path, line=line + part.count(b"\n"))
+        while part := _read(path, file, size, line):
             rest += part
             end = rest.rfind(b"\n") + 1
             if end:
@@ -132,12 +189,20 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
 
 
 def first_line(path: Path) -> str:
-    """The first line that is not blank, to recognise a format by."""
-    for _, block in read_blocks(path, 1 << 16):
-        for line in block.split(b"\n"):
-            if line.strip():
-                return line.decode("utf-8", "replace").strip("\ufeff\r ")
-    raise InvalidInput("at least one row", found="an empty file", file=path)
+    """The first line that is not blank, to recognise a format by; of a Parquet file its mark, `PAR1`."""
+    _open(path).close()
+    with path.open("rb") as file:
+        if file.read(4) == PARQUET:
+            return PARQUET.decode()
+    with _open(path) as file:
+        rest = b""
+        while part := _read(path, file, 1 << 16, 1):
+            rest = (rest + part).lstrip(b"\xef\xbb\xbf\r\n\t ")
+            if b"\n" in rest or len(rest) > 1 << 16:  # enough of a line that has no end
+                break
+    if not rest:
+        raise InvalidInput("at least one row", found="an empty file", file=path)
+    return rest.partition(b"\n")[0].decode("utf-8", "replace").strip()
 
 
 # ---------------------------------------------------------------------------- separated columns
@@ -146,7 +211,7 @@ def first_line(path: Path) -> str:
 def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
     """The rows in tables with a column for each field, and `line`, where the row stands in the file."""
     names: list[str] | None = None if layout.header else [item.name for item in layout.fields]
-    found = False
+    found, skipped = False, report.skipped.total()
     for start, whole in read_blocks(path, size):
         line, block = start, whole
         if start == 1 and block.startswith(b"\xef\xbb\xbf"):
@@ -164,12 +229,35 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
         frame = frame.filter(~pl.all_horizontal(pl.exclude("line").is_null()))  # blank lines and comments
         if len(frame):
             frame = _required(path, layout, frame, report)
-        found = found or len(frame) > 0 or bool(report.skipped)
+        found = found or len(frame) > 0 or report.skipped.total() > skipped
         report.rows += len(frame)
         if len(frame):
             yield frame
     if not found:
         raise InvalidInput("at least one row", found="none", file=path)
+
+
+def converted(
+    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr | pl.Series, expected: str, report: Report
+) -> pl.DataFrame:
+    """The table with a column of text made into something else; rows where that gives nothing are bad."""
+    table = frame.with_columns(value.alias("made"))
+    bad = table.filter(pl.col("made").is_null() & pl.col(name).is_not_null())
+    for line, text in bad.select("line", name).iter_rows():
+        report.skip(f"no {expected}", InvalidInput(expected, value=text, key=name, file=path, line=line))
+    report.rows -= len(bad)
+    good = table.filter(pl.col("made").is_not_null() | pl.col(name).is_null()) if len(bad) else table
+    return good.with_columns(pl.col("made").alias(name)).drop("made")
+
+
+def read_whole(path: Path, layout: Layout, report: Report) -> pl.DataFrame:
+    """All rows in one table: for files that are small, such as those of machines."""
+    return pl.concat(
+        [
+            pl.DataFrame(schema={"line": pl.Int64, **{item.name: item.kind for item in layout.fields}}),
+            *read_rows(path, layout, report),
+        ]
+    )
 
 
 def _without_comments(block: bytes, sign: bytes) -> bytes:
@@ -194,7 +282,7 @@ def _header(path: Path, layout: Layout, line: int, block: bytes) -> tuple[int, b
             continue
         names = [
             name.strip().strip("\ufeff")
-            for name in next(csv.reader([head.decode("utf-8", "replace").strip("\r")], delimiter=layout.separator))
+            for name in next(csv.reader([head.decode("utf-8", "replace").strip("\r")], **_dialect(layout)))
         ]
         lacking = [item.name for item in layout.fields if item.required and item.name not in names]
         if lacking:
@@ -221,6 +309,7 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
         frame = pl.read_csv(
             block,
             separator=layout.separator,
+            quote_char=layout.quote,
             has_header=False,
             schema=schema,
             null_values=list(layout.missing),
@@ -229,6 +318,8 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return None
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).sum()).item()
+    if blank:  # lines with nothing on them; others may have separators and nothing between them
+        blank = sum(not text.strip() for text in block.split(b"\n")) - 1
     separators = block.count(layout.separator.encode())
     exact = separators == (len(frame) - blank) * (len(names) - 1)
     if len(frame) != block.count(b"\n") or not (exact or (layout.more and separators > len(frame) * (len(names) - 1))):
@@ -239,15 +330,29 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
         return None
     by_name = {name: pl.col(place) for place, name in zip(places, names, strict=True)}
+    if layout.separator != " " and _has_loose_blanks(block, layout.separator.encode()):
+        for name, value in by_name.items():
+            if kinds.get(name) == pl.String:
+                bare = value.str.strip_chars()
+                by_name[name] = pl.when(~bare.is_in(list(layout.missing))).then(bare)
     columns = [by_name.get(item.name, pl.lit(None, dtype=item.kind)).alias(item.name) for item in layout.fields]
     return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), *columns)
+
+
+def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
+    """Whether any cell might begin or end with a blank."""
+    if b"\t" in block:
+        return True
+    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "')
+    return b" " in block and (block.startswith(b" ") or any(sign in block for sign in near))
 
 
 def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
     """Line by line: the good ones, and a word in the report on each of the others."""
     rows: list[tuple[Any, ...]] = []
     wanted = [(names.index(item.name) if item.name in names else -1, item) for item in layout.fields]
-    reader = csv.reader(block.decode("utf-8", "replace").splitlines(keepends=True), delimiter=layout.separator)
+    # `splitlines` would also take form feeds and the like for ends of lines
+    reader = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline="\n"), **_dialect(layout))
     while True:
         at = line + reader.line_num
         try:
@@ -271,6 +376,11 @@ def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes,
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
+def _dialect(layout: Layout) -> dict[str, Any]:
+    plain = {"delimiter": layout.separator}
+    return {**plain, "quoting": csv.QUOTE_NONE} if layout.quote is None else {**plain, "quotechar": layout.quote}
+
+
 def _cell(layout: Layout, item: Field, text: str) -> Any:
     text = text.strip()
     if text in layout.missing:
@@ -282,6 +392,8 @@ def _typed(item: Field, value: Any) -> Any:
     if item.kind == pl.String:
         return value if isinstance(value, str) else json.dumps(value)
     try:
+        if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's own ways to write numbers
+            raise ValueError
         number = float(value)
         if not math.isfinite(number):
             raise ValueError
@@ -313,35 +425,76 @@ def _required(path: Path, layout: Layout, frame: pl.DataFrame, report: Report) -
 def read_json_rows(path: Path, fields: Sequence[Field], report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
     """The same for files with a JSON object a line; `a.b` names field b of object a. Numbers may be written as text."""
     layout = Layout(tuple(fields))
-    schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
     found = False
-    for start, block in read_blocks(path, size):
-        rows: list[tuple[Any, ...]] = []
-        for offset, text in enumerate(block.split(b"\n")):
-            if not text.strip():
-                continue
-            found, line = True, start + offset
-            try:
-                tree = json.loads(text)
-                if not isinstance(tree, dict):
-                    raise ValueError("no object")
-            except ValueError as error:
-                wrong = InvalidInput(
-                    "a JSON object", found=f"{text[:40].decode('utf-8', 'replace')} ({error})", file=path, line=line
-                )
-                report.skip("no JSON object", wrong)
-                continue
-            try:
-                rows.append((line, *(_json_cell(item, tree) for item in fields)))
-            except InvalidInput as error:
-                report.skip(f"no {error.expected}", error.at(file=path, line=line))
-        frame = pl.DataFrame(rows, schema=schema, orient="row")
+    for line, block in read_blocks(path, size):
+        found = found or bool(block.strip())
+        fast = _fast_json(fields, line, block)
+        frame = _slow_json(path, fields, line, block, report) if fast is None else fast
         frame = _required(path, layout, frame, report)
         report.rows += len(frame)
         if len(frame):
             yield frame
     if not found:
         raise InvalidInput("at least one row", found="none", file=path)
+
+
+def _fast_json(fields: Sequence[Field], line: int, block: bytes) -> pl.DataFrame | None:
+    """The whole block at once, or None where any line of it might be bad or is unusual."""
+    tree: dict[str, Any] = {}
+    for item in fields:
+        *outer, leaf = item.name.split(".")
+        branch = tree
+        for key in outer:
+            branch = branch.setdefault(key, {})
+        branch[leaf] = pl.String
+        if outer and f'"{item.name}"'.encode() in block:
+            return None
+    try:
+        frame = pl.read_ndjson(io.BytesIO(block), schema=_schema(tree))
+        texts = {item.name: _leaf(item.name) for item in fields}
+        columns = [pl.when(texts[item.name] != "").then(texts[item.name]).cast(item.kind) for item in fields]
+        frame = frame.select(value.alias(item.name) for item, value in zip(fields, columns, strict=True))
+    except (pl.exceptions.PolarsError, UnicodeDecodeError):
+        return None
+    if len(frame) != block.count(b"\n"):
+        return None
+    floats = [item.name for item in fields if item.kind == pl.Float64]
+    if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
+        return None
+    return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), pl.all())
+
+
+def _schema(tree: dict[str, Any]) -> dict[str, Any]:
+    return {key: pl.Struct(_schema(value)) if isinstance(value, dict) else value for key, value in tree.items()}
+
+
+def _leaf(name: str) -> pl.Expr:
+    first, *rest = name.split(".")
+    value = pl.col(first)
+    for key in rest:
+        value = value.struct.field(key)
+    return value
+
+
+def _slow_json(path: Path, fields: Sequence[Field], start: int, block: bytes, report: Report) -> pl.DataFrame:
+    rows: list[tuple[Any, ...]] = []
+    for line, text in enumerate(block.split(b"\n"), start):
+        if not text.strip():
+            continue
+        try:
+            tree = json.loads(text)
+            if not isinstance(tree, dict):
+                raise ValueError("no object")
+        except ValueError as error:
+            shown = f"{text[:40].decode('utf-8', 'replace')} ({error})"
+            report.skip("no JSON object", InvalidInput("a JSON object", found=shown, file=path, line=line))
+            continue
+        try:
+            rows.append((line, *(_json_cell(item, tree) for item in fields)))
+        except InvalidInput as error:
+            report.skip(f"no {error.expected}", error.at(file=path, line=line))
+    schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _json_cell(item: Field, tree: dict[str, Any]) -> Any:
@@ -351,3 +504,50 @@ def _json_cell(item: Field, tree: dict[str, Any]) -> Any:
         for key in item.name.split("."):
             value = value.get(key) if isinstance(value, dict) else None
     return None if value is None or value == "" else _typed(item, value)
+
+
+def read_json_array(path: Path, report: Report, size: int = BLOCK) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """The objects of one big JSON array, in lists of those that end in a block, each with the line where it begins.
+
+    A mistake in the text is an error, strict or not: nothing tells where the next object begins.
+    """
+    decoder, text, line, last, closed = json.JSONDecoder(), "", 1, False, False
+    incremental = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    opened = False
+    with _open(path) as file:
+        while not last:
+            part = _read(path, file, size, line)
+            last = not part
+            text, objects, at = text + incremental.decode(part, final=last), [], 0
+            while True:
+                start = _WHITE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing too
+                line, at = line + text.count("\n", at, start), start
+                if at == len(text):
+                    break
+                if not opened and text[at] == "[":
+                    opened, at = True, at + 1
+                    continue
+                if opened and not closed and text[at] in ",]":
+                    closed, at = text[at] == "]", at + 1
+                    continue
+                if closed or not opened:
+                    raise InvalidInput("one JSON array", found=repr(text[at : at + 20]), file=path, line=line)
+                try:
+                    tree, end = decoder.raw_decode(text, at)
+                except json.JSONDecodeError as error:
+                    if not last:
+                        break  # the rest of it is in the next block
+                    where = line + text.count("\n", at, error.pos)
+                    raise InvalidInput("a whole JSON array", found=error.msg, file=path, line=where) from error
+                if isinstance(tree, dict):
+                    objects.append((line, tree))
+                else:
+                    shown = json.dumps(tree)[:40]
+                    report.skip("no JSON object", InvalidInput("a JSON object", found=shown, file=path, line=line))
+                line, at = line + text.count("\n", at, end), end
+            text = text[at:]
+            report.rows += len(objects)
+            if objects:
+                yield objects
+    if not closed:
+        raise InvalidInput("a whole JSON array", found="the end of the file", file=path, line=line)
