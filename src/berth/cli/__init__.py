@@ -29,6 +29,7 @@ from berth.cli.common import (
     print_json,
     told_when_stopped,
 )
+from berth.cli.replay import replay_command
 from berth.cli.trace import trace_app
 from berth.errors import BerthError
 
@@ -48,6 +49,7 @@ app = typer.Typer(
 scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_markup_mode=None)
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(trace_app, name="trace")
+app.command("replay")(replay_command)
 
 
 class Arrivals(StrEnum):
