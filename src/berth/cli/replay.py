@@ -43,6 +43,10 @@ def replay_command(
         bool, typer.Option("--outages", help="Machines are away when the trace says so; their jobs start again.")
     ] = False,
     first: Annotated[int | None, typer.Option("--first", min=1, help="Only the first so many jobs.")] = None,
+    load: Annotated[
+        float | None,
+        typer.Option("--load", help="Draw submissions together or apart until the offered load is this, such as 0.9."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of policies that draw.")] = 0,
     format: Annotated[
         str | None, typer.Option("--format", help="Of the trace, where it is not recognised (berth trace formats).")
@@ -61,7 +65,7 @@ def replay_command(
     """
     from berth.lab.replay import Setting, replay
 
-    setting = Setting(processors, resource, exact, stop, outages, first, seed)
+    setting = Setting(processors, resource, exact, stop, outages, first, load, seed)
     with told_when_stopped(), _progress(quiet) as show:
         result = replay(file, policy, setting, format=format, machines=machines, strict=strict, out=out, progress=show)
     if output is Output.json:

@@ -34,7 +34,7 @@ from berth.simulation import simulate
 from berth.traces.formats import open_trace
 from berth.traces.lint import usable
 from berth.traces.trace import Trace
-from berth.worlds.batch import BatchJobs, as_pool, batch_jobs, batch_world, pooled
+from berth.worlds.batch import BatchJobs, as_pool, batch_jobs, batch_world, pooled, squeezed
 from berth.worlds.pool import run_pool
 
 __all__ = ["DEFAULT_POLICIES", "Replay", "Setting", "replay"]
@@ -50,7 +50,8 @@ class Setting:
     """How a trace is played: on one pool of `processors` units of `resource`, or on its own machines.
 
     `exact`: policies know how long jobs run. `stopped`: jobs end when their estimate is over. `outages`: machines are
-    away when the trace says so. `first`: only so many jobs.
+    away when the trace says so. `first`: only so many jobs. `load`: submissions are drawn together, or apart, until the
+    work that comes, of the resource that is shortest, is this share of what the cluster can do in the meantime.
     """
 
     processors: float | None = None
@@ -59,6 +60,7 @@ class Setting:
     stopped: bool = False
     outages: bool = False
     first: int | None = None
+    load: float | None = None
     seed: int = 0
 
 
@@ -111,6 +113,8 @@ def replay(
     playable, left_out = usable(trace)
     if setting.first is not None:
         playable = playable.replace(jobs=playable.jobs.head(setting.first))
+    if setting.load is not None:
+        playable = squeezed(playable, setting.load)
     batch = batch_jobs(playable, exact=setting.exact, stopped=setting.stopped)
     chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
     specs = [_placement(text) for text in dict.fromkeys(chosen)]

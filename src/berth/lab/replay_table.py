@@ -17,11 +17,11 @@ __all__ = ["print_replay"]
 def print_replay(result: Replay, console: Console) -> None:
     """One row a policy; then what was left out, and whoever could not serve."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("policy", overflow="fold")
+    table.add_column("policy", overflow="fold", min_width=max(len(row["policy"]) for row in result.rows))
     shared = any("fragmentation" in row for row in result.rows)
-    heads = ["mean wait", "p95 wait", "mean turnaround", "mean bounded slowdown", "p95", "utilisation", "fairness"]
-    for name in (*heads, *(("fragmentation",) if shared else ())):
-        table.add_column(name, justify="right")
+    heads = ["wait", "p95", "turnaround", "slowdown", "p95", "used", "fair"]
+    for name in (*heads, *(("fragments",) if shared else ())):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in result.rows:
         if "mean_wait_seconds" not in row:
             table.add_row(escape(row["policy"]), "no job started")
@@ -40,7 +40,10 @@ def print_replay(result: Replay, console: Console) -> None:
         table.add_row(escape(row["policy"]), *cells)
     console.print(table)
     first = result.rows[0]
-    console.print(Text(f"{first['jobs']:,} jobs; utilisation of {first.get('resource', 'everything')}.", style="dim"))
+    told = f"{first['jobs']:,} jobs. Means and 95th percentiles; slowdown is bounded (10 s), used is the share of "
+    told += f"{first.get('resource', 'everything')}, fair is Jain's index of users' mean slowdowns"
+    told += ", fragments the share of devices that are free but of no use to a job." if shared else "."
+    console.print(Text(told, style="dim"))
     for row in result.rows:
         if row["never_started"]:
             console.print(Text(f"{row['policy']}: {row['never_started']:,} jobs never started", style="yellow"))

@@ -21,7 +21,7 @@ from berth.problems.placement import PlacementProblem, Tasks
 from berth.traces.trace import MACHINE_COLUMNS, Trace, filled
 from berth.worlds.placement import Failure, PlacementWorld
 
-__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "pooled"]
+__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "pooled", "squeezed"]
 
 FOREVER = 1e15
 """A deadline that no job misses."""
@@ -129,6 +129,34 @@ def _graph(trace: Trace, names: list[str]) -> tuple[Instance, Ints]:
     graph = Instance(Cluster(trace.resources, servers, capacity), ports, np.array(pairs, dtype=np.int64).reshape(-1, 2))
     port = wanted.replace_strict(kinds, list(range(len(kinds))), return_dtype=pl.Int64).to_numpy()
     return graph, port
+
+
+def squeezed(trace: Trace, load: float) -> Trace:
+    """A usable trace whose submissions are drawn together, or apart, so that the offered load is `load`.
+
+    That is what its jobs hold times how long they run, over what the machines have times the time from the first
+    submission to the last, for the resource of which it is largest.
+
+    >>> jobs = {"submit_s": [10.0, 50.0], "run_s": [20.0, 20.0], "pieces": [1, 1], "cpu": [1.0, 1.0]}
+    >>> trace = Trace.of(jobs, {"machine": ["m"], "count": [1], "cpu": [2.0]})
+    >>> squeezed(trace, 1.0).jobs["submit_s"].to_list()
+    [10.0, 30.0]
+    """
+    if not (np.isfinite(load) and load > 0):
+        raise InvalidInput("a number above 0", value=load, key="load")
+    names = [resource.name for resource in trace.resources]
+    jobs, machines = trace.jobs, trace.machines
+    if not len(machines) or not len(jobs):
+        return trace
+    held = (jobs["run_s"] * jobs["pieces"]).to_numpy() @ jobs.select(names).to_numpy()
+    there = machines["count"].fill_null(1).to_numpy() @ machines.select(names).to_numpy()
+    seconds = float((held / np.where(there > 0, there, np.inf)).max()) / load
+    first = float(jobs["submit_s"][0])
+    span = float(jobs["submit_s"][-1]) - first
+    if not span > 0:
+        raise InvalidInput("jobs that come at more than one moment", key="load")
+    drawn = pl.lit(first) + (pl.col("submit_s") - first) * (seconds / span)
+    return trace.replace(jobs=jobs.with_columns(drawn.alias("submit_s")))
 
 
 class AsPool(NamedTuple):
