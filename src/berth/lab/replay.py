@@ -41,6 +41,8 @@ __all__ = ["DEFAULT_POLICIES", "Replay", "Setting", "replay"]
 
 KIND = "berth replay"
 DEFAULT_POLICIES = ("fcfs", "sjf", "easy", "conservative")
+CLASSES = 60
+"""The commonest classes of jobs by which fragmentation is measured."""
 SHARED_POLICIES = ("fcfs", "best-fit", "tetris", "fgd")
 """Those compared by default where jobs share GPUs."""
 
@@ -257,7 +259,7 @@ class _Fragments:
         device = -1 if problem.devices is None else problem.devices
         self.fleet = Fleet(capacity, problem.speed, problem.reach, capacity.max(axis=0), np.array([device]))
         rows, count = np.unique(np.column_stack([tasks.port, tasks.demand]), axis=0, return_counts=True)
-        commonest = np.sort(np.argsort(-count, kind="stable")[:200])
+        commonest = np.sort(np.argsort(-count, kind="stable")[:CLASSES])
         share = count[commonest] / count[commonest].sum()
         demand = np.ascontiguousarray(rows[commonest, 1:])
         self.classes = Classes(demand, rows[commonest, 0].astype(np.int64), share)
