@@ -107,6 +107,7 @@ def test_only_some_examples_are_kept(path: Path) -> None:
         (gzip.compress(GOOD.encode() * 1000)[:-9], "got a gzip file that ends too early, expected a whole gzip file"),
         (gzip.compress(GOOD.encode())[:12] + b"rubbish" * 9, "expected a whole gzip file"),
     ],
+    ids=["empty", "blank", "names only", "a zero byte", "a program", "twice", "lacking", "cut gzip", "broken gzip"],
 )
 def test_a_file_that_cannot_be_read_is_one_error(path: Path, content: bytes, words: str) -> None:
     path.write_bytes(content)
