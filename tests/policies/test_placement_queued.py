@@ -16,6 +16,7 @@ from berth.policies.placement.conservative import Conservative
 from berth.policies.placement.easy import EASY
 from berth.policies.placement.fair import FairQueue
 from berth.policies.placement.fcfs import FCFS
+from berth.policies.placement.first_fit import FirstFit
 from berth.policies.placement.fragmentation import FragmentationAware
 from berth.policies.placement.sjf import SJF
 from berth.policies.placement.tetris import Tetris
@@ -159,8 +160,9 @@ POLICIES: list[tuple[Any, dict[str, Any]]] = [
     (Tetris, {}),
     (FairQueue, {}),
     (FragmentationAware, {}),
+    (FirstFit, {}),
 ]
-EVERYBODY = (BestFit, Tetris, FragmentationAware)
+EVERYBODY = (BestFit, Tetris, FragmentationAware, FirstFit)
 
 
 @pytest.mark.parametrize(("policy", "options"), POLICIES)

@@ -279,17 +279,20 @@ class PlacementProblem(FrozenArrays):
         every.setflags(write=False)
         return every
 
+    @cached_property
+    def beyond_single(self) -> str:
+        """What makes this more than single tasks that may use any server, in a word; empty where nothing does."""
+        if self.gangs:
+            return "gangs"
+        if not self.reach.all():
+            return "ports that do not reach every server"
+        return "" if self.devices is None else "devices"
+
     def require_single(self, who: str, *, exact: bool = False) -> None:
         """Refuse what a policy cannot serve that knows single tasks which may use any server, and no devices."""
-        beyond = {
-            "gangs": self.gangs,
-            "ports that do not reach every server": not self.reach.all(),
-            "devices": self.devices is not None,
-            "times that are not known exactly": exact and not self.exact,
-        }
-        for what, there in beyond.items():
-            if there:
-                raise UnsupportedProblem(f"{who} cannot serve a problem with {what}")
+        beyond = self.beyond_single or ("times that are not known exactly" if exact and not self.exact else "")
+        if beyond:
+            raise UnsupportedProblem(f"{who} cannot serve a problem with {beyond}")
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed, validated again."""

@@ -40,6 +40,8 @@ class Conservative(QueuedPolicy):
             raise UnsupportedProblem("conservative backfilling cannot keep reservations on devices that tasks share")
         slowest = np.where(problem.reach, problem.speed, np.inf).min(axis=1)
         self._slowest = np.where(np.isfinite(slowest), slowest, 1.0)
+        # a reservation may then be longer than the task takes where it gets its place
+        self._unequal = bool((problem.reach & (problem.speed != self._slowest[:, None])).any())
         self._plan: dict[int, tuple[float, Ints, Ints]] = {}  # start, servers and pieces on each, of waiting tasks
         self._ends: dict[int, float] = {}  # known ends of the tasks that ran
         self._up: Ints | None = None
@@ -86,7 +88,7 @@ class Conservative(QueuedPolicy):
         late = any(end <= slot.time for end in ends.values()) or any(end < slot.time for end in gone)
         late = late or self._up is None or not np.array_equal(up, self._up)
         self._ends, self._up = ends, up
-        return late, any(end > slot.time for end in gone)
+        return late, self._unequal or any(end > slot.time for end in gone)
 
     def _recalled(self, slot: PlacementSlot, rows: Rows) -> tuple[Floats, Ints]:
         """When each pending task is planned, and where its rows begin: one for each of its pieces or all servers."""
