@@ -167,7 +167,7 @@ def schema() -> dict[str, Any]:
         "title": "Extends",
         "description": "name or file of a scenario of which this one gives only the differences",
     }
-    whole["anyOf"] = [{"required": ["extends"]}] + [
+    whole["anyOf"] = [{"required": ["extends"]}, {"required": ["workload"]}] + [
         {"properties": {"family": {"const": name}}, "required": part.get("required", [])}
         for name, part in zip(FAMILIES, parts, strict=True)
     ]

@@ -77,13 +77,14 @@ def generate(
     hours: float | None = None,
     load: float | None = None,
     machines: int | None = None,
+    faster: float = 1.0,
     seed: int = 0,
 ) -> Trace:
     """So many jobs, or those of so many hours, as a trace.
 
     With `machines` the mix of shapes is kept, and jobs come as much more rarely as there are fewer machines; jobs of
     more pieces than the cluster can hold get as many as it can. `load` sets the mean share of the scarcest resource
-    that jobs take, by changing how often they come.
+    that jobs take, by changing how often they come; they come `faster` times as often on top of that.
 
     >>> from berth.traces.workload import load_workload
     >>> workload = load_workload("sdsc-sp2")
@@ -100,10 +101,10 @@ def generate(
     if load is not None and not 0 < load < math.inf:
         raise InvalidInput("a number > 0", value=load, key="load")
     counts = machine_mix(workload, machines)
-    faster = sum(counts) / sum(machine.count for machine in workload.machines)
+    rate = sum(counts) / sum(machine.count for machine in workload.machines)
     if load is not None:
-        faster = _faster(workload, counts, load)
-    submit = _submit(workload, jobs, hours, faster, seed)
+        rate = _faster(workload, counts, load)
+    submit = _submit(workload, jobs, hours, rate * faster, seed)
     return _trace(workload, submit, counts, seed)
 
 

@@ -1,0 +1,438 @@
+"""The key `workload`: cluster, job types, channels and arrivals from a fitted workload or a trace.
+
+They are laid under what the file says itself, so that each of its keys still holds. What a seed changes are the jobs:
+another draw of a fit, another window of a trace.
+
+Axes: N jobs, T slots, J job types, G groups of equal servers, K resources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from berth.errors import InvalidInput
+from berth.model import Floats, Ints
+from berth.random import stream
+from berth.scenario.checks import Mistake, first_of, part_of
+from berth.scenario.layering import did_you_mean, laid
+from berth.scenario.reading import Key, Tree
+from berth.scenario.settings import WorkloadSettings
+from berth.traces.fit import fit, prepared
+from berth.traces.formats import load_trace
+from berth.traces.generate import generate, job_rate, machine_mix
+from berth.traces.trace import Trace
+from berth.traces.workload import FOLDER, Speeds, Workload, load_workload
+
+__all__ = ["Plan", "planned", "with_workload"]
+
+SAMPLE = 5000
+"""Jobs of a fit by which its job types are told apart; any seed gives about the same, this one always the same."""
+BUSY = 0.7
+"""Jobs of the commonest type in a slot, where nothing says how long a slot is."""
+UNITS = 8.0
+"""In the allocation family, what the largest server has of each resource: utilities are made for such numbers."""
+GAIN = 0.5
+"""In the selection family, the gain of a task on a server of speed 1."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Servers that are alike."""
+
+    name: str
+    count: int
+    capacity: Floats
+    label: str | None
+    speed: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a workload gives, whatever the seed: servers, job types, and how long a slot is."""
+
+    settings: WorkloadSettings
+    workload: Workload
+    trace: Trace | None
+    groups: tuple[Group, ...]
+    names: tuple[str, ...]
+    demand: Floats
+    """Of one piece of the typical job of each type, (J, K)."""
+    pieces: Ints
+    """Of the typical job of each type, (J,)."""
+    shares: Floats
+    """Of all jobs, (J,)."""
+    reach: tuple[tuple[str, ...], ...]
+    """The groups of servers that each type reaches."""
+    type_of: Callable[[Trace], Ints]
+    rate: float
+    """Jobs a second, on these servers."""
+    slot_seconds: float
+    faster: float
+    """By how much jobs come more often than they would, for the load that is asked for."""
+
+    def jobs(self, horizon: int, seed: int) -> Trace:
+        """The jobs of a run: `submit_s` from its start."""
+        length = horizon * self.slot_seconds
+        if self.trace is None:
+            servers = sum(group.count for group in self.groups)
+            return generate(self.workload, hours=length / 3600.0, machines=servers, faster=self.faster, seed=seed)
+        rate = self.rate / (job_rate(self.workload)) * self.faster
+        submit = self.trace.jobs["submit_s"].to_numpy() / rate
+        submit = submit - submit[0]
+        span = float(submit[-1]) + 1e-9 if len(submit) > 1 else length
+        start = stream(seed, "workload", "window").random() * (span - length if span > length else span)
+        passes = int(length // span) + 2  # a trace that is too short begins anew
+        shifted = np.concatenate([submit + turn * span - start for turn in range(passes)])
+        rows = np.flatnonzero((shifted >= 0) & (shifted < length))
+        jobs = self.trace.jobs[rows % len(submit)].with_columns(pl.Series("submit_s", shifted[rows]))
+        return self.trace.replace(jobs=jobs)
+
+    def arrivals(self, names: Sequence[str], horizon: int, seed: int) -> Floats:
+        """1 where a slot has a job of the type of this name, (T, len(names))."""
+        trace = self.jobs(horizon, seed)
+        slot = np.minimum((trace.jobs["submit_s"].to_numpy() / self.slot_seconds).astype(np.int64), horizon - 1)
+        there = np.zeros((horizon, len(self.names)))
+        there[slot, self.type_of(trace)] = 1.0
+        return there[:, [self.names.index(name) for name in names]]
+
+
+# ---------------------------------------------------------------------------- the layer
+
+
+def with_workload(tree: Tree, family: str) -> tuple[Tree, frozenset[str]]:
+    """The tree on top of what its workload gives, and the keys that it gives alone."""
+    given = tree.value["workload"]
+    if isinstance(given, str):
+        tree = Tree({**tree.value, "workload": {"name": given}}, tree.places)
+    settings = part_of(tree, "workload", WorkloadSettings)
+    mistakes = list(_sources(settings))
+    if mistakes:
+        raise first_of(mistakes, tree)
+    settings = _placed(settings, tree)
+    try:
+        plan = planned(settings)
+    except InvalidInput as error:
+        where: Key = ("workload", _source(settings))
+        file, line = tree.place(where)
+        if error.file is None:
+            raise error.at(key="workload", file=file, line=line) from None
+        raise first_of([Mistake(where, error.expected, found=str(error))], tree) from None
+    layer = LAYERS[family](plan)
+    told = settings.model_dump(mode="json", exclude_none=True)
+    below = Tree({**layer, "workload": told}, {})
+    above = Tree({**tree.value, "workload": told}, tree.places)
+    return laid(below, above), frozenset(key for key in layer if key not in tree.value)
+
+
+def _source(settings: WorkloadSettings) -> str:
+    return next(name for name in ("name", "fit", "trace") if getattr(settings, name) is not None)
+
+
+def _sources(settings: WorkloadSettings) -> list[Mistake]:
+    given = [name for name in ("name", "fit", "trace") if getattr(settings, name) is not None]
+    if len(given) != 1:
+        return [Mistake(("workload",), "one of name, fit, trace", found=" and ".join(given) or "none of them")]
+    if settings.format is not None and given != ["trace"]:
+        return [Mistake(("workload", "format"), "trace beside it", settings.format)]
+    if settings.name is not None:
+        known = [path.stem for path in FOLDER.glob("*.json")]
+        if settings.name not in known:
+            expected = f"one of {', '.join(sorted(known))}{did_you_mean(settings.name, known)}"
+            return [Mistake(("workload", "name"), expected, settings.name)]
+    return []
+
+
+def _placed(settings: WorkloadSettings, tree: Tree) -> WorkloadSettings:
+    """With the whole path of its file, which starts at the scenario's folder, and with the file's digest."""
+    source = _source(settings)
+    text = getattr(settings, source)
+    path = FOLDER / f"{text}.json"
+    if source != "name":
+        file = tree.place(("workload", source))[0]
+        path = (Path(file).parent if file is not None else Path()) / Path(text).expanduser()
+        path = path.absolute()
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "no such file"
+        raise first_of([Mistake(("workload", source), "a file", found=f"{found} {str(path)!r}")], tree)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if settings.digest is not None and settings.digest != digest:
+        raise first_of([Mistake(("workload", "digest"), f"the digest of {path.name}, {digest}", settings.digest)], tree)
+    return settings.model_copy(update={"digest": digest, **({} if source == "name" else {source: str(path)})})
+
+
+def planned(settings: WorkloadSettings | str | None) -> Plan:
+    """The plan of these settings, made once."""
+    if not isinstance(settings, WorkloadSettings):
+        raise InvalidInput("a workload", found="none", key="workload")
+    return _planned(settings.model_dump_json())
+
+
+@lru_cache(maxsize=16)
+def _planned(text: str) -> Plan:
+    settings = WorkloadSettings.model_validate_json(text)
+    trace = None
+    if settings.trace is not None:
+        trace = prepared(load_trace(settings.trace, settings.format))
+        workload = fit(trace, Path(settings.trace).stem)
+        sample = trace
+    else:
+        workload = load_workload(settings.name or Path(settings.fit or ""))
+        sample = generate(workload, jobs=SAMPLE, seed=0)
+    groups = _groups(workload, settings.servers)
+    type_of, names = _types(settings, sample)
+    chosen = type_of(sample)
+    counts = np.bincount(chosen, minlength=len(names))
+    kept = np.flatnonzero(counts)
+    if len(kept) < len(names):  # a cluster that no job is nearest to
+        place = np.cumsum(counts > 0) - 1
+        whole = type_of
+
+        def renumbered(jobs: Trace) -> Ints:
+            numbered: Ints = place[whole(jobs)]
+            return numbered
+
+        type_of, names = renumbered, [names[j] for j in kept]
+        chosen, counts = place[chosen], counts[kept]
+    shares = counts / counts.sum()
+    demand, pieces, reach = _typical(sample, chosen, len(names), groups, workload)
+    rate = job_rate(workload) * sum(g.count for g in groups) / sum(m.count for m in workload.machines)
+    total = sum(g.count * g.capacity for g in groups)
+    asked = (shares[:, None] * demand * pieces[:, None]).sum(axis=0)
+    a_second = rate * float(np.divide(asked, total, out=np.zeros(len(asked)), where=total > 0).max())
+    slot = settings.slot_seconds
+    if slot is None:
+        slot = BUSY / (rate * float(shares.max())) if settings.load is None else settings.load / a_second
+    faster = 1.0 if settings.load is None else settings.load / (a_second * slot)
+    return Plan(
+        settings, workload, trace, groups, tuple(names), demand, pieces, shares, reach, type_of, rate, slot, faster
+    )
+
+
+def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
+    labels = [machine.label or "node" for machine in workload.machines]
+    found = []
+    for place, (machine, count) in enumerate(zip(workload.machines, machine_mix(workload, servers), strict=True)):
+        if count:
+            label = labels[place]
+            name = label if labels.count(label) == 1 else f"{label}.{labels[: place + 1].count(label)}"
+            found.append(Group(name, count, np.array(machine.capacity), machine.label, machine.speed))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------- job types
+
+
+def _types(settings: WorkloadSettings, sample: Trace) -> tuple[Callable[[Trace], Ints], list[str]]:
+    """How jobs are told apart: a function from jobs to numbers of types, and the types' names."""
+    if settings.ports == "demand":
+        return _clusters(sample, settings.types)
+    if settings.ports == "size":
+        label = _size_labels
+    else:
+        column = settings.ports
+        if sample.jobs[column].null_count() == len(sample.jobs) and column != "needs":
+            raise InvalidInput(f"a column that the trace has, not {column}", value=column, key="ports")
+
+        def label(trace: Trace) -> pl.Series:
+            return trace.jobs[column].fill_null("any" if column == "needs" else "none")
+
+    counts = label(sample).value_counts(sort=True).sort(["count", label(sample).name], descending=[True, False])
+    listed = [str(value) for value in counts[label(sample).name]]
+    names = listed if len(listed) <= settings.types else [*listed[: settings.types - 1], "other"]
+    number = {name: j for j, name in enumerate(names)}
+
+    def type_of(trace: Trace) -> Ints:
+        places = label(trace).replace_strict(number, default=len(names) - 1, return_dtype=pl.Int64)
+        return places.to_numpy()
+
+    return type_of, names
+
+
+def _size_labels(trace: Trace) -> pl.Series:
+    """Size classes in steps of four, of GPUs where there are some, else of the first resource."""
+    names = [resource.name for resource in trace.resources]
+    column = "gpu" if "gpu" in names else names[0]
+    size = (trace.jobs[column] * trace.jobs["pieces"]).to_numpy()
+    top = 4.0 ** np.ceil(np.log(np.maximum(size, 1e-12)) / np.log(4.0) - 1e-9)
+    return pl.Series(
+        "size", [f"no {column}" if s <= 0 else f"up to {t:g} {column}" for s, t in zip(size, top, strict=True)]
+    )
+
+
+def _points(trace: Trace, least: Floats) -> Floats:
+    """Logarithms of what jobs request and of their pieces, (N, K + 1); a request of 0 lies well below the least."""
+    names = [resource.name for resource in trace.resources]
+    amounts = trace.jobs.select(names).to_numpy()
+    pieces = trace.jobs["pieces"].to_numpy().astype(np.float64)
+    points: Floats = np.column_stack([np.log(np.maximum(amounts, least)), np.log(pieces)])
+    return points
+
+
+def _clusters(sample: Trace, most: int) -> tuple[Callable[[Trace], Ints], list[str]]:
+    """k-means: from the commonest request, each further centre is the request farthest from all before it."""
+    names = [resource.name for resource in sample.resources]
+    amounts = sample.jobs.select(names).to_numpy()
+    least = np.array([column[column > 0].min(initial=np.inf) for column in amounts.T])
+    least = np.where(np.isfinite(least), least, 1.0) / 16.0
+    points = _points(sample, least)
+    rows, inverse, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
+    centres = rows[[int(counts.argmax())]]
+    for _ in range(min(most, len(rows)) - 1):
+        apart = ((rows[:, None, :] - centres[None]) ** 2).sum(axis=2).min(axis=1)
+        centres = np.vstack([centres, rows[int((apart * counts).argmax())]])
+    for _ in range(50):
+        nearest = _nearest(rows, centres)
+        moved = np.array(
+            [
+                np.average(rows[nearest == j], axis=0, weights=counts[nearest == j]) if (nearest == j).any() else c
+                for j, c in enumerate(centres)
+            ]
+        )
+        if np.allclose(moved, centres):
+            break
+        centres = moved
+    del inverse
+    size = np.bincount(_nearest(points, centres), minlength=len(centres))
+    centres = centres[np.argsort(-size, kind="stable")]
+    chosen = _nearest(points, centres)
+    titles: list[str] = []
+    for j in range(len(centres)):
+        rows_of = chosen == j
+        middle = np.median(amounts[rows_of], axis=0) if rows_of.any() else np.exp(centres[j, :-1])
+        text = "-".join(f"{value:.3g}{name}" for value, name in zip(middle, names, strict=True) if value > 0)
+        pieces = np.median(sample.jobs["pieces"].to_numpy()[rows_of]) if rows_of.any() else 1
+        text = f"{pieces:.0f}x{text}" if pieces > 1 else text
+        titles.append(text if text not in titles else f"{text}.{j}")
+    return (lambda trace: _nearest(_points(trace, least), centres)), titles
+
+
+def _nearest(points: Floats, centres: Floats) -> Ints:
+    nearest: Ints = np.stack([((points - centre) ** 2).sum(axis=1) for centre in centres]).argmin(axis=0)
+    return nearest
+
+
+def _typical(
+    sample: Trace, chosen: Ints, types: int, groups: tuple[Group, ...], workload: Workload
+) -> tuple[Floats, Ints, tuple[tuple[str, ...], ...]]:
+    """Of each type: what a piece requests, how many pieces there are, and the groups of servers that it reaches.
+
+    A request that no server could hold is cut down to the server that holds most of it.
+    """
+    names = [entry.name for entry in workload.resources]
+    amounts, number = sample.jobs.select(names).to_numpy(), sample.jobs["pieces"].to_numpy()
+    needs = sample.jobs["needs"].to_list()
+    demand, pieces = np.zeros((types, len(names))), np.ones(types, dtype=np.int64)
+    reach: list[tuple[str, ...]] = []
+    capacity = np.array([group.capacity for group in groups])
+    for j in range(types):
+        rows = np.flatnonzero(chosen == j)
+        demand[j] = np.median(amounts[rows], axis=0)
+        if not demand[j].any():
+            demand[j] = amounts[rows].mean(axis=0)
+        pieces[j] = max(1, int(np.median(number[rows])))
+        allowed = _allowed([needs[row] for row in rows], groups)
+        fits = allowed & (capacity >= demand[j] - 1e-9).all(axis=1)
+        if not fits.any():
+            there = np.flatnonzero(allowed) if allowed.any() else np.arange(len(groups))
+            share = np.divide(capacity[there], demand[j], out=np.ones((len(there), len(names))), where=demand[j] > 0)
+            best = there[int(share.min(axis=1).argmax())]
+            demand[j] = np.minimum(demand[j], capacity[best])
+            fits = np.arange(len(groups)) == best
+        room = sum(
+            group.count * np.floor((group.capacity[demand[j] > 0] / demand[j][demand[j] > 0]).min(initial=1) + 1e-9)
+            for group, there in zip(groups, fits, strict=True)
+            if there
+        )
+        pieces[j] = min(int(pieces[j]), max(1, int(room)))
+        reach.append(tuple(group.name for group, there in zip(groups, fits, strict=True) if there))
+    return demand, pieces, tuple(reach)
+
+
+def _allowed(needs: list[str | None], groups: tuple[Group, ...]) -> Any:
+    """Groups with a label that at least half of the jobs allow, (G,)."""
+    sets = [None if need is None else set(need.split("|")) for need in needs]
+    return np.array([2 * sum(s is None or group.label in s for s in sets) >= len(sets) for group in groups])
+
+
+# ---------------------------------------------------------------------------- families
+
+
+def _cluster(plan: Plan, unit: Floats) -> dict[str, Any]:
+    names = [entry.name for entry in plan.workload.resources]
+    units = [_unit(entry.unit, float(u)) for entry, u in zip(plan.workload.resources, unit, strict=True)]
+    return {
+        "resources": [{"name": name, "unit": text} for name, text in zip(names, units, strict=True)],
+        "servers": [
+            {
+                "name": group.name,
+                "count": group.count,
+                "capacity": {n: float(c / u) for n, c, u in zip(names, group.capacity, unit, strict=True) if c > 0},
+            }
+            for group in plan.groups
+        ],
+    }
+
+
+def _unit(text: str, size: float) -> str:
+    return text if size == 1 else f"{size:.4g} {text}".strip()
+
+
+def _amounts(plan: Plan, row: Floats, unit: Floats) -> dict[str, float]:
+    names = [entry.name for entry in plan.workload.resources]
+    return {name: float(a / u) for name, a, u in zip(names, row, unit, strict=True) if a > 0}
+
+
+def _allocation(plan: Plan) -> dict[str, Any]:
+    """A port's job stands for all jobs of its type in the slot: it can use what they request, on one server or many."""
+    largest = np.max([group.capacity for group in plan.groups], axis=0)
+    unit = np.where(largest > 0, largest / UNITS, 1.0)
+    mean = plan.rate * plan.faster * plan.slot_seconds * plan.shares
+    together = mean / -np.expm1(-mean)  # jobs in a slot that has any
+    ports = []
+    for j, name in enumerate(plan.names):
+        there = np.max([group.capacity for group in plan.groups if group.name in plan.reach[j]], axis=0)
+        request = np.minimum(plan.demand[j] * plan.pieces[j] * together[j], there)
+        ports.append({"name": name, "demand": _amounts(plan, request, unit), "servers": list(plan.reach[j])})
+    return {"cluster": _cluster(plan, unit), "ports": ports, "arrivals": {"process": "workload"}}
+
+
+def _selection(plan: Plan) -> dict[str, Any]:
+    """Each piece is a task; a job of several pieces is a gang. Gains are speeds, spread as measured."""
+    unit = np.ones(len(plan.workload.resources))
+    ports: list[dict[str, Any]] = []
+    for j, name in enumerate(plan.names):
+        port: dict[str, Any] = {"name": name, "servers": list(plan.reach[j])}
+        demand, pieces = _amounts(plan, plan.demand[j], unit), int(plan.pieces[j])
+        if plan.pieces.max() > 1:
+            port["roles"] = [{"name": "piece", "demand": demand, "minimum": pieces, "most": pieces}]
+        else:
+            port["demand"] = demand
+        ports.append(port)
+    speeds = plan.workload.speeds or _measured()
+    speed = {group.name: group.speed for group in plan.groups if group.speed != 1}
+    gains = {"distribution": "measured", "mean": GAIN, "between": speeds.between, "within": speeds.within}
+    return {
+        "cluster": _cluster(plan, unit),
+        "ports": ports,
+        "gains": {**gains, **({"speed": speed} if speed else {})},
+        "arrivals": {"process": "workload"},
+    }
+
+
+def _measured() -> Speeds:
+    """The spread of speed that was measured in PAI: no other public trace tells it."""
+    speeds = load_workload("pai").speeds
+    if speeds is None:
+        raise InvalidInput("speeds", found="none", key="pai")
+    return speeds
+
+
+LAYERS: dict[str, Callable[[Plan], dict[str, Any]]] = {"allocation": _allocation, "selection": _selection}
