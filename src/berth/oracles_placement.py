@@ -115,6 +115,7 @@ def placement_bound(world: PlacementWorld, step: float = 0.5) -> PlacementBound:
     9.45
     """
     problem, tasks = world.problem, world.tasks
+    problem.require_single("this bound", exact=True)
     width = world.period / max(round(1.0 / step), 1)
     kinds = int(problem.kind.max()) + 1
     sample = np.array([np.flatnonzero(problem.kind == q)[0] for q in range(kinds)])
@@ -173,6 +174,7 @@ def placement_optimum(world: PlacementWorld) -> PlacementOptimum:
     array([0, 0])
     """
     problem, tasks = world.problem, world.tasks
+    problem.require_single("this optimum", exact=True)
     if world.failures:
         raise UnsupportedProblem("the optimum is known without failures only")
     one_moment = len(np.unique(tasks.arrival)) <= 1 and problem.idle == 0.0

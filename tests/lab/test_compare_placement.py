@@ -152,7 +152,8 @@ def shares(world: PlacementWorld, waiting: str = "queue") -> list[float]:
 
 
 def listed(*columns: list[Any]) -> Tasks:
-    return Tasks(*(np.array(column, dtype=np.float64) for column in columns))
+    arrays: list[Any] = [np.array(column, dtype=np.float64) for column in columns]
+    return Tasks(*arrays)
 
 
 def test_shares_are_amounts_held_over_time() -> None:

@@ -34,7 +34,8 @@ FIELDS: dict[str, list[Any]] = {
 
 
 def tasks(**changes: Any) -> Tasks:
-    return Tasks(**{name: np.array(value, dtype=np.float64) for name, value in {**FIELDS, **changes}.items()})
+    columns: Any = {name: np.array(value, dtype=np.float64) for name, value in {**FIELDS, **changes}.items()}
+    return Tasks(**columns)
 
 
 def problem(**changes: Any) -> PlacementProblem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,8 @@ from berth.problems.placement import PlacementProblem, Tasks
 
 def tasks_of(*columns: ArrayLike) -> Tasks:
     """Tasks from plain lists, in the order of the fields."""
-    return Tasks(*(np.asarray(column, dtype=np.float64) for column in columns))
+    arrays: list[Any] = [np.asarray(column, dtype=np.float64) for column in columns]
+    return Tasks(*arrays)
 
 
 def batch_of(tasks: Tasks) -> Batch:

@@ -162,12 +162,6 @@ def _clairvoyant(world: PlacementWorld) -> tuple[Floats, float]:
     return np.full(len(world), gain / len(world)), gain
 
 
-def _first_placement(world: PlacementWorld, slots: int) -> PlacementWorld:
-    horizon = min(slots, world.horizon)
-    early = np.flatnonzero(world.tasks.arrival < world.period * horizon)
-    return PlacementWorld(world.problem, world.tasks.take(early), horizon, world.period, world.failures)
-
-
 PLACEMENT = LabFamily(
     name="placement",
     information=(REVEALED,),
@@ -186,7 +180,7 @@ PLACEMENT = LabFamily(
     expense="cost",
     share=PlacementShare,
     share_of="the server",
-    shortened=_first_placement,
+    shortened=PlacementWorld.first,
     left_out=frozenset(
         {
             "overhead",

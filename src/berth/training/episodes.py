@@ -46,6 +46,7 @@ class Source:
             raise UnsupportedProblem(
                 "training runs have no failures: train without (--set failures=null), then compare with them"
             )
+        world.problem.require_single("training", exact=True)
         plain = run_rule(world.problem, world.tasks, np.zeros(len(world.tasks))).gain
         return Episode(world.problem, world.tasks, plain, which, world.period)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from berth.errors import InvalidInput
+from berth.model import Floats, Ints, frozen_array
 from berth.problems.placement import (
     REJECT,
     WAIT,
@@ -39,11 +40,61 @@ class Failure(NamedTuple):
     until: float = np.inf
 
 
+class _Held(NamedTuple):
+    """The place of a task that runs or is reserved: a row for each of its servers."""
+
+    server: Ints
+    demand: Floats
+    devices: Floats | None
+    start: float
+    end: float
+    """When it should end, by what was said."""
+    done: float
+    """When it will."""
+
+
+def _moments(tasks: Tasks, horizon: int, period: float | None) -> Floats:
+    """When batches come, (T,)."""
+    if period is None:
+        moments = np.asarray(np.unique(tasks.arrival) if len(tasks) else [0.0], dtype=np.float64)
+        if len(moments) != horizon:
+            raise InvalidInput(f"{len(moments)}, a batch for each moment of arrival", value=horizon, key="horizon")
+        return moments
+    if not (np.isfinite(period) and period > 0):
+        raise InvalidInput("a time > 0", value=period, key="period")
+    every = period * np.arange(horizon, dtype=np.float64)
+    for place in np.flatnonzero(~np.isin(tasks.arrival, every)).tolist():
+        raise InvalidInput(
+            f"one of {horizon} moments {period:g} apart", value=float(tasks.arrival[place]), key=f"arrival[{place}]"
+        )
+    return every
+
+
+def _check_tasks(problem: PlacementProblem, tasks: Tasks) -> None:
+    """Tasks must be such as the problem says there are."""
+    if not problem.gangs:
+        for place in np.flatnonzero(tasks.pieces != 1):
+            found = int(tasks.pieces[place])
+            raise InvalidInput("1, in a problem without gangs", value=found, key=f"pieces[{place}]")
+    ports = len(problem.instance.ports)
+    for place in np.flatnonzero(tasks.port >= ports):
+        raise InvalidInput(f"a port below {ports}", value=int(tasks.port[place]), key=f"port[{place}]")
+    if problem.devices is not None:
+        share = tasks.demand[:, problem.devices]
+        for place in np.flatnonzero((share > 1) & (share != np.floor(share))):
+            raise InvalidInput(
+                "a share of one device, or whole devices", value=float(share[place]), key=f"demand[{place}]"
+            )
+
+
 class PlacementWorld:
     """Yields slots and answers decisions.
 
-    A batch comes every `period`; `tasks` must arrive at those moments, the first at 0. After the last of `horizon`
-    batches the run goes on until every task has ended or can no longer be worth anything.
+    A batch comes every `period`; `tasks` must arrive at those moments, the first at 0. With `period` None there is a
+    batch at every moment at which some task arrives, and `horizon` must be their number. After the last batch the run
+    goes on until every task has ended or can no longer be worth anything.
+
+    `runs` (N,) is how much work tasks really are, where `tasks.work` is only what was said.
     """
 
     measures = ("gain", "cost", "started", "dropped")
@@ -54,32 +105,46 @@ class PlacementWorld:
         problem: PlacementProblem,
         tasks: Tasks,
         horizon: int,
-        period: float = 1.0,
+        period: float | None = 1.0,
         failures: Sequence[Failure] = (),
+        runs: Floats | None = None,
     ) -> None:
         if tasks.demand.shape[1] != problem.instance.capacity.shape[1]:
             raise InvalidInput("a demand for each resource", value=tasks.demand.shape, key="tasks.demand")
         if horizon < 1:
             raise InvalidInput("at least 1 batch", value=horizon, key="horizon")
-        if not (np.isfinite(period) and period > 0):
-            raise InvalidInput("a time > 0", value=period, key="period")
-        moments = period * np.arange(horizon)
-        for place in np.flatnonzero(~np.isin(tasks.arrival, moments)).tolist():
-            raise InvalidInput(
-                f"one of {horizon} moments {period:g} apart", value=float(tasks.arrival[place]), key=f"arrival[{place}]"
-            )
+        self.moments = _moments(tasks, horizon, period)
+        _check_tasks(problem, tasks)
+        if runs is not None:
+            if problem.exact:
+                raise InvalidInput("a problem whose times are not exact, with runs of their own", key="runs")
+            runs = frozen_array(runs, "runs", (len(tasks),))
+            if (runs <= 0).any():
+                raise InvalidInput("runs > 0", value=float(runs.min()), key=f"runs[{int(runs.argmin())}]")
         for place, failure in enumerate(failures):
             if not 0 <= failure.server < len(problem.speed):
                 raise InvalidInput("a server of the cluster", value=failure.server, key=f"failures[{place}].server")
             if not 0 <= failure.time < failure.until:
                 raise InvalidInput("0 ≤ time < until", value=failure.time, key=f"failures[{place}].time")
-        self.problem, self.tasks, self.horizon, self.period = problem, tasks, horizon, period
-        self.failures = tuple(failures)
-        self._first = np.searchsorted(tasks.arrival, np.append(moments, np.inf))  # task of each batch, (T + 1,)
+        self.problem, self.tasks, self.horizon, self.failures = problem, tasks, horizon, tuple(failures)
+        self.regular = period is not None
+        """Whether batches come at equal times; `period` is the mean time between them."""
+        between = float(np.diff(self.moments).mean()) if horizon > 1 else 1.0
+        self.period = between if period is None else period
+        self.runs: Floats = tasks.work if runs is None else runs
+        self._first = np.searchsorted(tasks.arrival, np.append(self.moments, np.inf))  # task of each batch, (T + 1,)
         self._reset()
 
     def __len__(self) -> int:
         return self.horizon
+
+    def first(self, slots: int) -> PlacementWorld:
+        """The same world until its batch number `slots`."""
+        horizon = min(slots, self.horizon)
+        early = np.arange(self._first[horizon])
+        period = self.period if self.regular else None
+        runs = None if self.runs is self.tasks.work else self.runs[early]
+        return PlacementWorld(self.problem, self.tasks.take(early), horizon, period, self.failures, runs)
 
     def _reset(self) -> None:
         problem, size = self.problem, len(self.tasks)
@@ -88,7 +153,8 @@ class PlacementWorld:
         self._running = np.zeros(len(problem.speed), dtype=np.int64)
         self._failed = np.zeros(len(problem.speed), dtype=np.int64)  # how many failures hold a server down
         self._pending = np.zeros(0, dtype=np.int64)
-        self._berth: dict[int, tuple[int, float, float]] = {}  # server, start, end of tasks that run or are reserved
+        self._devices = np.array(problem.all_devices)
+        self._berth: dict[int, _Held] = {}
         self._turn = np.zeros(size, dtype=np.int64)  # how often a task was placed: events of earlier turns are void
         self._events: list[tuple[float, int, int, int]] = []
         self._index = 0  # of the latest batch
@@ -105,7 +171,7 @@ class PlacementWorld:
 
     def __iter__(self) -> Iterator[PlacementSlot]:
         self._reset()
-        self._events = [(t * self.period, BATCH, t, 0) for t in range(self.horizon)]
+        self._events = [(float(moment), BATCH, t, 0) for t, moment in enumerate(self.moments)]
         for place, failure in enumerate(self.failures):
             self._events.append((failure.time, DOWN, place, 0))
             if np.isfinite(failure.until):
@@ -146,15 +212,18 @@ class PlacementWorld:
         return True
 
     def _begin(self, task: int) -> None:
-        """Start a task on its berth: its server is launched where it is off."""
-        server, start, end = self._berth[task]
-        self._free[server] -= self.tasks.demand[task]
-        if self._running[server] == 0 and not start <= self._on_until[server]:
-            self._launch += float(self.problem.launch[server])
-        self._running[server] += 1
-        self._on_until[server] = np.inf
-        self._value += self._worth(task, end)
-        self._execution += self._cost(task, server, end - start)
+        """Start a task on its berth: its servers are launched where they are off."""
+        held = self._berth[task]
+        for row, server in enumerate(held.server.tolist()):
+            self._free[server] -= held.demand[row]
+            if held.devices is not None:
+                self._devices[server] -= held.devices[row]
+            if self._running[server] == 0 and not held.start <= self._on_until[server]:
+                self._launch += float(self.problem.launch[server])
+            self._running[server] += 1
+            self._on_until[server] = np.inf
+            self._execution += self._cost(held.demand[row], server, held.done - held.start)
+        self._value += self._worth(task, held.done)
         self._started.append(task)
 
     def _worth(self, task: int, end: float) -> float:
@@ -163,32 +232,35 @@ class PlacementWorld:
             return 0.0
         return max(float(tasks.value[task] - tasks.decay[task] * (end - tasks.arrival[task])), 0.0)
 
-    def _cost(self, task: int, server: int, time: float) -> float:
-        problem = self.problem
-        return float(problem.rate[server] * (problem.weight @ self.tasks.demand[task]) * time)
+    def _cost(self, demand: Floats, server: int, time: float) -> float:
+        return float(self.problem.rate[server] * (self.problem.weight @ demand) * time)
 
     def _finish(self, task: int, now: float) -> None:
-        server, _, _ = self._berth.pop(task)
-        self._release(task, server, now)
+        self._release(self._berth.pop(task), now)
         self._ended.append(task)
 
-    def _release(self, task: int, server: int, now: float) -> None:
-        self._running[server] -= 1
-        if self._running[server] == 0:
-            self._free[server] = self.problem.instance.capacity[server]  # exactly, whatever sums of floats say
-            self._on_until[server] = now + self.problem.idle
-        else:
-            self._free[server] += self.tasks.demand[task]
+    def _release(self, held: _Held, now: float) -> None:
+        for row, server in enumerate(held.server.tolist()):
+            self._running[server] -= 1
+            if self._running[server] == 0:  # exactly, whatever sums of floats say
+                self._free[server] = self.problem.instance.capacity[server]
+                self._devices[server] = self.problem.all_devices[server]
+                self._on_until[server] = now + self.problem.idle
+                continue
+            self._free[server] += held.demand[row]
+            if held.devices is not None:
+                self._devices[server] += held.devices[row]
 
     def _lose(self, server: int, now: float) -> None:
         """Take a failed server's tasks away: what they would have brought is lost, what they have cost is not."""
-        lost = sorted(task for task, (there, _, _) in self._berth.items() if there == server)
+        lost = sorted(task for task, held in self._berth.items() if server in held.server)
         for task in lost:
-            _, start, end = self._berth.pop(task)
-            if start < now or (start == now and task in self._started):
-                self._release(task, server, now)
-                self._value -= self._worth(task, end)
-                self._execution -= self._cost(task, server, end - now)
+            held = self._berth.pop(task)
+            if held.start < now or (held.start == now and task in self._started):
+                self._release(held, now)
+                self._value -= self._worth(task, held.done)
+                for row, there in enumerate(held.server.tolist()):
+                    self._execution -= self._cost(held.demand[row], there, held.done - now)
                 self._lost.append(task)
         self._on_until[server] = -np.inf
         self._pending = np.sort(np.concatenate([self._pending, np.array(lost, dtype=np.int64)]))
@@ -200,11 +272,27 @@ class PlacementWorld:
         self._pending = self._pending[alive]
         up = self._failed == 0
         free = np.where(up[:, None], self._free, 0.0)
-        held = np.fromiter(self._berth, dtype=np.int64, count=len(self._berth))
-        places = np.array(list(self._berth.values()), dtype=np.float64).reshape(-1, 3)
-        berths = Berths(held, places[:, 0].astype(np.int64), places[:, 1], places[:, 2], self.tasks.demand[held])
+        devices = np.where(up[:, None], self._devices, 0.0) if self.problem.devices is not None else None
         ids = self._pending.copy()
-        return PlacementSlot(self._index, now, ids, self.tasks.take(ids), free, self._on_until.copy(), up, berths)
+        return PlacementSlot(
+            self._index, now, ids, self.tasks.take(ids), free, self._on_until.copy(), up, self._berths(), devices
+        )
+
+    def _berths(self) -> Berths:
+        """All that runs or is reserved, as the policy sees it."""
+        held, resources = list(self._berth.values()), self._free.shape[1]
+        size = np.array([len(part.server) for part in held], dtype=np.int64)
+        task = np.fromiter(self._berth, dtype=np.int64, count=len(held))
+        none = np.zeros((0, self._devices.shape[1]))
+        devices = [part.devices for part in held if part.devices is not None]
+        return Berths(
+            np.repeat(task, size),
+            np.concatenate([part.server for part in held]) if held else task,
+            np.repeat([part.start for part in held], size),
+            np.repeat([part.end for part in held], size),
+            np.concatenate([part.demand for part in held]) if held else np.zeros((0, resources)),
+            np.concatenate([none, *devices]) if self.problem.devices is not None else None,
+        )
 
     def _here(self) -> PlacementSlot:
         if self._slot is None:
@@ -215,12 +303,18 @@ class PlacementWorld:
         """Play a feasible decision now."""
         slot = self._here()
         new = self.problem.placed(slot, decision)
-        for task, server, start, end in zip(new.task.tolist(), new.server.tolist(), new.start, new.end, strict=True):
-            self._berth[task] = (server, float(start), float(end))
+        edge = np.flatnonzero(np.diff(new.task, prepend=-1, append=-1))  # rows of one task lie side by side
+        for first, last in zip(edge[:-1].tolist(), edge[1:].tolist(), strict=True):
+            task, rows = int(new.task[first]), slice(first, last)
+            start, end = float(new.start[first]), float(new.end[first])
+            run, said = self.runs[task], self.tasks.work[task]
+            done = end if run == said else start + float(run / self.problem.speed[new.server[rows]].min())
+            devices = None if new.devices is None else new.devices[rows]
+            self._berth[task] = _Held(new.server[rows], new.demand[rows], devices, start, end, done)
             self._turn[task] += 1
-            heapq.heappush(self._events, (float(end), END, task, int(self._turn[task])))
+            heapq.heappush(self._events, (done, END, task, int(self._turn[task])))
             if start > slot.time:
-                heapq.heappush(self._events, (float(start), START, task, int(self._turn[task])))
+                heapq.heappush(self._events, (start, START, task, int(self._turn[task])))
             else:
                 self._begin(task)
         self._dropped += int((decision.server == REJECT).sum())
@@ -240,10 +334,18 @@ class PlacementWorld:
         """The reward that this decision would have, feasible or not, if every task found its place; changes nothing."""
         slot = self._here()
         servers = np.clip(np.asarray(decision.server), REJECT, len(self.problem.speed) - 1)
-        new = self.problem.placed(slot, PlacementDecision(servers, decision.start))
+        whole = {
+            i: np.clip(part, 0, len(self.problem.speed) - 1)
+            for i, part in decision.gangs.items()
+            if 0 <= i < len(servers)
+        }
+        new = self.problem.placed(slot, PlacementDecision(servers, decision.start, whole))
         total = self._value - self._execution - self._launch
-        for task, server, start, end in zip(new.task.tolist(), new.server.tolist(), new.start, new.end, strict=True):
-            total += self._worth(task, float(end)) - self._cost(task, server, float(end - start))
+        for row, (task, server) in enumerate(zip(new.task.tolist(), new.server.tolist(), strict=True)):
+            end = float(new.end[row])
+            if row == 0 or new.task[row - 1] != task:
+                total += self._worth(task, end)
+            total -= self._cost(new.demand[row], server, end - float(new.start[row]))
         off = np.unique(new.server[~(new.start <= slot.on_until[new.server])])
         return float(total - self.problem.launch[off].sum())
 

@@ -33,6 +33,7 @@ class HMAO:
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator, *, generations: int = 50) -> None:
         if generations < 1:
             raise InvalidInput("at least 1 generation", value=generations, key="generations")
+        problem.require_single("hmao")
         self.problem, self.rng, self.generations = problem, rng, int(generations)
         self._servers = Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)
 

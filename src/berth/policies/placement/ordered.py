@@ -52,6 +52,7 @@ class OrderedPolicy(ABC):
         for key, value in (("beta", beta), ("price", price)):
             if not 0.0 <= value < np.inf:
                 raise InvalidInput("a number ≥ 0", value=value, key=key)
+        problem.require_single(f"a greedy policy with waiting={waiting}", exact=waiting != "queue")
         self.problem, self.waiting = problem, waiting
         self.beta, self.price, self.forced = float(beta), float(price), bool(forced)
         self._servers = Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)

@@ -37,6 +37,7 @@ class PreferredPolicy(ABC):
     def __init__(self, problem: PlacementProblem, *, waiting: str = "queue", paying: bool = False) -> None:
         if waiting not in ("queue", "drop"):
             raise InvalidInput("one of queue, drop", value=waiting, key="waiting")
+        problem.require_single(type(self).__name__)
         self.problem, self.waiting, self.paying = problem, waiting, bool(paying)
         self._servers = Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)
 

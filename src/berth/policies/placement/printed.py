@@ -155,6 +155,7 @@ class DRLDirect:
     reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, section 7.2, DRL"
 
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator, *, file: str = "") -> None:
+        problem.require_single("drl-direct", exact=True)
         self.problem = problem
         self.actor = _actor(problem, file, rng)
 

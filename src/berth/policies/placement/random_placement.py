@@ -28,6 +28,7 @@ class RandomPlacement:
     reference = "none: a floor for comparisons"
 
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator) -> None:
+        problem.require_single("random-placement")
         self.problem, self.rng = problem, rng
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:

@@ -1,0 +1,299 @@
+"""One pool of processors and a queue: whole batch logs, event by event.
+
+Jobs wait in a fixed order (by arrival, by length, …). At every moment at which jobs end or arrive, those that ended
+leave first; then jobs start from the head of the queue while they fit. What happens when the head does not fit is the
+`mode`: nothing (`STRICT`), any job behind it that fits starts (`ANY`), or only jobs that do not delay it (`EASY`).
+
+EASY, in full: the head gets a reservation at the *shadow time*, the first moment at which enough processors will be
+free if running jobs end when their users said; jobs that run longer than that are taken to end now. `extra` processors
+are free at that moment beside those of the head. The others are looked at in the order of the queue, once, and start
+if they fit now and either end, by their estimate, at the shadow time or before, or need no more than what is left of
+`extra`. There is one reservation, that of the head, and it is made anew at every moment.
+
+Waiting jobs are leaves of a tree that knows the smallest size and the shortest estimate below each node, so that the
+next job which can start is found without looking at those that cannot.
+
+Axes: N jobs, M leaves (a power of two), m running jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from berth.kernels.compiled import inlined, inner, lean
+
+__all__ = ["ANY", "EASY", "STRICT", "Jobs", "Pool", "play_pool"]
+
+STRICT, EASY, ANY = 0, 1, 2
+ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
+ANY_SIZE = 1e300
+
+# places in `Pool.count`
+WAITING, RUNNING, KNOWN = 0, 1, 2
+# places in `Pool.number`
+FREE, CAPACITY, SHADOW, EXTRA = 0, 1, 2, 3
+
+
+class Jobs(NamedTuple):
+    """Jobs by arrival, every field (N,); `rank` is the place of each in the order of the queue, `at` the job there."""
+
+    submit: Any
+    size: Any
+    run: Any
+    estimate: Any
+    rank: Any
+    at: Any
+
+
+class Pool(NamedTuple):
+    """What changes: the waiting as a tree (2M,), the running as a heap and by known end (N,), counts and amounts."""
+
+    smallest: Any
+    shortest: Any
+    heap_time: Any
+    heap_job: Any
+    known_end: Any
+    known_job: Any
+    count: Any
+    number: Any
+    start: Any
+
+
+# ---------------------------------------------------------------------------- the waiting
+
+
+@inner
+def _put(pool: Pool, place: int, size: float, length: float) -> None:
+    """Set a leaf; inf for none."""
+    node = pool.smallest.shape[0] // 2 + place
+    pool.smallest[node] = size
+    pool.shortest[node] = length
+    node >>= 1
+    while node:
+        left, right = 2 * node, 2 * node + 1
+        small = min(pool.smallest[left], pool.smallest[right])
+        short = min(pool.shortest[left], pool.shortest[right])
+        if small == pool.smallest[node] and short == pool.shortest[node]:
+            break
+        pool.smallest[node] = small
+        pool.shortest[node] = short
+        node >>= 1
+
+
+@inner
+def _next(pool: Pool, first: int, size: float, now: float, limit: float) -> Any:
+    """The first place from `first` on with a job of at most this size that, started now, ends by `limit`; -1: none."""
+    leaves = pool.smallest.shape[0] // 2
+    if first >= leaves:
+        return -1
+    node = leaves + first
+    while node:
+        if pool.smallest[node] <= size and now + pool.shortest[node] <= limit:
+            if node >= leaves:
+                return node - leaves
+            node *= 2
+            continue
+        while node & 1:
+            node >>= 1
+        if node:
+            node += 1
+    return -1
+
+
+# ---------------------------------------------------------------------------- the running
+
+
+@inner
+def _push(pool: Pool, time: float, job: int) -> None:
+    place = pool.count[RUNNING]
+    pool.count[RUNNING] = place + 1
+    while place:
+        above = (place - 1) // 2
+        if pool.heap_time[above] <= time:
+            break
+        pool.heap_time[place] = pool.heap_time[above]
+        pool.heap_job[place] = pool.heap_job[above]
+        place = above
+    pool.heap_time[place] = time
+    pool.heap_job[place] = job
+
+
+@inner
+def _pop(pool: Pool) -> Any:
+    job = pool.heap_job[0]
+    size = pool.count[RUNNING] - 1
+    pool.count[RUNNING] = size
+    time, moved = pool.heap_time[size], pool.heap_job[size]
+    place = 0
+    while True:
+        below = 2 * place + 1
+        if below >= size:
+            break
+        if below + 1 < size and pool.heap_time[below + 1] < pool.heap_time[below]:
+            below += 1
+        if pool.heap_time[below] >= time:
+            break
+        pool.heap_time[place] = pool.heap_time[below]
+        pool.heap_job[place] = pool.heap_job[below]
+        place = below
+    pool.heap_time[place] = time
+    pool.heap_job[place] = moved
+    return job
+
+
+@inner
+def _first_known(pool: Pool, end: float) -> Any:
+    """The first place among the known ends that is not before `end`."""
+    low, high = 0, pool.count[KNOWN]
+    while low < high:
+        middle = (low + high) // 2
+        if pool.known_end[middle] < end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def _expect(pool: Pool, end: float, job: int) -> None:
+    place = _first_known(pool, end)
+    for i in range(pool.count[KNOWN], place, -1):
+        pool.known_end[i] = pool.known_end[i - 1]
+        pool.known_job[i] = pool.known_job[i - 1]
+    pool.known_end[place] = end
+    pool.known_job[place] = job
+    pool.count[KNOWN] += 1
+
+
+@inner
+def _forget(pool: Pool, end: float, job: int) -> None:
+    place = _first_known(pool, end)
+    while pool.known_job[place] != job:
+        place += 1
+    pool.count[KNOWN] -= 1
+    for i in range(place, pool.count[KNOWN]):
+        pool.known_end[i] = pool.known_end[i + 1]
+        pool.known_job[i] = pool.known_job[i + 1]
+
+
+# ---------------------------------------------------------------------------- deciding
+
+
+@inlined
+def _room(pool: Pool, amount: float) -> Any:
+    """The largest size that fits into this amount, allowing for sums of floats."""
+    return amount + ROOM * (1.0 + pool.number[CAPACITY])
+
+
+@inner
+def _start(jobs: Jobs, pool: Pool, job: int, now: float, mode: int) -> None:
+    _put(pool, jobs.rank[job], np.inf, np.inf)
+    pool.count[WAITING] -= 1
+    pool.start[job] = now
+    pool.number[FREE] -= jobs.size[job]
+    _push(pool, now + jobs.run[job], job)
+    if mode == EASY:
+        _expect(pool, now + jobs.estimate[job], job)
+
+
+@inner
+def _reserve(jobs: Jobs, pool: Pool, need: float, now: float) -> None:
+    """When `need` processors will be free, by what is known, and how many more there will be then."""
+    free, place, size, time = pool.number[FREE], 0, pool.count[KNOWN], now
+    while place < size and need > _room(pool, free):
+        time = max(pool.known_end[place], now)
+        free += jobs.size[pool.known_job[place]]
+        place += 1
+    while place < size and pool.known_end[place] <= time:
+        free += jobs.size[pool.known_job[place]]
+        place += 1
+    pool.number[SHADOW] = time
+    pool.number[EXTRA] = free - need
+
+
+@inner
+def _backfill(jobs: Jobs, pool: Pool, place: int, now: float) -> None:
+    """Start the jobs from this place on that do not delay the head."""
+    while place >= 0:
+        free, extra = _room(pool, pool.number[FREE]), _room(pool, pool.number[EXTRA])
+        small = _next(pool, place, min(free, extra), now, np.inf)
+        short = _next(pool, place, free, now, pool.number[SHADOW])
+        place = short if small < 0 or 0 <= short < small else small
+        if place < 0:
+            return
+        job = jobs.at[place]
+        if now + jobs.estimate[job] > pool.number[SHADOW]:
+            pool.number[EXTRA] -= jobs.size[job]
+        _start(jobs, pool, job, now, EASY)
+        place += 1
+
+
+@inner
+def _decide(jobs: Jobs, pool: Pool, now: float, mode: int) -> Any:
+    """Start what may start; gives the place of the head that does not fit, -1 for none."""
+    place = 0
+    while pool.count[WAITING]:
+        place = _next(pool, place, ANY_SIZE, now, np.inf)
+        if place < 0:
+            return -1
+        head = jobs.at[place]
+        if jobs.size[head] > _room(pool, pool.number[FREE]):
+            if mode == EASY:
+                _reserve(jobs, pool, jobs.size[head], now)
+                _backfill(jobs, pool, place + 1, now)
+                return place
+            if mode == STRICT:
+                return place
+            place = _next(pool, place + 1, _room(pool, pool.number[FREE]), now, np.inf)
+            if place < 0:
+                return -1
+            head = jobs.at[place]
+        _start(jobs, pool, head, now, mode)
+        place += 1
+    return -1
+
+
+@lean
+def play_pool(jobs: Jobs, pool: Pool, mode: int) -> int:
+    """Play all jobs; `pool.start` (N,) gets when each starts. Gives the number of moments at which something happened.
+
+    Every job must fit into the empty pool.
+    """
+    total = jobs.submit.shape[0]
+    arrived, moments, blocked = 0, 0, -1
+    while arrived < total or pool.count[RUNNING]:
+        now = np.inf
+        if arrived < total:
+            now = jobs.submit[arrived]
+        ended = pool.count[RUNNING] > 0 and pool.heap_time[0] <= now
+        if ended:
+            now = pool.heap_time[0]
+            while pool.count[RUNNING] and pool.heap_time[0] == now:
+                job = _pop(pool)
+                pool.number[FREE] += jobs.size[job]
+                if mode == EASY:
+                    _forget(pool, pool.start[job] + jobs.estimate[job], job)
+            if pool.count[RUNNING] == 0:
+                pool.number[FREE] = pool.number[CAPACITY]  # exactly, whatever sums of floats say
+        first = arrived
+        while arrived < total and jobs.submit[arrived] == now:
+            _put(pool, jobs.rank[arrived], jobs.size[arrived], jobs.estimate[arrived])
+            arrived += 1
+        pool.count[WAITING] += arrived - first
+        moments += 1
+        if not ended and blocked >= 0 and jobs.rank[first] > blocked and arrived == first + 1:
+            # the head still does not fit, and whoever could not start before cannot now: only the new one may
+            if mode == STRICT:
+                continue
+            if mode == EASY and pool.number[SHADOW] >= now:
+                small = jobs.size[first] <= _room(pool, pool.number[FREE])
+                late = now + jobs.estimate[first] > pool.number[SHADOW]
+                if small and (not late or jobs.size[first] <= _room(pool, pool.number[EXTRA])):
+                    if late:
+                        pool.number[EXTRA] -= jobs.size[first]
+                    _start(jobs, pool, first, now, mode)
+                continue
+        blocked = _decide(jobs, pool, now, mode)
+    return moments

@@ -1,0 +1,163 @@
+"""Batch scheduling on one pool of processors, written plainly from its definition: lists, and no cleverness.
+
+It shares no code with the package. Jobs are (submit, size, run, estimate), by arrival; what comes out is when each
+starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Job = tuple[float, float, float, float]
+
+
+def simulate_batch(jobs: Sequence[Job], processors: float, decide: Callable[..., list[int]]) -> list[float]:
+    """Event by event: whoever ends leaves, whoever arrives waits, then `decide` says who starts."""
+    start = [-1.0] * len(jobs)
+    running: list[int] = []
+    waiting: list[int] = []
+    coming = list(range(len(jobs)))
+    while coming or running:
+        moments = [jobs[i][0] for i in coming[:1]] + [start[i] + jobs[i][2] for i in running]
+        now = min(moments)
+        running = [i for i in running if start[i] + jobs[i][2] > now]
+        while coming and jobs[coming[0]][0] == now:
+            waiting.append(coming.pop(0))
+        free = processors - sum(jobs[i][1] for i in running)
+        for i in decide(jobs, now, waiting, running, start, free):
+            start[i] = now
+            waiting.remove(i)
+            running.append(i)
+    return start
+
+
+def by_arrival(jobs: Sequence[Job], waiting: list[int]) -> list[int]:
+    return sorted(waiting)
+
+
+def by_length(jobs: Sequence[Job], waiting: list[int]) -> list[int]:
+    return sorted(waiting, key=lambda i: (jobs[i][3], i))
+
+
+Order = Callable[[Sequence[Job], list[int]], list[int]]
+
+
+def strict(order: Order) -> Callable[..., list[int]]:
+    """Nobody passes the head of the queue."""
+
+    def decide(
+        jobs: Sequence[Job], now: float, waiting: list[int], running: object, start: object, free: float
+    ) -> list[int]:
+        chosen = []
+        for i in order(jobs, waiting):
+            if jobs[i][1] > free:
+                break
+            free -= jobs[i][1]
+            chosen.append(i)
+        return chosen
+
+    return decide
+
+
+def whoever_fits(order: Order) -> Callable[..., list[int]]:
+    """Everybody who fits starts."""
+
+    def decide(
+        jobs: Sequence[Job], now: float, waiting: list[int], running: object, start: object, free: float
+    ) -> list[int]:
+        chosen = []
+        for i in order(jobs, waiting):
+            if jobs[i][1] <= free:
+                free -= jobs[i][1]
+                chosen.append(i)
+        return chosen
+
+    return decide
+
+
+def easy(order: Order) -> Callable[..., list[int]]:
+    """EASY backfilling: one reservation, for the head; others start if it need not wait longer for them."""
+
+    def decide(
+        jobs: Sequence[Job], now: float, waiting: list[int], running: list[int], start: list[float], free: float
+    ) -> list[int]:
+        chosen: list[int] = []
+        queue = order(jobs, waiting)
+        while queue and jobs[queue[0]][1] <= free:
+            free -= jobs[queue[0]][1]
+            chosen.append(queue.pop(0))
+        if not queue:
+            return chosen
+        head = queue.pop(0)
+        ends = [(max(start[i] + jobs[i][3], now), jobs[i][1]) for i in running]
+        ends += [(now + jobs[i][3], jobs[i][1]) for i in chosen]
+        shadow = min(t for t, _ in ends if free + sum(size for end, size in ends if end <= t) >= jobs[head][1])
+        extra = free + sum(size for end, size in ends if end <= shadow) - jobs[head][1]
+        for i in queue:
+            size, estimate = jobs[i][1], jobs[i][3]
+            if size > free or (now + estimate > shadow and size > extra):
+                continue
+            free -= size
+            if now + estimate > shadow:
+                extra -= size
+            chosen.append(i)
+        return chosen
+
+    return decide
+
+
+def conservative(jobs: Sequence[Job], processors: float) -> list[float]:
+    """Conservative backfilling: everybody has a reservation, which only ever moves forward.
+
+    A job that arrives gets the earliest place that delays nobody. When a job ends before its estimate, the others in
+    order of arrival take the earliest place that is then there for them. Where jobs run longer than said, reservations
+    that can no longer be kept are made anew, in order of arrival.
+    """
+    start = [-1.0] * len(jobs)
+    planned: dict[int, float] = {}
+    running: list[int] = []
+    coming = list(range(len(jobs)))
+
+    def known_end(i: int, now: float) -> float:
+        end = start[i] + jobs[i][3]
+        return end if end > now else float("inf")  # it runs on, nobody knows how long
+
+    def used(time: float, now: float, apart: int) -> float:
+        total = sum(jobs[i][1] for i in running if known_end(i, now) > time)
+        return total + sum(jobs[i][1] for i, at in planned.items() if i != apart and at <= time < at + jobs[i][3])
+
+    def earliest(i: int, now: float) -> float:
+        marks = [at for j, at in planned.items() if j != i] + [at + jobs[j][3] for j, at in planned.items() if j != i]
+        marks += [known_end(j, now) for j in running]
+        for at in sorted({now, *(mark for mark in marks if now < mark < float("inf"))}):
+            inside = [at, *(mark for mark in marks if at < mark < at + jobs[i][3])]
+            if all(used(time, now, i) + jobs[i][1] <= processors for time in inside):
+                return at
+        return float("inf")
+
+    while coming or running:
+        now = min([jobs[i][0] for i in coming[:1]] + [start[i] + jobs[i][2] for i in running])
+        gone = [i for i in running if start[i] + jobs[i][2] <= now]
+        running = [i for i in running if i not in gone]
+        early = any(start[i] + jobs[i][3] > now for i in gone)
+        late = any(start[i] + jobs[i][3] <= now for i in running) or any(start[i] + jobs[i][3] < now for i in gone)
+        if late:
+            for i in sorted(planned):
+                planned.pop(i)
+            # filled in below, in order of arrival
+        new = []
+        while coming and jobs[coming[0]][0] == now:
+            new.append(coming.pop(0))
+        waiting = sorted({*planned, *new, *(i for i in range(len(jobs)) if start[i] < 0 and jobs[i][0] <= now)})
+        for i in waiting:
+            if i in planned:
+                if early:
+                    planned[i] = earliest(i, now)
+            else:
+                planned[i] = earliest(i, now)
+        for i in sorted(planned):
+            if planned[i] <= now:
+                start[i] = now
+                running.append(i)
+                planned.pop(i)
+    return start
