@@ -60,12 +60,70 @@ def _columns(*names: str) -> Callable[[str, str], bool]:
     return lambda _, line: wanted <= {cell.strip().strip('"') for cell in line.split(",")}
 
 
+def _table(start: str, *counts: int) -> Callable[[str, str], bool]:
+    """Recognises a table without names of columns by its own name and how many columns it has."""
+    return lambda name, line: name.startswith(start) and len(line.split(",")) in counts
+
+
+def _any(*ways: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
+    return lambda name, line: any(way(name, line) for way in ways)
+
+
 def _swf(name: str, line: str) -> bool:
     cells = line.split()
     return name.endswith(".swf") or line.startswith(";") or (len(cells) >= 18 and "," not in line and "|" not in line)
 
 
 FORMATS: dict[str, Format] = {
+    "alibaba-2017": Format(
+        "Alibaba cluster-trace-v2017",
+        "berth.traces.alibaba2017",
+        _any(
+            _columns("task_create_time", "number_of_instances"),
+            _columns("submit_time", "duration", "instances_num"),
+            _table("batch_task", 8),
+            _table("server_event", 7),
+        ),
+    ),
+    "alibaba-2018": Format(
+        "Alibaba cluster-trace-v2018",
+        "berth.traces.alibaba2018",
+        _any(
+            _columns("task_name", "instance_num", "plan_cpu"),
+            _columns("machine_id", "failure_domain_1"),
+            _columns("machine_id", "cpu_util_percent", "mem_util_percent"),
+            _table("batch_task", 9),
+            _table("machine_meta", 7),
+            _table("machine_usage", 9),
+        ),
+    ),
+    "alibaba-gpu-2020": Format(
+        "Alibaba cluster-trace-gpu-v2020 (PAI)",
+        "berth.traces.pai",
+        _any(
+            _columns("task_name", "inst_num", "plan_gpu"),
+            _columns("machine", "cap_cpu", "cap_gpu"),
+            _table("pai_task_table", 10),
+            _table("pai_machine_spec", 5),
+            _table("pai_job_table", 6),
+            _table("pai_instance_table", 9),
+        ),
+    ),
+    "gaia": Format("PAI, reduced by GAIA", "berth.traces.gaia", _columns("arrival_time", "length", "cpus")),
+    "openb": Format(
+        "Alibaba cluster-trace-gpu-v2023 (openb)",
+        "berth.traces.openb",
+        _any(_columns("name", "cpu_milli", "gpu_milli"), _columns("sn", "cpu_milli", "model")),
+    ),
+    "alibaba-gpu-2025": Format(
+        "Alibaba cluster-trace-gpu-v2025", "berth.traces.alibaba2025", _columns("instance_sn", "app_name")
+    ),
+    "alibaba-spot-2026": Format(
+        "Alibaba cluster-trace-v2026-spot-gpu, its nodes",
+        "berth.traces.alibaba2026",
+        _columns("gpu_model", "gpu_capacity_num", "node_name"),
+    ),
+    "itp": Format("Microsoft ITP 2021", "berth.traces.itp", _columns("submission_time", "duration", "num_gpu")),
     "swf": Format("Standard Workload Format 2.2", "berth.traces.swf", _swf),
 }
 

@@ -7,10 +7,15 @@ Memory is bounded by the size of a block, whatever the size of the file.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import dataclasses
+import glob
 import gzip
+import io
 import json
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,12 +27,26 @@ import polars as pl
 
 from berth.errors import InvalidInput
 
-__all__ = ["BLOCK", "Field", "Layout", "Report", "first_line", "read_json_rows", "read_rows"]
+__all__ = [
+    "BLOCK",
+    "Field",
+    "Layout",
+    "Report",
+    "as_published",
+    "beside",
+    "first_line",
+    "parts",
+    "read_json_array",
+    "read_json_rows",
+    "read_rows",
+    "read_whole",
+]
 
 BLOCK = 1 << 23
 """Bytes of text that are read at a time."""
 
 EXAMPLES = 5
+_WHITE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -55,6 +74,8 @@ class Layout:
     more: bool = False
     missing: tuple[str, ...] = ("",)
     """Words that stand for a value which is not there."""
+    quote: str | None = '"'
+    """What stands around cells that hold separators; None where it is a sign like any other."""
 
 
 @dataclass
@@ -81,6 +102,40 @@ class Report:
         if count:
             self.repaired[reason] += count
 
+    def beside(self) -> Report:
+        """For a table that belongs to the main one: what is wrong there counts here, its rows do not."""
+        return Report(self.strict, 0, self.skipped, self.repaired, self.examples)
+
+
+# ---------------------------------------------------------------------------- which files
+
+
+def beside(path: Path, *names: str) -> Path | None:
+    """The first of these that lies in the same folder, plain or gzip; `*` stands for anything, the first name wins."""
+    for name in names:
+        found = sorted(item for end in ("", ".gz") for item in path.parent.glob(name + end) if item != path)
+        if found:
+            return found[0]
+    return None
+
+
+def parts(path: Path) -> list[Path]:
+    """All parts of a table that is published in many files, in order; of one that is not, itself.
+
+    Parts are called `part-00000-of-00500.csv.gz` or `collection_events-000000000000.json.gz`.
+    """
+    name = re.sub(r"-\d{5}-of-|-\d{12}(?=\.|$)", lambda match: re.sub(r"\d", "?", match[0]), path.name)
+    return sorted(path.parent.glob(glob.escape(name).replace("[?]", "?"))) if name != path.name else [path]
+
+
+def as_published(path: Path, layout: Layout) -> Layout:
+    """The layout, with a header where the first line holds the name of one of its columns, and otherwise without.
+
+    Many traces are published without names; those who pass them on often add them.
+    """
+    cells = {cell.strip().strip('"') for cell in first_line(path).split(layout.separator)}
+    return dataclasses.replace(layout, header=any(item.name in cells for item in layout.fields))
+
 
 # ---------------------------------------------------------------------------- blocks of whole lines
 
@@ -91,32 +146,32 @@ def _open(path: Path) -> IO[bytes]:
     if path.is_dir():
         raise InvalidInput("a file", found="a directory", file=path)
     try:
-        file = path.open("rb")
-        zipped = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        return gzip.open(path) if zipped else path.open("rb")  # type: ignore[return-value]
     except OSError as error:
         raise InvalidInput("a file that can be read", found=error.strerror or str(error), file=path) from error
-    return gzip.open(file) if zipped else file  # type: ignore[return-value]
+
+
+def _read(path: Path, file: IO[bytes], size: int, line: int) -> bytes:
+    try:
+        part = file.read(size)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        reason = "a gzip file that ends too early" if isinstance(error, EOFError) else f"a broken gzip ({error})"
+        raise InvalidInput("a whole gzip file", found=reason, file=path, line=line) from error
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=str(error), file=path, line=line) from error
+    if b"\x00" in part:
+        at = line + part.count(b"\n", 0, part.index(b"\x00"))
+        raise InvalidInput("lines of text", found="binary data", file=path, line=at)
+    return part
 
 
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
     """The file in blocks of whole lines, each with the number of its first line, from 1."""
     line, rest = 1, b""
     with _open(path) as file:
-        while True:
-            try:
-                part = file.read(size)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                reason = (
-                    "a gzip file that ends too early" if isinstance(error, EOFError) else f"a broken gzip ({error})"
-                )
-                raise InvalidInput("a whole gzip file", found=reason, file=path, line=line) from error
-            except OSError as error:
-                raise InvalidInput("a file that can be read", found=str(error), file=path, line=line) from error
-            if not part:
-                break
-            if b"\x00" in part:
-                raise InvalidInput("lines of text", found="binary data", file=path, line=line + part.count(b"\n"))
+        while part := _read(path, file, size, line):
             rest += part
             end = rest.rfind(b"\n") + 1
             if end:
@@ -133,11 +188,15 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
 
 def first_line(path: Path) -> str:
     """The first line that is not blank, to recognise a format by."""
-    for _, block in read_blocks(path, 1 << 16):
-        for line in block.split(b"\n"):
-            if line.strip():
-                return line.decode("utf-8", "replace").strip("\ufeff\r ")
-    raise InvalidInput("at least one row", found="an empty file", file=path)
+    with _open(path) as file:
+        rest = b""
+        while part := _read(path, file, 1 << 16, 1):
+            rest = (rest + part).lstrip(b"\xef\xbb\xbf\r\n\t ")
+            if b"\n" in rest or len(rest) > 1 << 16:  # enough of a line that has no end
+                break
+    if not rest:
+        raise InvalidInput("at least one row", found="an empty file", file=path)
+    return rest.partition(b"\n")[0].decode("utf-8", "replace").strip()
 
 
 # ---------------------------------------------------------------------------- separated columns
@@ -146,7 +205,7 @@ def first_line(path: Path) -> str:
 def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
     """The rows in tables with a column for each field, and `line`, where the row stands in the file."""
     names: list[str] | None = None if layout.header else [item.name for item in layout.fields]
-    found = False
+    found, skipped = False, report.skipped.total()
     for start, whole in read_blocks(path, size):
         line, block = start, whole
         if start == 1 and block.startswith(b"\xef\xbb\xbf"):
@@ -164,12 +223,22 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
         frame = frame.filter(~pl.all_horizontal(pl.exclude("line").is_null()))  # blank lines and comments
         if len(frame):
             frame = _required(path, layout, frame, report)
-        found = found or len(frame) > 0 or bool(report.skipped)
+        found = found or len(frame) > 0 or report.skipped.total() > skipped
         report.rows += len(frame)
         if len(frame):
             yield frame
     if not found:
         raise InvalidInput("at least one row", found="none", file=path)
+
+
+def read_whole(path: Path, layout: Layout, report: Report) -> pl.DataFrame:
+    """All rows in one table: for files that are small, such as those of machines."""
+    return pl.concat(
+        [
+            pl.DataFrame(schema={"line": pl.Int64, **{item.name: item.kind for item in layout.fields}}),
+            *read_rows(path, layout, report),
+        ]
+    )
 
 
 def _without_comments(block: bytes, sign: bytes) -> bytes:
@@ -194,7 +263,7 @@ def _header(path: Path, layout: Layout, line: int, block: bytes) -> tuple[int, b
             continue
         names = [
             name.strip().strip("\ufeff")
-            for name in next(csv.reader([head.decode("utf-8", "replace").strip("\r")], delimiter=layout.separator))
+            for name in next(csv.reader([head.decode("utf-8", "replace").strip("\r")], **_dialect(layout)))
         ]
         lacking = [item.name for item in layout.fields if item.required and item.name not in names]
         if lacking:
@@ -221,6 +290,7 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
         frame = pl.read_csv(
             block,
             separator=layout.separator,
+            quote_char=layout.quote,
             has_header=False,
             schema=schema,
             null_values=list(layout.missing),
@@ -247,7 +317,8 @@ def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes,
     """Line by line: the good ones, and a word in the report on each of the others."""
     rows: list[tuple[Any, ...]] = []
     wanted = [(names.index(item.name) if item.name in names else -1, item) for item in layout.fields]
-    reader = csv.reader(block.decode("utf-8", "replace").splitlines(keepends=True), delimiter=layout.separator)
+    # `splitlines` would also take form feeds and the like for ends of lines
+    reader = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline="\n"), **_dialect(layout))
     while True:
         at = line + reader.line_num
         try:
@@ -269,6 +340,11 @@ def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes,
             report.skip(f"no {error.expected}", error.at(file=path, line=at))
     schema = {"line": pl.Int64, **{item.name: item.kind for item in layout.fields}}
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _dialect(layout: Layout) -> dict[str, Any]:
+    plain = {"delimiter": layout.separator}
+    return {**plain, "quoting": csv.QUOTE_NONE} if layout.quote is None else {**plain, "quotechar": layout.quote}
 
 
 def _cell(layout: Layout, item: Field, text: str) -> Any:
@@ -351,3 +427,50 @@ def _json_cell(item: Field, tree: dict[str, Any]) -> Any:
         for key in item.name.split("."):
             value = value.get(key) if isinstance(value, dict) else None
     return None if value is None or value == "" else _typed(item, value)
+
+
+def read_json_array(path: Path, report: Report, size: int = BLOCK) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """The objects of one big JSON array, in lists of those that end in a block, each with the line where it begins.
+
+    A mistake in the text is an error, strict or not: nothing tells where the next object begins.
+    """
+    decoder, text, line, last, closed = json.JSONDecoder(), "", 1, False, False
+    incremental = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    opened = False
+    with _open(path) as file:
+        while not last:
+            part = _read(path, file, size, line)
+            last = not part
+            text, objects, at = text + incremental.decode(part, final=last), [], 0
+            while True:
+                start = _WHITE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing too
+                line, at = line + text.count("\n", at, start), start
+                if at == len(text):
+                    break
+                if not opened and text[at] == "[":
+                    opened, at = True, at + 1
+                    continue
+                if opened and not closed and text[at] in ",]":
+                    closed, at = text[at] == "]", at + 1
+                    continue
+                if closed or not opened:
+                    raise InvalidInput("one JSON array", found=repr(text[at : at + 20]), file=path, line=line)
+                try:
+                    tree, end = decoder.raw_decode(text, at)
+                except json.JSONDecodeError as error:
+                    if not last:
+                        break  # the rest of it is in the next block
+                    where = line + text.count("\n", at, error.pos)
+                    raise InvalidInput("a whole JSON array", found=error.msg, file=path, line=where) from error
+                if isinstance(tree, dict):
+                    objects.append((line, tree))
+                else:
+                    shown = json.dumps(tree)[:40]
+                    report.skip("no JSON object", InvalidInput("a JSON object", found=shown, file=path, line=line))
+                line, at = line + text.count("\n", at, end), end
+            text = text[at:]
+            report.rows += len(objects)
+            if objects:
+                yield objects
+    if not closed:
+        raise InvalidInput("a whole JSON array", found="the end of the file", file=path, line=line)

@@ -18,7 +18,18 @@ import polars as pl
 from berth.errors import InvalidInput
 from berth.model import Resource
 
-__all__ = ["CORES", "GPUS", "JOB_COLUMNS", "MACHINE_COLUMNS", "MEMORY", "OUTAGE_COLUMNS", "Source", "Trace"]
+__all__ = [
+    "CORES",
+    "GPUS",
+    "JOB_COLUMNS",
+    "MACHINE_COLUMNS",
+    "MEMORY",
+    "OUTAGE_COLUMNS",
+    "Source",
+    "Trace",
+    "job_table",
+    "machine_table",
+]
 
 JOB_COLUMNS: Mapping[str, Any] = {
     "job": pl.String,
@@ -135,3 +146,15 @@ def filled(
         raise InvalidInput(f"one of {', '.join(wanted)}", value=unknown[0], key="column")
     missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in wanted.items() if name not in frame.columns]
     return frame.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in wanted.items())
+
+
+def job_table(frame: pl.DataFrame, resources: Sequence[Resource], **columns: pl.Expr) -> pl.DataFrame:
+    """Rows of a file as jobs: an expression for each column that is known; `line` is taken over."""
+    known = frame.select(value.alias(name) for name, value in columns.items())
+    return filled(known, JOB_COLUMNS, resources).insert_column(0, frame["line"])
+
+
+def machine_table(frame: pl.DataFrame, resources: Sequence[Resource], **columns: pl.Expr) -> pl.DataFrame:
+    """Rows of a file as machines; each is one machine of speed 1 unless said otherwise."""
+    known = {"count": pl.lit(1), "speed": pl.lit(1.0), **columns}
+    return filled(frame.select(value.alias(name) for name, value in known.items()), MACHINE_COLUMNS, resources)
