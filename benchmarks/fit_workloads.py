@@ -11,24 +11,38 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
 
 import berth
-from berth.traces.fit import fit
+from berth.model import Floats
+from berth.random import stream
+from berth.traces.fit import files_read, fit, machine_table_of
 from berth.traces.formats import load_trace
-from berth.traces.workload import FOLDER, Provenance, Workload
+from berth.traces.histograms import read_histograms, read_marginals
+from berth.traces.pai import read_minibatch
+from berth.traces.trace import CORES, GPUS, MEMORY, Source, Trace
+from berth.traces.workload import (
+    FOLDER,
+    LEVELS,
+    Arrivals,
+    Demand,
+    JobClass,
+    Machine,
+    Mix,
+    Provenance,
+    Quantiles,
+    Speeds,
+    UnitOf,
+    Workload,
+    short,
+)
 
 ARCHIVE = "Parallel Workloads Archive; it asks that it and the person named in the log's header be credited"
 FITS: dict[str, Callable[[str, Path], Workload]] = {}
-
-
-def made(name: str) -> Callable[[Callable[[str, Path], Workload]], Callable[[str, Path], Workload]]:
-    """Registers what makes the workload of this name."""
-
-    def register(function: Callable[[str, Path], Workload]) -> Callable[[str, Path], Workload]:
-        FITS[name] = function
-        return function
-
-    return register
+"""What makes the workload of each name."""
 
 
 # ---------------------------------------------------------------------------- batch logs
@@ -65,6 +79,234 @@ def log(name: str, folder: Path) -> Workload:
 
 for log_name in LOGS:
     FITS[log_name] = log
+
+
+# ---------------------------------------------------------------------------- Alibaba
+
+STUDY = "Alibaba Open Cluster Trace Program; its README allows use for research or study and asks to cite the paper"
+BY = "CC BY 4.0"
+MARGINALS = (
+    "that size, run time and requests of a task do not hang together inside a class: the source publishes each alone"
+)
+
+
+def openb(name: str, folder: Path) -> Workload:
+    """Pods of a GPU cluster; those of the first 115 days, a few, are left out as the trace's users do."""
+    trace = load_trace(folder / "alibaba-gpu-v2023" / "openb_pod_list_default.csv.gz")
+    late = trace.replace(jobs=trace.jobs.filter(pl.col("submit_s") >= 9_936_000))
+    origin = Provenance(source="Alibaba cluster-trace-gpu-v2023 (openb)", licence=STUDY, berth=berth.__version__)
+    title = "Alibaba openb: 1,523 nodes with 6,212 GPUs of seven models, shared GPUs, 34 days, 2023"
+    return fit(late, name, title=title, provenance=origin)
+
+
+def alibaba2017(name: str, folder: Path) -> Workload:
+    """Batch tasks of one day."""
+    trace = load_trace(folder / "alibaba-v2017" / "batch_task.csv.gz")
+    shape: dict[str, list[Any]] = {"machine": ["machine"], "count": [1300], "speed": [1.0], "cpu": [64.0], "memory": [1.0]}
+    machines = Trace.of({}, shape, trace.resources).machines
+    origin = Provenance(
+        source="Alibaba cluster-trace-v2017, batch_task",
+        licence=STUDY,
+        assumed=[
+            "machines: the table is not among the files; 1,300 as published, of 64 cores and all memory of the largest",
+            "that the instances of a task run together, from its creation to its end",
+        ],
+        berth=berth.__version__,
+    )
+    title = "Alibaba 2017: 1,300 machines, batch tasks of many instances, one day"
+    return fit(trace.replace(machines=machines), name, title=title, provenance=origin)
+
+
+def alibaba2018(name: str, folder: Path) -> Workload:
+    """Batch tasks, from histograms over all of them."""
+    path = folder / "alibaba-v2018" / "marginal_histograms.csv.gz"
+    table = read_histograms(path)
+
+    def counts(quantity: str) -> tuple[Floats, Floats]:
+        part = table.filter((pl.col("quantity") == quantity) & (pl.col("upper") > 0)).sort("upper")
+        return part["upper"].to_numpy(), part["count"].to_numpy()
+
+    gap, often = counts("job_interarrival_s")
+    same = float(table.filter((pl.col("quantity") == "job_interarrival_s") & (pl.col("upper") <= 0))["count"].sum())
+    together = same / (same + often.sum())
+    # jobs in one second, if each is as likely as any to be followed by another in the same, and the tasks of all these
+    rng = stream(0, "alibaba-v2018")
+    jobs = rng.geometric(1 - together, 200_000)
+    size, share = counts("tasks_per_job")
+    tasks = rng.choice(size, jobs.sum(), p=share / share.sum())
+    batch = np.add.reduceat(tasks, np.cumsum(jobs) - jobs)
+    mean = float((gap * often).sum() / often.sum())
+    cpu, memory = (counts(quantity) for quantity in ("task_plan_cpu_pct", "task_plan_mem_norm"))
+    top = np.argsort(-memory[1], kind="stable")[:16]
+    vectors = [
+        ([short(c / 100), short(m)], n / cpu[1].sum() * k / memory[1][top].sum())
+        for c, n in zip(*cpu, strict=True)
+        for m, k in zip(memory[0][top], memory[1][top], strict=True)
+        if n > 1e-3 * cpu[1].sum()
+    ]
+    total = sum(weight for _, weight in vectors)
+    job = JobClass(
+        name="task",
+        share=1.0,
+        pieces=Mix.from_counts(*counts("instances_per_task")),
+        run_s=Mix.from_counts(*counts("task_duration_s")),
+        demands=[Demand(amounts=amounts, share=round(weight / total, 7)) for amounts, weight in vectors],
+        whole_seconds=True,
+    )
+    gaps = Mix.from_counts(gap / mean, often)
+    return Workload(
+        name=name,
+        title="Alibaba 2018: 4,034 machines of 96 cores, batch tasks of many instances, from histograms",
+        provenance=Provenance(
+            source="Alibaba cluster-trace-v2018, histograms over all DAG jobs (Tian et al., SoCC '19)",
+            licence=f"{STUDY}; histograms: MIT",
+            files=files_read([path, folder / "alibaba-v2018" / "machine_meta.csv.gz"]),
+            rows=9_673_063,
+            span="8 days",
+            assumed=[
+                MARGINALS,
+                "that the instances of a task run together, for the time of the task; tasks of 0 s are left out",
+                "that all tasks of a job come with it, and nothing of the order in its DAG",
+                "no rate by hour: the histogram of gaps does not tell it",
+            ],
+            berth=berth.__version__,
+        ),
+        resources=[UnitOf(name="cpu", unit="core"), UnitOf(name="memory", unit="percent of a machine")],
+        machines=[Machine(capacity=[96.0, 100.0], count=4034)],
+        arrivals=Arrivals(
+            events_per_hour=short(3600 / mean), gap=gaps, batch=Mix.of(batch.astype(np.float64)), whole_seconds=True
+        ),
+        classes=[job],
+    )
+
+
+def pai(name: str, folder: Path) -> Workload:
+    """Tasks of a machine-learning platform, from curves of the publisher's own analysis."""
+    place = folder / "alibaba-gpu-v2020"
+    path = place / "pai_published_marginals.csv"
+    table = read_marginals(path)
+
+    def curve(quantity: str) -> tuple[Floats, Floats]:
+        part = table.filter(pl.col("quantity") == quantity)
+        return part["value"].cast(pl.Float64).to_numpy(), part["percent"].to_numpy()
+
+    def each(quantity: str, unit: float, lowest: float, highest: float) -> Quantiles:
+        """Of an instance: the curve of whole tasks as far as those of one instance go."""
+        values, percent = curve(quantity)
+        kept = percent <= ALONE
+        return Quantiles.from_cdf(values[kept] / unit, percent[kept] / ALONE * 100, lowest, highest)
+
+    machines = load_trace(place / "pai_machine_spec.csv.gz").machines
+    shares = {
+        row["quantity"].removeprefix("gpu_type_"): row["percent"]
+        for row in table.filter(pl.col("quantity").str.starts_with("gpu_type_")).iter_rows(named=True)
+    }
+    # instances in tasks of n and more → tasks of n
+    sizes, above = curve("instances_in_tasks_with_at_least_n_instances")
+    ends = np.array([1.0, *sizes, 800.0])
+    inside = -np.diff([100.0, *above, 0.0])
+    middle = np.maximum(1, np.rint(np.sqrt(ends[:-1] * (ends[1:] - 1))))
+    tasks = np.maximum(inside, 0) / middle
+    pieces = Mix.from_counts(middle[tasks > 0], tasks[tasks > 0], most=40)
+    rest = [
+        each("task_cpu_request_pct", 100, 0.5, 12.0),
+        each("task_mem_request_gb", 1, 2.0, 60.0),
+        each("task_gpu_request_pct", 100, 0.05, 1.0),
+    ]
+    classes = [
+        JobClass(
+            name=gpu,
+            kind=gpu,
+            share=round(share / sum(shares.values()), 6),
+            pieces=pieces,
+            run_s=Mix(rest=Quantiles.from_cdf(*curve(f"task_runtime_s_{gpu}"), lowest=5.0, highest=1_000_000.0)),
+            rest=rest,
+            needs=gpu,
+            whole_seconds=True,
+        )
+        for gpu, share in shares.items()
+    ]
+    hourly = curve("median_tasks_submitted_in_hour_of_day")[1]
+    levels = np.minimum(np.array(LEVELS), 1 - 1e-5)
+    poisson = Quantiles(values=[short(v) for v in -np.log1p(-levels)])
+    spec = Trace.of({}, machines, (CORES, MEMORY, GPUS))
+    minibatch = [place / f"minibatch_job_{i}.csv.gz" for i in (1, 2, 3, 4)]
+    return Workload(
+        name=name,
+        title="Alibaba PAI: 1,897 machines with 6,742 GPUs of five models, from published curves, 2020",
+        provenance=Provenance(
+            source="Alibaba cluster-trace-gpu-v2020: curves of the publisher's analysis, machines, mini-batch times",
+            licence=BY,
+            files=files_read([path, place / "pai_machine_spec.csv.gz", *minibatch]),
+            rows=0,
+            span="two months",
+            assumed=[
+                "curves were read off figures: a percentage point more or less",
+                MARGINALS,
+                f"requests of an instance: the curves of whole tasks up to {ALONE:g} %, those of one instance",
+                "gaps between arrivals: exponential, around the median number of tasks in each hour",
+                "that the instances of a task run together",
+            ],
+            berth=berth.__version__,
+        ),
+        resources=[UnitOf(name=r.name, unit=r.unit) for r in spec.resources],
+        machines=machine_table_of(spec),
+        arrivals=Arrivals(
+            events_per_hour=short(float(hourly.mean())),
+            hours=[short(v, 4) for v in hourly / hourly.mean()],
+            gap=Mix(rest=poisson),
+            whole_seconds=True,
+        ),
+        classes=classes,
+        speeds=speeds(minibatch),
+    )
+
+
+ALONE = 82.0
+"""Percent of PAI tasks with at most one GPU in all: taken for those of one instance."""
+
+
+def speeds(files: list[Path]) -> Speeds:
+    """Of each worker of a training job: its mean speed over that of the job, and how far its speed varies."""
+    between, within = [], []
+    for file in files:
+        speed = read_minibatch(file).with_columns((1 / pl.col("time")).alias("speed"))
+        each = speed.group_by("worker").agg(
+            pl.col("speed").mean().alias("mean"), (pl.col("speed").std() / pl.col("speed").mean()).alias("cv")
+        )
+        between += (each["mean"] / each["mean"].mean()).to_list()
+        within += each["cv"].to_list()
+    levels = np.linspace(0, 1, 21)
+    return Speeds(
+        between=[short(v, 4) for v in np.quantile(between, levels)],
+        within=[short(v, 4) for v in np.quantile(within, levels)],
+    )
+
+
+# ---------------------------------------------------------------------------- Microsoft
+
+
+def itp(name: str, folder: Path) -> Workload:
+    """Training jobs of eight clusters, as one."""
+    files = sorted((folder / "microsoft-itp-2021").glob("cluster*.csv.gz"))
+    traces = [load_trace(file) for file in files]
+    jobs = pl.concat(
+        [
+            trace.jobs.with_columns(pl.lit(file.name.split(".")[0]).alias("kind"))
+            for file, trace in zip(files, traces, strict=True)
+        ]
+    )
+    source = Source("itp", tuple(map(str, files)))
+    origin = Provenance(
+        source="Microsoft ITP 2021 (ElasticFlow, ASPLOS '23), eight clusters as one", licence="MIT",
+        berth=berth.__version__,
+    )  # fmt: skip
+    title = "Microsoft ITP: deep-learning training, gangs of 1 to 64 GPUs, eight clusters, two months, 2021"
+    whole = Trace.of(jobs, None, traces[0].resources, source)
+    return fit(whole, name, title=title, provenance=origin, machine={"gpu": 8.0})
+
+
+FITS.update({"openb": openb, "alibaba-v2017": alibaba2017, "alibaba-v2018": alibaba2018, "pai": pai, "itp": itp})
 
 
 def main(names: list[str]) -> None:

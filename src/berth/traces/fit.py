@@ -33,7 +33,7 @@ from berth.traces.workload import (
     short,
 )
 
-__all__ = ["files_read", "fit", "fit_arrivals", "prepared"]
+__all__ = ["files_read", "fit", "fit_arrivals", "machine_table_of", "prepared"]
 
 KINDS, SIZES, VECTORS = 6, 5, 48
 """The most kinds of a workload, size classes of a kind, and demand vectors of a class."""
@@ -93,7 +93,7 @@ def fit(
     amounts = jobs.select(names).to_numpy()
     pieces, run = jobs["pieces"].to_numpy(), jobs["run_s"].to_numpy()
     assumed: list[str] = []
-    machines = _machines(trace, names)
+    machines = machine_table_of(trace)
     span = float(jobs["submit_s"][-1] - jobs["submit_s"][0]) or 1.0
     if not machines:
         shape = [float((machine or {}).get(n, 0.0)) or float(amounts[:, k].max()) for k, n in enumerate(names)]
@@ -212,7 +212,9 @@ def seconds(passed: Floats, clock: Floats) -> Floats:
     return times
 
 
-def _machines(trace: Trace, names: list[str]) -> list[Machine]:
+def machine_table_of(trace: Trace) -> list[Machine]:
+    """Shapes of machines and how many there are of each, the commonest first."""
+    names = [resource.name for resource in trace.resources]
     table = (
         trace.machines.with_columns(pl.col("count").fill_null(1), pl.col("speed").fill_null(1.0))
         .filter(pl.col("count") > 0)
@@ -256,7 +258,7 @@ def _groups(kind: list[str | None], size: Floats, total: int) -> list[tuple[str,
         rows = np.flatnonzero(labels == label)
         bins = np.where(size[rows] > 0, np.ceil(np.log(np.maximum(size[rows], 1e-12)) / np.log(4) - 1e-9), -1000)
         parts = [rows[bins == b] for b in np.unique(bins)]
-        least = max(LEAST, 0.005 * total)
+        least = max(LEAST, 0.001 * total)
         while len(parts) > 1 and (len(parts) > SIZES or min(map(len, parts)) < least):
             small = min(range(len(parts)), key=lambda i: len(parts[i]))
             beside = min((i for i in (small - 1, small + 1) if 0 <= i < len(parts)), key=lambda i: len(parts[i]))

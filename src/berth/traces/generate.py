@@ -161,7 +161,7 @@ def _trace(workload: Workload, submit: Floats, counts: Sequence[int], seed: int)
     of_job = np.searchsorted(ends[:-1], luck("class")[last], side="right")
     draws = {name: luck(name) for name in ("pieces", "run", "estimate", "estimated", "vector")}
     rest = [luck(f"rest of {name}") for name in names]
-    table = _Table(size, len(names))
+    table = _Table(size, [entry.unit for entry in workload.resources])
     for place, entry in enumerate(workload.classes):
         rows = np.flatnonzero(of_job == place)
         if len(rows):
@@ -198,10 +198,11 @@ def _trace(workload: Workload, submit: Floats, counts: Sequence[int], seed: int)
 class _Table:
     """Numbers of jobs as they are drawn."""
 
-    def __init__(self, size: int, resources: int) -> None:
+    def __init__(self, size: int, units: Sequence[str]) -> None:
+        self.devices = [unit == "device" for unit in units]  # of these, a part of one or whole ones
         self.pieces = np.ones(size, dtype=np.int64)
         self.run, self.estimate = np.zeros(size), np.full(size, np.nan)
-        self.amounts = np.zeros((size, resources))
+        self.amounts = np.zeros((size, len(units)))
         self.needs: Ints = np.zeros(size, dtype=np.int64)
         self.labels: list[str | None] = [None]
         self.cut = 0
@@ -226,8 +227,12 @@ class _Table:
             self.needs[rows[common]] = codes[chosen[common]]
         if entry.rest is not None and not common.all():
             others = ~common
+            self.needs[rows[others]] = self._label(entry.needs)
             for k, quantiles in enumerate(entry.rest):
-                self.amounts[rows[others], k] = quantiles.draw(rest[k][others])
+                amount = quantiles.draw(rest[k][others])
+                if self.devices[k]:
+                    amount = np.where(amount > 1, np.rint(amount), amount)
+                self.amounts[rows[others], k] = amount
 
     def _label(self, needs: str | None) -> int:
         if needs not in self.labels:

@@ -35,7 +35,7 @@ def read_marginals(path: str | Path, report: Report | None = None) -> pl.DataFra
     layout = Layout(
         (
             Field("quantity", required=True),
-            Field("value", required=True),
+            Field("value"),
             Field("percent", pl.Float64, required=True),
             Field("kind", required=True),
         )

@@ -37,6 +37,7 @@ __all__ = [
     "Users",
     "Workload",
     "load_workload",
+    "short",
     "workload_names",
 ]
 
@@ -120,6 +121,13 @@ class Quantiles(_Part):
                 kept.append(float(value))
         return cls(levels=[*levels, 1.0], values=[*(short(v) for v in kept), short(max(highest, kept[-1]))])
 
+    @classmethod
+    def from_counts(cls, upper: Floats, count: Floats) -> Self:
+        """From a histogram of values that are whole, or nearly: so many are `upper`, which rises."""
+        ends = np.cumsum(count) / np.sum(count)
+        at = np.searchsorted(ends, np.array(LEVELS) - 1e-12).clip(0, len(upper) - 1)
+        return cls(values=[short(value) for value in np.asarray(upper)[at]])
+
 
 class Mix(_Part):
     """A number: the commonest `values` with their `shares`, and the rest by quantiles.
@@ -170,16 +178,27 @@ class Mix(_Part):
     def of(cls, sample: Floats, common: float = 0.01, most: int = 24) -> Self:
         """The values with at least this share, at most so many of them, and quantiles of the others."""
         values, counts = np.unique(sample, return_counts=True)
-        shares = counts / len(sample)
-        if len(values) <= most:
-            return cls(values=[short(v) for v in values], shares=_whole(shares))
-        top = np.flatnonzero(shares >= common)
-        top = np.sort(top[np.argsort(-shares[top], kind="stable")[:most]])
-        rest = sample[~np.isin(sample, values[top])]
+        top = _commonest(counts, common, most)
+        if len(top) == len(values):
+            return cls(values=[short(v) for v in values], shares=_whole(counts / len(sample)))
         return cls(
             values=[short(v) for v in values[top]],
-            shares=[round(float(s), 5) for s in shares[top]],
-            rest=Quantiles.of(rest) if len(rest) else None,
+            shares=[round(float(s), 5) for s in counts[top] / len(sample)],
+            rest=Quantiles.of(sample[~np.isin(sample, values[top])]),
+        )
+
+    @classmethod
+    def from_counts(cls, upper: Floats, count: Floats, common: float = 0.01, most: int = 24) -> Self:
+        """The same from a histogram: so many are `upper`, which rises."""
+        upper, count = np.asarray(upper, dtype=np.float64), np.asarray(count, dtype=np.float64)
+        top = _commonest(count, common, most)
+        if len(top) == len(upper):
+            return cls(values=[short(v) for v in upper], shares=_whole(count / count.sum()))
+        others = np.setdiff1d(np.arange(len(upper)), top)
+        return cls(
+            values=[short(v) for v in upper[top]],
+            shares=[round(float(s), 5) for s in count[top] / count.sum()],
+            rest=Quantiles.from_counts(upper[others], count[others]),
         )
 
 
@@ -241,6 +260,7 @@ class JobClass(_Part):
     estimated: Share = Field(default=0.0, description="of the jobs, those with an estimate")
     demands: list[Demand] = Field(default_factory=list, description="the commonest")
     rest: list[Quantiles] | None = Field(default=None, description="of all others, by resource")
+    needs: str | None = Field(default=None, description="of all others")
     whole_seconds: bool = False
 
     @model_validator(mode="after")
@@ -340,6 +360,14 @@ class Workload(_Part):
 def short(value: float, digits: int = 5) -> float:
     """A number with few digits: files stay small, and nothing fitted is known any better."""
     return float(f"{float(value):.{digits}g}")
+
+
+def _commonest(counts: Any, common: float, most: int) -> Any:
+    """Places of the values that a mix names: all, where they are few."""
+    if len(counts) <= most:
+        return np.arange(len(counts))
+    top = np.flatnonzero(counts >= common * counts.sum())
+    return np.sort(top[np.argsort(-counts[top], kind="stable")[:most]])
 
 
 def _whole(shares: Floats) -> list[float]:
