@@ -65,6 +65,11 @@ def _table(start: str, *counts: int) -> Callable[[str, str], bool]:
     return lambda name, line: name.startswith(start) and len(line.split(",")) in counts
 
 
+def _objects(*names: str) -> Callable[[str, str], bool]:
+    """Recognises JSON lines by keys of the first."""
+    return lambda _, line: line.startswith("{") and all(f'"{name}"' in line for name in names)
+
+
 def _any(*ways: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
     return lambda name, line: any(way(name, line) for way in ways)
 
@@ -122,6 +127,29 @@ FORMATS: dict[str, Format] = {
         "Alibaba cluster-trace-v2026-spot-gpu, its nodes",
         "berth.traces.alibaba2026",
         _columns("gpu_model", "gpu_capacity_num", "node_name"),
+    ),
+    "google-2011": Format(
+        "Google cluster-data 2011",
+        "berth.traces.google2011",
+        _any(
+            _columns("submit_s", "wait_s", "sched_class"),
+            _columns("time_us", "machine_id", "event_type"),
+            _columns("job ID", "event type"),
+            _table("part-", 6, 8, 13),
+        ),
+    ),
+    "google-2019": Format(
+        "Google cluster-data 2019",
+        "berth.traces.google2019",
+        _any(
+            _columns("time", "type", "collection_id"),
+            _columns("time", "type", "machine_id"),
+            _columns("collection_id", "cpus", "ram"),
+            _columns("cpus", "ram", "machine_count"),
+            _columns("req_cpus", "req_memory"),
+            _objects("collection_id", "type"),
+            _objects("machine_id", "type"),
+        ),
     ),
     "itp": Format("Microsoft ITP 2021", "berth.traces.itp", _columns("submission_time", "duration", "num_gpu")),
     "swf": Format("Standard Workload Format 2.2", "berth.traces.swf", _swf),
