@@ -21,6 +21,7 @@ from berth.model import Floats
 from berth.random import stream
 from berth.traces.fit import files_read, fit, machine_table_of
 from berth.traces.formats import load_trace
+from berth.traces.generate import offered_load
 from berth.traces.histograms import read_histograms, read_marginals
 from berth.traces.pai import read_minibatch
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, Trace
@@ -102,7 +103,13 @@ def openb(name: str, folder: Path) -> Workload:
 def alibaba2017(name: str, folder: Path) -> Workload:
     """Batch tasks of one day."""
     trace = load_trace(folder / "alibaba-v2017" / "batch_task.csv.gz")
-    shape: dict[str, list[Any]] = {"machine": ["machine"], "count": [1300], "speed": [1.0], "cpu": [64.0], "memory": [1.0]}
+    shape: dict[str, list[Any]] = {
+        "machine": ["machine"],
+        "count": [1300],
+        "speed": [1.0],
+        "cpu": [64.0],
+        "memory": [1.0],
+    }
     machines = Trace.of({}, shape, trace.resources).machines
     origin = Provenance(
         source="Alibaba cluster-trace-v2017, batch_task",
@@ -306,6 +313,92 @@ def itp(name: str, folder: Path) -> Workload:
     return fit(whole, name, title=title, provenance=origin, machine={"gpu": 8.0})
 
 
+# ---------------------------------------------------------------------------- Google
+
+
+def google2011(name: str, folder: Path) -> Workload:
+    """Jobs of 21 days; their requests from the public sample of 2019, by scheduling class."""
+    trace = load_trace(folder / "google-2011" / "jobs_days00-20.csv.gz")
+    other = folder / "google-2019" / "joined_sample.csv.gz"
+    requests = pl.read_csv(other).filter((pl.col("collection_type") == 0) & (pl.col("req_cpus") > 0))
+    jobs = trace.jobs.filter(pl.col("submit_s") >= 600)
+    amounts = np.zeros((len(jobs), 2))
+    kind = jobs["kind"].to_numpy()
+    for scheduling in range(4):
+        part = requests.filter(pl.col("scheduling_class") == scheduling).select("req_cpus", "req_memory").to_numpy()
+        rows = np.flatnonzero(kind == str(scheduling))
+        amounts[rows] = part[stream(0, "google-2011", scheduling).integers(len(part), size=len(rows))]
+    jobs = jobs.with_columns(
+        pl.lit(1, dtype=pl.Int64).alias("pieces"), pl.Series("cpu", amounts[:, 0]), pl.Series("memory", amounts[:, 1])
+    )
+    platforms = trace.machines["label"].value_counts(sort=True)["label"].to_list()
+    names = {label: f"platform-{i + 1}" for i, label in enumerate(platforms)}
+    machines = trace.machines.with_columns(pl.col("label").replace(names)).filter(pl.col("cpu") > 0)
+    origin = Provenance(
+        source="Google clusterdata-2011-2: jobs of days 0 to 20, machines",
+        licence=BY,
+        files=files_read([*trace.source.files, other]),
+        assumed=[
+            "requests: not published with these jobs; those of the 2019 sample, by scheduling class",
+            "one task a job: numbers of tasks are not published with these jobs, so the load is far below the real one",
+        ],
+        berth=berth.__version__,
+    )
+    title = "Google 2011: one cell of 12,583 machines, jobs of 21 days (requests: those of 2019)"
+    return fit(trace.replace(jobs=jobs, machines=machines), name, title=title, provenance=origin)
+
+
+TIERS = {"free": 1374, "batch": 4139, "mid": 18187, "production": 54789, "monitoring": 834226}
+"""Published mean run of a task in seconds (C. Maggioni, bachelor thesis, USI)."""
+
+
+def google2019(name: str, folder: Path) -> Workload:
+    """Requests by tier and machines of cell a; durations by their published means alone."""
+    place = folder / "google-2019"
+    sample = load_trace(place / "joined_sample.csv.gz").jobs.filter((pl.col("cpu") > 0) & (pl.col("memory") > 0))
+    cell = load_trace(place / "2019_a_host_resource.csv")
+    levels = np.minimum(np.array(LEVELS), 1 - 1e-5)
+    exponential = -np.log1p(-levels)
+    classes = []
+    for tier, mean in TIERS.items():
+        part = sample.filter(pl.col("kind") == tier)
+        classes.append(
+            JobClass(
+                name=tier,
+                kind=tier,
+                share=round(len(part) / len(sample), 6),
+                pieces=Mix(values=[1.0], shares=[1.0]),
+                run_s=Mix(rest=Quantiles(values=[short(mean * v) for v in exponential])),
+                rest=[Quantiles.of(part[column].to_numpy()) for column in ("cpu", "memory")],
+                whole_seconds=True,
+            )
+        )
+    found = Workload(
+        name=name,
+        title="Google 2019: cell a, 10,002 machines, requests by tier (durations: published means alone)",
+        provenance=Provenance(
+            source="Google clusterdata-2019: public sample of instances, machines of cell a",
+            licence=BY,
+            files=files_read([place / "joined_sample.csv.gz", place / "2019_a_host_resource.csv"]),
+            rows=len(sample),
+            span="a month",
+            assumed=[
+                "run times: exponential with the published mean of each tier",
+                "arrivals: not published in these files; a Poisson process with a load of 0.6",
+                "that cores and memory do not hang together inside a tier; one task a job",
+            ],
+            berth=berth.__version__,
+        ),
+        resources=[UnitOf(name=r.name, unit=r.unit) for r in cell.resources],
+        machines=machine_table_of(cell),
+        arrivals=Arrivals(events_per_hour=1.0, gap=Mix(rest=Quantiles(values=[short(v) for v in exponential]))),
+        classes=classes,
+    )
+    rate = short(0.6 / float(offered_load(found).max()))
+    return found.model_copy(update={"arrivals": found.arrivals.model_copy(update={"events_per_hour": rate})})
+
+
+FITS["google-2011"], FITS["google-2019"] = google2011, google2019
 FITS.update({"openb": openb, "alibaba-v2017": alibaba2017, "alibaba-v2018": alibaba2018, "pai": pai, "itp": itp})
 
 

@@ -299,7 +299,7 @@ def _demands(part: pl.DataFrame, amounts: Floats, names: list[str]) -> tuple[lis
     top = table.head(VECTORS if len(table) > 2 * VECTORS else len(table)).filter(pl.col("len") > (len(table) > VECTORS))
     found = [
         Demand(
-            amounts=[short(row[name], 6) for name in names],
+            amounts=[short(row[name], 12) for name in names],
             share=round(row["len"] / len(part), 6),
             needs=row["needs"],
         )

@@ -180,9 +180,9 @@ class Mix(_Part):
         values, counts = np.unique(sample, return_counts=True)
         top = _commonest(counts, common, most)
         if len(top) == len(values):
-            return cls(values=[short(v) for v in values], shares=_whole(counts / len(sample)))
+            return cls(values=[short(v, 9) for v in values], shares=_whole(counts / len(sample)))
         return cls(
-            values=[short(v) for v in values[top]],
+            values=[short(v, 9) for v in values[top]],
             shares=[round(float(s), 5) for s in counts[top] / len(sample)],
             rest=Quantiles.of(sample[~np.isin(sample, values[top])]),
         )
@@ -193,10 +193,10 @@ class Mix(_Part):
         upper, count = np.asarray(upper, dtype=np.float64), np.asarray(count, dtype=np.float64)
         top = _commonest(count, common, most)
         if len(top) == len(upper):
-            return cls(values=[short(v) for v in upper], shares=_whole(count / count.sum()))
+            return cls(values=[short(v, 9) for v in upper], shares=_whole(count / count.sum()))
         others = np.setdiff1d(np.arange(len(upper)), top)
         return cls(
-            values=[short(v) for v in upper[top]],
+            values=[short(v, 9) for v in upper[top]],
             shares=[round(float(s), 5) for s in count[top] / count.sum()],
             rest=Quantiles.from_counts(upper[others], count[others]),
         )
