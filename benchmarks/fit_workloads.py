@@ -168,7 +168,7 @@ def alibaba2018(name: str, folder: Path) -> Workload:
             source="Alibaba cluster-trace-v2018, histograms over all DAG jobs (Tian et al., SoCC '19)",
             licence=f"{STUDY}; histograms: MIT",
             files=files_read([path, folder / "alibaba-v2018" / "machine_meta.csv.gz"]),
-            rows=9_673_063,
+            rows=int(counts("task_duration_s")[1].sum()),
             span="8 days",
             assumed=[
                 MARGINALS,

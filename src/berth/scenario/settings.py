@@ -276,7 +276,9 @@ class WorkloadSettings(Part):
     format: Name | None = Field(None, description="of the trace, where it is not recognised")
     servers: Servers = Field(40, description="as many of each shape as its share, the largest remainders rounded up")
     load: Positive | None = Field(
-        None, description="mean share of the scarcest resource that is requested; as it comes where left out"
+        None,
+        description="mean share of the scarcest resource that is requested, as it is where left out; where jobs last "
+        "one slot, the job of a type then stands for as many like it as give this load",
     )
     slot_seconds: Positive | None = Field(
         None, description="how long a slot is; so that the commonest type has 0.7 jobs in it where left out"

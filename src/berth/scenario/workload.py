@@ -75,16 +75,14 @@ class Plan:
     rate: float
     """Jobs a second, on these servers."""
     slot_seconds: float
-    faster: float
-    """By how much jobs come more often than they would, for the load that is asked for."""
 
-    def jobs(self, horizon: int, seed: int) -> Trace:
-        """The jobs of a run: `submit_s` from its start."""
+    def jobs(self, horizon: int, seed: int, faster: float = 1.0) -> Trace:
+        """The jobs of a run: `submit_s` from its start; they come `faster` times as often as they would."""
         length = horizon * self.slot_seconds
         if self.trace is None:
             servers = sum(group.count for group in self.groups)
-            return generate(self.workload, hours=length / 3600.0, machines=servers, faster=self.faster, seed=seed)
-        rate = self.rate / (job_rate(self.workload)) * self.faster
+            return generate(self.workload, hours=length / 3600.0, machines=servers, faster=faster, seed=seed)
+        rate = self.rate / job_rate(self.workload) * faster
         submit = self.trace.jobs["submit_s"].to_numpy() / rate
         submit = submit - submit[0]
         span = float(submit[-1]) + 1e-9 if len(submit) > 1 else length
@@ -102,6 +100,20 @@ class Plan:
         there = np.zeros((horizon, len(self.names)))
         there[slot, self.type_of(trace)] = 1.0
         return there[:, [self.names.index(name) for name in names]]
+
+    def copies(self) -> float:
+        """How many jobs like it the job of a port stands for, for the load that is asked for.
+
+        Where jobs last one slot, a few of them never fill a cluster: real jobs do, because they run for long.
+        """
+        if self.settings.load is None:
+            return 1.0
+        horizon = max(100, int(SAMPLE / (self.rate * self.slot_seconds)))
+        often = self.arrivals(self.names, min(horizon, 5000), 0).mean(axis=0)
+        asked = (often[:, None] * self.demand * self.pieces[:, None]).sum(axis=0)
+        total = np.sum([group.count * group.capacity for group in self.groups], axis=0)
+        share = np.divide(asked, total, out=np.zeros(len(total)), where=total > 0)
+        return self.settings.load / max(float(share.max()), 1e-12)
 
 
 # ---------------------------------------------------------------------------- the layer
@@ -204,16 +216,8 @@ def _planned(text: str) -> Plan:
     shares = counts / counts.sum()
     demand, pieces, reach = _typical(sample, chosen, len(names), groups, workload)
     rate = job_rate(workload) * sum(g.count for g in groups) / sum(m.count for m in workload.machines)
-    total = sum(g.count * g.capacity for g in groups)
-    asked = (shares[:, None] * demand * pieces[:, None]).sum(axis=0)
-    a_second = rate * float(np.divide(asked, total, out=np.zeros(len(asked)), where=total > 0).max())
-    slot = settings.slot_seconds
-    if slot is None:
-        slot = BUSY / (rate * float(shares.max())) if settings.load is None else settings.load / a_second
-    faster = 1.0 if settings.load is None else settings.load / (a_second * slot)
-    return Plan(
-        settings, workload, trace, groups, tuple(names), demand, pieces, shares, reach, type_of, rate, slot, faster
-    )
+    slot = settings.slot_seconds or BUSY / (rate * float(shares.max()))
+    return Plan(settings, workload, trace, groups, tuple(names), demand, pieces, shares, reach, type_of, rate, slot)
 
 
 def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
@@ -391,31 +395,28 @@ def _amounts(plan: Plan, row: Floats, unit: Floats) -> dict[str, float]:
 
 
 def _allocation(plan: Plan) -> dict[str, Any]:
-    """A port's job stands for all jobs of its type in the slot: it can use what they request, on one server or many."""
+    """What a job can use on one server is all that it requests, as far as any server that it reaches has it."""
     largest = np.max([group.capacity for group in plan.groups], axis=0)
     unit = np.where(largest > 0, largest / UNITS, 1.0)
-    mean = plan.rate * plan.faster * plan.slot_seconds * plan.shares
-    together = mean / -np.expm1(-mean)  # jobs in a slot that has any
+    copies = plan.copies()
     ports = []
     for j, name in enumerate(plan.names):
         there = np.max([group.capacity for group in plan.groups if group.name in plan.reach[j]], axis=0)
-        request = np.minimum(plan.demand[j] * plan.pieces[j] * together[j], there)
+        request = np.minimum(plan.demand[j] * plan.pieces[j] * copies, there)
         ports.append({"name": name, "demand": _amounts(plan, request, unit), "servers": list(plan.reach[j])})
     return {"cluster": _cluster(plan, unit), "ports": ports, "arrivals": {"process": "workload"}}
 
 
 def _selection(plan: Plan) -> dict[str, Any]:
-    """Each piece is a task; a job of several pieces is a gang. Gains are speeds, spread as measured."""
+    """Each piece is a task, and a job starts with all of its own; gains are speeds, spread as measured."""
     unit = np.ones(len(plan.workload.resources))
+    copies = plan.copies()
     ports: list[dict[str, Any]] = []
     for j, name in enumerate(plan.names):
-        port: dict[str, Any] = {"name": name, "servers": list(plan.reach[j])}
-        demand, pieces = _amounts(plan, plan.demand[j], unit), int(plan.pieces[j])
-        if plan.pieces.max() > 1:
-            port["roles"] = [{"name": "piece", "demand": demand, "minimum": pieces, "most": pieces}]
-        else:
-            port["demand"] = demand
-        ports.append(port)
+        pieces = int(plan.pieces[j])
+        most = max(pieces, round(copies * pieces))
+        role = {"name": "piece", "demand": _amounts(plan, plan.demand[j], unit), "minimum": pieces, "most": most}
+        ports.append({"name": name, "servers": list(plan.reach[j]), "roles": [role]})
     speeds = plan.workload.speeds or _measured()
     speed = {group.name: group.speed for group in plan.groups if group.speed != 1}
     gains = {"distribution": "measured", "mean": GAIN, "between": speeds.between, "within": speeds.within}
