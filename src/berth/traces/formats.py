@@ -152,6 +152,21 @@ FORMATS: dict[str, Format] = {
         ),
     ),
     "itp": Format("Microsoft ITP 2021", "berth.traces.itp", _columns("submission_time", "duration", "num_gpu")),
+    "philly": Format(
+        "Microsoft Philly 2017",
+        "berth.traces.philly",
+        _any(
+            _columns("timestamp", "duration", "num_gpus"),
+            _columns("machineId", "number of GPUs"),
+            _table("cluster_machine_list", 3),
+            lambda _, line: line.startswith("["),
+        ),
+    ),
+    "slurm": Format(
+        "Slurm accounting, sacct --parsable2",
+        "berth.traces.slurm",
+        lambda _, line: bool({"JobID", "JobIDRaw", "NODELIST"} & set(line.split("|"))),
+    ),
     "swf": Format("Standard Workload Format 2.2", "berth.traces.swf", _swf),
 }
 

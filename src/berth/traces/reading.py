@@ -34,6 +34,7 @@ __all__ = [
     "Report",
     "as_published",
     "beside",
+    "converted",
     "first_line",
     "parts",
     "read_json_array",
@@ -231,6 +232,19 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
         raise InvalidInput("at least one row", found="none", file=path)
 
 
+def converted(
+    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr, expected: str, report: Report
+) -> pl.DataFrame:
+    """The table with a column of text made into something else; rows where that gives nothing are bad."""
+    table = frame.with_columns(value.alias("made"))
+    bad = table.filter(pl.col("made").is_null() & pl.col(name).is_not_null())
+    for line, text in bad.select("line", name).iter_rows():
+        report.skip(f"no {expected}", InvalidInput(expected, value=text, key=name, file=path, line=line))
+    report.rows -= len(bad)
+    good = table.filter(pl.col("made").is_not_null() | pl.col(name).is_null()) if len(bad) else table
+    return good.with_columns(pl.col("made").alias(name)).drop("made")
+
+
 def read_whole(path: Path, layout: Layout, report: Report) -> pl.DataFrame:
     """All rows in one table: for files that are small, such as those of machines."""
     return pl.concat(
@@ -309,8 +323,19 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
         return None
     by_name = {name: pl.col(place) for place, name in zip(places, names, strict=True)}
+    if layout.separator != " " and _has_loose_blanks(block, layout.separator.encode()):
+        for name, value in by_name.items():
+            if kinds.get(name) == pl.String:
+                bare = value.str.strip_chars()
+                by_name[name] = pl.when(~bare.is_in(list(layout.missing))).then(bare)
     columns = [by_name.get(item.name, pl.lit(None, dtype=item.kind)).alias(item.name) for item in layout.fields]
     return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), *columns)
+
+
+def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
+    """Whether any cell might begin or end with a blank."""
+    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "', b"\t")
+    return block.startswith(b" ") or any(sign in block for sign in near)
 
 
 def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
@@ -358,6 +383,8 @@ def _typed(item: Field, value: Any) -> Any:
     if item.kind == pl.String:
         return value if isinstance(value, str) else json.dumps(value)
     try:
+        if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's own ways to write numbers
+            raise ValueError
         number = float(value)
         if not math.isfinite(number):
             raise ValueError
