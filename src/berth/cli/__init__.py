@@ -30,6 +30,7 @@ from berth.cli.common import (
     print_json,
     told_when_stopped,
 )
+from berth.cli.trace import trace_app
 from berth.errors import BerthError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ app = typer.Typer(
 scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_markup_mode=None)
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
+app.add_typer(trace_app, name="trace")
 
 
 class Arrivals(StrEnum):
@@ -391,7 +393,7 @@ _debug = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and give its exit code: 0, 1 (a cell failed), 2 (bad input), 130 (Ctrl-C)."""
+    """Run a command line and give its exit code: 0, 1 (a cell failed, a row is bad), 2 (bad input), 130 (Ctrl-C)."""
     global _debug
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):

@@ -22,7 +22,20 @@ from berth.lab.store import ResultDirectory
 from berth.model import Floats
 from berth.regret import Band, band, growth_exponent
 
-__all__ = ["GRID", "INK", "TITLES", "draw", "palette", "save_plots", "to_png", "to_svg"]
+__all__ = [
+    "COLOURS",
+    "GRID",
+    "INK",
+    "STYLE",
+    "TITLES",
+    "draw",
+    "new_figure",
+    "palette",
+    "save_plots",
+    "short_number",
+    "to_png",
+    "to_svg",
+]
 
 INK, GRID = "#1f2933", "#d9dee5"
 """Text and grid; the report puts its own colours in their place, so that pictures follow dark mode."""
@@ -90,10 +103,10 @@ def palette(comparison: Comparison) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _short(value: float, place: object = None) -> str:
+def short_number(value: float, place: object = None) -> str:
     """A number for an axis: 1500 → 1.5k.
 
-    >>> _short(250000.0), _short(-1500.0), _short(0.0), _short(3e6)
+    >>> short_number(250000.0), short_number(-1500.0), short_number(0.0), short_number(3e6)
     ('250k', '−1.5k', '0', '3M')
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -117,7 +130,9 @@ def _rewards(comparison: Comparison, information: str, policy: str) -> Floats:
     return np.array([run.reward for run in comparison.runs(information, policy).values()])
 
 
-def _new(width: float = 8.4, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any) -> tuple[Figure, Any]:
+def new_figure(
+    width: float = 8.4, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any
+) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **more)
@@ -157,7 +172,7 @@ def _over_time(
     Without bands: instances differ so much from seed to seed that these would hide the policies;
     pictures that compare seed by seed have them.
     """
-    figure, grid = _new()
+    figure, grid = new_figure()
     axes = grid[0][0]
     looks = palette(comparison)
     settled: list[Floats] = []
@@ -178,7 +193,7 @@ def _over_time(
         _focus(axes, settled)
     axes.set_ylabel(label)
     if not focus:
-        axes.yaxis.set_major_formatter(FuncFormatter(_short))
+        axes.yaxis.set_major_formatter(FuncFormatter(short_number))
     _slot_axis(axes)
     _finish(figure, axes)
     return figure
@@ -213,7 +228,7 @@ def ratio(comparison: Comparison, information: str) -> Figure | None:
     base = comparison.runs(information, comparison.baseline)
     if not base or comparison.served(information) == [comparison.baseline]:
         return None
-    figure, grid = _new()
+    figure, grid = new_figure()
     axes = grid[0][0]
     looks = palette(comparison)
     settled: list[Floats] = [np.ones(1)]
@@ -244,7 +259,7 @@ def regret(comparison: Comparison, information: str) -> Figure | None:
     family = comparison.family
     # regret that grows like ln T is a straight line where slots are on a logarithmic scale
     panels = [(oracle, scale) for oracle in oracles for scale in ("linear", "log")[: 2 if family.logarithmic else 1]]
-    figure, grid = _new(columns=len(panels))
+    figure, grid = new_figure(columns=len(panels))
     looks = palette(comparison)
     for axes, (oracle, scale) in zip(grid[0], panels, strict=True):
         axes.axhline(0.0, color=INK, linewidth=0.8)
@@ -262,7 +277,7 @@ def regret(comparison: Comparison, information: str) -> Figure | None:
                 curve = band(curves)
                 _line(axes, _thin(len(curve.mean)), curve, looks[policy], policy)
         axes.set_title(title)
-        axes.yaxis.set_major_formatter(FuncFormatter(_short))
+        axes.yaxis.set_major_formatter(FuncFormatter(short_number))
         _slot_axis(axes)
         if scale == "log":
             axes.set_xscale("log")
@@ -287,7 +302,7 @@ def gain_overhead(comparison: Comparison, information: str) -> Figure:
     found = [(row, getattr(row, expense)) for row in comparison.rows if row.information == information and row.gain]
     spent = {row.policy: part for row, part in found if part is not None}
     rows = [row for row, part in found if part is not None]
-    figure, grid = _new(height=1.3 + 0.42 * len(rows))
+    figure, grid = new_figure(height=1.3 + 0.42 * len(rows))
     axes = grid[0][0]
     looks = palette(comparison)
     for place, row in enumerate(reversed(rows)):
@@ -326,7 +341,7 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
         return None
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
-    figure, grid = _new(8.4, 0.7 + 1.95 * rows, columns, rows, sharex=True, sharey=True)
+    figure, grid = new_figure(8.4, 0.7 + 1.95 * rows, columns, rows, sharex=True, sharey=True)
     _frame(figure, 0.6, 0.15, 0.35, 0.55, 0.08)
     figure.subplots_adjust(hspace=0.3)
     top = max(float(share.max()) for share in maps.values()) or 1.0

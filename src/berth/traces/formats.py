@@ -79,6 +79,10 @@ def _swf(name: str, line: str) -> bool:
     return name.endswith(".swf") or line.startswith(";") or (len(cells) >= 18 and "," not in line and "|" not in line)
 
 
+def _generic(name: str, line: str) -> bool:
+    return line == "PAR1" or _columns("submit_s", "run_s")(name, line)
+
+
 FORMATS: dict[str, Format] = {
     "alibaba-2017": Format(
         "Alibaba cluster-trace-v2017",
@@ -168,6 +172,8 @@ FORMATS: dict[str, Format] = {
         lambda _, line: bool({"JobID", "JobIDRaw", "NODELIST"} & set(line.split("|"))),
     ),
     "swf": Format("Standard Workload Format 2.2", "berth.traces.swf", _swf),
+    # the last, for others have some of its columns
+    "generic": Format("one's own cluster, as CSV or Parquet", "berth.traces.generic", _generic),
 }
 
 

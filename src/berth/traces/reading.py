@@ -47,6 +47,7 @@ BLOCK = 1 << 23
 """Bytes of text that are read at a time."""
 
 EXAMPLES = 5
+PARQUET = b"PAR1"
 _WHITE = re.compile(r"\s*")
 
 
@@ -188,7 +189,11 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
 
 
 def first_line(path: Path) -> str:
-    """The first line that is not blank, to recognise a format by."""
+    """The first line that is not blank, to recognise a format by; of a Parquet file its mark, `PAR1`."""
+    _open(path).close()
+    with path.open("rb") as file:
+        if file.read(4) == PARQUET:
+            return PARQUET.decode()
     with _open(path) as file:
         rest = b""
         while part := _read(path, file, 1 << 16, 1):
