@@ -299,7 +299,9 @@ def itp(name: str, folder: Path) -> Workload:
     traces = [load_trace(file) for file in files]
     jobs = pl.concat(
         [
-            trace.jobs.with_columns(pl.lit(file.name.split(".")[0]).alias("kind"))
+            trace.jobs.with_columns(
+                kind=pl.lit(file.name.split(".")[0]), job=file.name.split(".")[0] + "/" + pl.col("job")
+            )
             for file, trace in zip(files, traces, strict=True)
         ]
     )
@@ -311,6 +313,18 @@ def itp(name: str, folder: Path) -> Workload:
     title = "Microsoft ITP: deep-learning training, gangs of 1 to 64 GPUs, eight clusters, two months, 2021"
     whole = Trace.of(jobs, None, traces[0].resources, source)
     return fit(whole, name, title=title, provenance=origin, machine={"gpu": 8.0})
+
+
+def philly(name: str, folder: Path) -> Workload:
+    """Training jobs of fifteen virtual clusters."""
+    trace = load_trace(folder / "microsoft-philly-2017" / "philly.csv.gz")
+    origin = Provenance(
+        source="Microsoft Philly 2017 (Jeon et al., ATC '19), the 82,247 jobs of the Pollux simulator",
+        licence="CC BY 4.0; extract: Apache-2.0",
+        berth=berth.__version__,
+    )
+    title = "Microsoft Philly: deep-learning training, gangs of 1 to 128 GPUs, 15 virtual clusters, 2017"
+    return fit(trace, name, title=title, provenance=origin, machine={"gpu": 8.0})
 
 
 # ---------------------------------------------------------------------------- Google
@@ -398,7 +412,7 @@ def google2019(name: str, folder: Path) -> Workload:
     return found.model_copy(update={"arrivals": found.arrivals.model_copy(update={"events_per_hour": rate})})
 
 
-FITS["google-2011"], FITS["google-2019"] = google2011, google2019
+FITS["google-2011"], FITS["google-2019"], FITS["philly"] = google2011, google2019, philly
 FITS.update({"openb": openb, "alibaba-v2017": alibaba2017, "alibaba-v2018": alibaba2018, "pai": pai, "itp": itp})
 
 

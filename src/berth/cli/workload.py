@@ -99,23 +99,18 @@ def generate_command(
     load: Annotated[float | None, typer.Option("--load", help="Mean share of the scarcest resource taken.")] = None,
     machines: Annotated[int | None, typer.Option("--machines", min=1, help="How many machines.")] = None,
     seed: SeedOption = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over files that are there.")] = False,
 ) -> None:
     """Write jobs of a workload, in the format that berth reads itself."""
-    from berth.errors import InvalidInput
     from berth.traces.generate import generate
+    from berth.traces.generic import write_trace
     from berth.traces.workload import load_workload
 
-    if out.suffix not in (".csv", ".parquet"):
-        raise InvalidInput("a name that ends in .csv or .parquet", value=out.name, key="OUT")
     given = jobs if jobs is not None or hours is not None else 10_000
     trace = generate(load_workload(workload), jobs=given, hours=hours, load=load, machines=machines, seed=seed)
-    beside = out.with_name(f"{out.stem}.machines{out.suffix}")
-    for table, path in ((trace.jobs, out), (trace.machines, beside)):
-        if out.suffix == ".csv":
-            table.write_csv(path)
-        else:
-            table.write_parquet(path)
-    typer.echo(f"{out}: {len(trace):,} jobs; {beside}: {int(trace.machines['count'].sum()):,} machines")
+    files = write_trace(trace, out, overwrite=overwrite)
+    number = int(trace.machines["count"].sum())
+    typer.echo(f"{', '.join(map(str, files))}: {len(trace):,} jobs on {number:,} machines")
 
 
 @app.command("compare")

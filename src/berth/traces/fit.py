@@ -15,6 +15,7 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Floats, Ints
+from berth.traces.lint import usable
 from berth.traces.trace import Trace
 from berth.traces.workload import (
     DAY_S,
@@ -35,8 +36,10 @@ from berth.traces.workload import (
 
 __all__ = ["files_read", "fit", "fit_arrivals", "machine_table_of", "prepared"]
 
-KINDS, SIZES, VECTORS = 6, 5, 48
-"""The most kinds of a workload, size classes of a kind, and demand vectors of a class."""
+KINDS, SIZES = 6, 5
+"""The most kinds of a workload, and size classes of a kind."""
+VECTORS, FEWEST, MOST = 250, 6, 64
+"""Demand vectors of all classes together, shared by their numbers of jobs; the fewest and the most of a class."""
 LEAST = 40
 """Jobs below which a size class is joined to its neighbour."""
 LOAD = 0.7
@@ -44,25 +47,29 @@ LOAD = 0.7
 
 
 def prepared(trace: Trace) -> Trace:
-    """The trace as a fit can use it: jobs that ran, by submission, without resources that most jobs do not tell.
+    """The trace as a fit can use it: what `usable` leaves of it, without resources that most jobs do not tell.
 
-    Amounts that some jobs lack are the median of the others. Whole weeks before the first job are left out, so that
-    hours and days stay what they are.
+    Amounts that some jobs lack are the median of the others, and estimates that no user gave stay null. Whole weeks
+    before the first job are left out, so that hours and days stay what they are.
     """
     told = [r for r in trace.resources if trace.jobs[r.name].null_count() < 0.5 * len(trace.jobs)]
     dropped = [resource.name for resource in trace.resources if resource not in told]
-    names = [resource.name for resource in told]
-    jobs = (
-        trace.jobs.drop(dropped)
-        .filter((pl.col("run_s") > 0) & (pl.col("pieces") > 0) & pl.col("submit_s").is_finite())
-        .with_columns(pl.col(name).fill_null(pl.col(name).median()) for name in names)
-        .sort("submit_s", maintain_order=True)
+    never = float("inf")  # in place of an estimate, so that it is not repaired
+    jobs = trace.jobs.drop(dropped).with_columns(
+        *(pl.col(resource.name).fill_null(pl.col(resource.name).median()) for resource in told),
+        estimate_s=pl.when(pl.col("estimate_s") > 0).then(pl.col("estimate_s")).otherwise(never),
     )
-    if not len(jobs):
+    trace = trace.replace(jobs=jobs, machines=trace.machines.drop(dropped), resources=tuple(told))
+    clean, _ = usable(trace)
+    if not len(clean):
         raise InvalidInput("jobs with a run time and a size", found="none", key="jobs")
-    jobs = jobs.with_columns(pl.col("submit_s") - jobs["submit_s"][0] // WEEK_S * WEEK_S)
-    machines = trace.machines.drop(dropped).with_columns(pl.col(name).fill_null(0.0) for name in names)
-    return trace.replace(jobs=jobs, machines=machines, resources=tuple(told))
+    first = clean.jobs["submit_s"][0] // WEEK_S * WEEK_S
+    return clean.replace(
+        jobs=clean.jobs.with_columns(
+            pl.col("submit_s") - first,
+            estimate_s=pl.when(pl.col("estimate_s") < never).then(pl.col("estimate_s")),
+        )
+    )
 
 
 def fit(
@@ -277,7 +284,8 @@ def _class(jobs: pl.DataFrame, rows: Ints, label: str, names: list[str], amounts
     known = (part["estimate_s"].is_not_null() & (part["estimate_s"] > 0)).to_numpy()
     ratio = part["estimate_s"].fill_null(0.0).to_numpy()[known] / run[known]
     kinds = part["kind"].drop_nulls().unique().to_list()
-    demands, rest = _demands(part, amounts[rows], names)
+    limit = min(MOST, max(FEWEST, round(VECTORS * len(rows) / len(jobs))))
+    demands, rest = _demands(part, amounts[rows], names, limit)
     return JobClass(
         name=label,
         kind=str(kinds[0]) if len(kinds) == 1 else None,
@@ -292,11 +300,13 @@ def _class(jobs: pl.DataFrame, rows: Ints, label: str, names: list[str], amounts
     )
 
 
-def _demands(part: pl.DataFrame, amounts: Floats, names: list[str]) -> tuple[list[Demand], list[Quantiles] | None]:
+def _demands(
+    part: pl.DataFrame, amounts: Floats, names: list[str], limit: int
+) -> tuple[list[Demand], list[Quantiles] | None]:
     """The commonest vectors, with the machines that they need, and quantiles of the rest."""
     table = part.select([*names, "needs"]).group_by([*names, "needs"]).len()
     table = table.sort(["len", *names, "needs"], descending=[True] + [False] * (len(names) + 1), nulls_last=True)
-    top = table.head(VECTORS if len(table) > 2 * VECTORS else len(table)).filter(pl.col("len") > (len(table) > VECTORS))
+    top = table if len(table) <= limit else table.head(limit).filter(pl.col("len") > 1)
     found = [
         Demand(
             amounts=[short(row[name], 12) for name in names],
