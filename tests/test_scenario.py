@@ -22,7 +22,9 @@ from berth.scenario.drawing import draw_channels, draw_demands, draw_outages, dr
 from berth.scenario.reading import LARGEST_FILE, read_text
 from berth.worlds.allocation import AllocationWorld
 
-NAMES = [name for name in scenario_names() if load_scenario(name).family == "allocation"]
+NAMES = [
+    name for name in scenario_names() if not name.startswith("trace-") and load_scenario(name).family == "allocation"
+]
 SEED = st.integers(0, 2**32)
 
 DRAWN = "cluster: {servers: 4}\nports: {count: 2}\n"

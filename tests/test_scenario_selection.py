@@ -20,7 +20,9 @@ from berth.worlds.gains import DrawnGains
 from berth.worlds.selection import SelectionWorld
 from tests.test_scenario import trees
 
-NAMES = [name for name in scenario_names() if load_scenario(name).family == "selection"]
+NAMES = [
+    name for name in scenario_names() if not name.startswith("trace-") and load_scenario(name).family == "selection"
+]
 SEED = st.integers(0, 2**32)
 DRAWN = "family: selection\n"
 EXPLICIT = """\

@@ -99,7 +99,7 @@ def generate_command(
     load: Annotated[float | None, typer.Option("--load", help="Mean share of the scarcest resource taken.")] = None,
     machines: Annotated[int | None, typer.Option("--machines", min=1, help="How many machines.")] = None,
     seed: SeedOption = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over files that are there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
 ) -> None:
     """Write jobs of a workload, in the format that berth reads itself."""
     from berth.traces.generate import generate

@@ -15,7 +15,7 @@ from berth.scenario.checks import Mistake, across_allocation
 from berth.scenario.layering import did_you_mean
 from berth.scenario.placement_building import build_placement
 from berth.scenario.placement_checks import across_placement, slots_of
-from berth.scenario.placement_settings import PlacementSettings
+from berth.scenario.placement_settings import PlacementSettings, WorkloadTasks
 from berth.scenario.reading import Tree
 from berth.scenario.selection_building import build_selection
 from berth.scenario.selection_checks import across_selection, has_gangs
@@ -98,7 +98,9 @@ PLACEMENT_POLICIES = (
 
 
 def _placement_defaults(settings: PlacementSettings) -> Defaults:
-    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ("slot",))
+    # the bound is one linear programme for all tasks, which takes minutes where they run for many slots
+    oracles = () if isinstance(settings.tasks, WorkloadTasks) else ("slot",)
+    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", oracles)
 
 
 FAMILIES = {

@@ -164,6 +164,8 @@ def _restated(key: Key, below: dict[str, Any], above: dict[str, Any]) -> bool:
         return True
     if key == ("workload",):
         return any(name in above and above[name] != below.get(name) for name in ("name", "fit", "trace"))
+    if key == ("tasks",):
+        return "draw" in below and "demand" in above
     if key == ("gains",):
         return "distribution" in above and above["distribution"] != below.get("distribution", above["distribution"])
     if key == ("drift",):

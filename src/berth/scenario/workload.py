@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from berth.errors import InvalidInput
 from berth.model import Floats, Ints
 from berth.random import stream
 from berth.scenario.checks import Mistake, first_of, part_of
 from berth.scenario.layering import did_you_mean, laid
+from berth.scenario.placement_checks import counts
 from berth.scenario.reading import Key, Tree
 from berth.scenario.settings import WorkloadSettings
 from berth.traces.fit import fit, prepared
 from berth.traces.formats import load_trace
-from berth.traces.generate import generate, job_rate, machine_mix
+from berth.traces.generate import generate, job_rate, machine_mix, offered_load
 from berth.traces.trace import Trace
 from berth.traces.workload import FOLDER, Speeds, Workload, load_workload
 
@@ -39,6 +41,11 @@ BUSY = 0.7
 """Jobs of the commonest type in a slot, where nothing says how long a slot is."""
 UNITS = 8.0
 """In the allocation family, what the largest server has of each resource: utilities are made for such numbers."""
+BATCH = 10.0
+"""In the placement family, jobs of a batch on average, where nothing says how long a slot is."""
+SCALE = 16.0
+"""In the placement family, the weights of all that the largest server has, added up."""
+ANY = "any"
 GAIN = 0.5
 """In the selection family, the gain of a task on a server of speed 1."""
 
@@ -76,9 +83,9 @@ class Plan:
     """Jobs a second, on these servers."""
     slot_seconds: float
 
-    def jobs(self, horizon: int, seed: int, faster: float = 1.0) -> Trace:
+    def jobs(self, horizon: int, seed: int, faster: float = 1.0, slot_seconds: float | None = None) -> Trace:
         """The jobs of a run: `submit_s` from its start; they come `faster` times as often as they would."""
-        length = horizon * self.slot_seconds
+        length = horizon * (slot_seconds or self.slot_seconds)
         if self.trace is None:
             servers = sum(group.count for group in self.groups)
             return generate(self.workload, hours=length / 3600.0, machines=servers, faster=faster, seed=seed)
@@ -100,6 +107,40 @@ class Plan:
         there = np.zeros((horizon, len(self.names)))
         there[slot, self.type_of(trace)] = 1.0
         return there[:, [self.names.index(name) for name in names]]
+
+    def pace(self) -> tuple[float, float]:
+        """Where jobs last as long as they do: seconds of a slot, and how much faster jobs come for the load."""
+        faster = 1.0
+        if self.settings.load is not None:
+            whole = np.sum([m.count * np.array(m.capacity) for m in self.workload.machines], axis=0)
+            there = np.sum([group.count * group.capacity for group in self.groups], axis=0)
+            part = sum(g.count for g in self.groups) / sum(m.count for m in self.workload.machines)
+            load = offered_load(self.workload) * np.divide(whole, there, out=np.zeros(len(there)), where=there > 0)
+            faster = self.settings.load / max(part * float(load.max()), 1e-12)
+        return self.settings.slot_seconds or BATCH / (self.rate * faster), faster
+
+    def needs(self, trace: Trace) -> tuple[list[str], Ints]:
+        """The sets of labels that jobs of this workload need, the same for every seed, and the one of each job."""
+        if self.trace is None:
+            classes = self.workload.classes
+            told = {demand.needs for entry in classes for demand in entry.demands} | {entry.needs for entry in classes}
+        else:
+            told = set(self.trace.jobs["needs"].unique().to_list())
+        labels = [ANY, *sorted(label for label in told if label is not None)]
+        numbers = {label: place for place, label in enumerate(labels)}
+        column = trace.jobs["needs"].fill_null(ANY).replace_strict(numbers, return_dtype=pl.Int64)
+        return labels, column.to_numpy()
+
+    def homes(self, labels: Sequence[str], cluster: Any) -> NDArray[np.bool_]:
+        """Which servers of the scenario's cluster have a label that each set allows, (L, R); all where none has one."""
+        label = {group.name: group.label for group in self.groups}
+        of_server = [
+            label.get(kind.name) for kind, n in zip(cluster.servers, counts(cluster), strict=True) for _ in range(n)
+        ]
+        rows = [[text == ANY or (own is not None and own in text.split("|")) for own in of_server] for text in labels]
+        found = np.array(rows)
+        found[~found.any(axis=1)] = True
+        return found
 
     def copies(self) -> float:
         """How many jobs like it the job of a port stands for, for the load that is asked for.
@@ -436,4 +477,29 @@ def _measured() -> Speeds:
     return speeds
 
 
-LAYERS: dict[str, Callable[[Plan], dict[str, Any]]] = {"allocation": _allocation, "selection": _selection}
+def _placement(plan: Plan) -> dict[str, Any]:
+    """Servers are kinds; tasks are the jobs themselves. Servers stay on, as those of real clusters do."""
+    unit = np.ones(len(plan.workload.resources))
+    cluster = _cluster(plan, unit)
+    for kind, group in zip(cluster["servers"], plan.groups, strict=True):
+        kind["speed"] = group.speed
+    largest = np.max([group.capacity for group in plan.groups], axis=0)
+    some = largest > 0
+    weights = {
+        entry.name: float(SCALE / some.sum() / size) if size > 0 else 0.0
+        for entry, size in zip(plan.workload.resources, largest, strict=True)
+    }
+    return {
+        "cluster": cluster,
+        "idle": "never",
+        "launch_cost": {"weights": weights},
+        "execution_cost": {"weights": weights},
+        "tasks": {"draw": "workload"},
+    }
+
+
+LAYERS: dict[str, Callable[[Plan], dict[str, Any]]] = {
+    "allocation": _allocation,
+    "selection": _selection,
+    "placement": _placement,
+}

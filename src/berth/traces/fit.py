@@ -40,7 +40,7 @@ KINDS, SIZES = 6, 5
 """The most kinds of a workload, and size classes of a kind."""
 VECTORS, FEWEST, MOST = 250, 6, 64
 """Demand vectors of all classes together, shared by their numbers of jobs; the fewest and the most of a class."""
-LEAST = 40
+LEAST = 100
 """Jobs below which a size class is joined to its neighbour."""
 LOAD = 0.7
 """The load of machines that are supposed because a trace names none."""
