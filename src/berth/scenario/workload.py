@@ -84,11 +84,15 @@ class Plan:
     slot_seconds: float
 
     def jobs(self, horizon: int, seed: int, faster: float = 1.0, slot_seconds: float | None = None) -> Trace:
-        """The jobs of a run: `submit_s` from its start; they come `faster` times as often as they would."""
+        """The jobs of a run: `submit_s` from its start.
+
+        They come `faster` times as often as they would, hours of the day and all; how long they run stays.
+        """
         length = horizon * (slot_seconds or self.slot_seconds)
         if self.trace is None:
             servers = sum(group.count for group in self.groups)
-            return generate(self.workload, hours=length / 3600.0, machines=servers, faster=faster, seed=seed)
+            made = generate(self.workload, hours=length * faster / 3600.0, machines=servers, seed=seed)
+            return made.replace(jobs=made.jobs.with_columns(pl.col("submit_s") / faster))
         rate = self.rate / job_rate(self.workload) * faster
         submit = self.trace.jobs["submit_s"].to_numpy() / rate
         submit = submit - submit[0]

@@ -77,14 +77,13 @@ def generate(
     hours: float | None = None,
     load: float | None = None,
     machines: int | None = None,
-    faster: float = 1.0,
     seed: int = 0,
 ) -> Trace:
     """So many jobs, or those of so many hours, as a trace.
 
     With `machines` the mix of shapes is kept, and jobs come as much more rarely as there are fewer machines; jobs of
     more pieces than the cluster can hold get as many as it can. `load` sets the mean share of the scarcest resource
-    that jobs take, by changing how often they come; they come `faster` times as often on top of that.
+    that jobs take, by changing how often they come.
 
     >>> from berth.traces.workload import load_workload
     >>> workload = load_workload("sdsc-sp2")
@@ -104,7 +103,7 @@ def generate(
     rate = sum(counts) / sum(machine.count for machine in workload.machines)
     if load is not None:
         rate = _faster(workload, counts, load)
-    submit = _submit(workload, jobs, hours, rate * faster, seed)
+    submit = _submit(workload, jobs, hours, rate, seed)
     return _trace(workload, submit, counts, seed)
 
 
