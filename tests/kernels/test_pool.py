@@ -32,8 +32,9 @@ def logs(draw: st.DrawFn, *, exact: bool | None = None) -> tuple[list[batch.Job]
 
 
 def started(jobs: list[batch.Job], processors: float, backfill: str, order: str = "arrival") -> Any:
-    columns = np.array(jobs, dtype=np.float64).reshape(-1, 4).T
-    return run_pool(*columns, processors, backfill=backfill, key=columns[3] if order == "length" else None)
+    submit, size, run, estimate = np.array(jobs, dtype=np.float64).reshape(-1, 4).T
+    key = estimate if order == "length" else None
+    return run_pool(submit, size, run, estimate, processors, backfill=backfill, key=key)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -46,7 +47,14 @@ def test_the_kernel_is_the_reference(backfill: str, order: str, log: tuple[list[
     assert started(jobs, processors, backfill, order).tolist() == plain
 
 
-@pytest.mark.parametrize("backfill", RULES)
+@settings(max_examples=200, deadline=None)
+@given(log=logs())
+def test_conservative_is_the_reference(log: tuple[list[batch.Job], float]) -> None:
+    jobs, processors = log
+    assert started(jobs, processors, "conservative").tolist() == batch.conservative(jobs, processors)
+
+
+@pytest.mark.parametrize("backfill", [*RULES, "conservative"])
 @settings(max_examples=100, deadline=None)
 @given(log=logs())
 def test_never_more_than_there_is_and_never_too_early(backfill: str, log: tuple[list[batch.Job], float]) -> None:
@@ -122,6 +130,18 @@ def test_impossible_jobs_are_refused(column: int, value: float) -> None:
     submit, size, run, estimate = ([part] for part in job)
     with pytest.raises(InvalidInput):
         run_pool(submit, size, run, estimate, 4.0)
+
+
+def test_many_early_ends_leave_room_for_every_step() -> None:
+    """Hundreds of jobs that all end early move many times: the tables of the kernel must hold all their steps."""
+    rng = np.random.default_rng(1)
+    count = 400
+    submit = np.sort(rng.integers(0, 16_000, count)).astype(np.float64)
+    run = rng.integers(1, 200, count).astype(np.float64)
+    start = run_pool(
+        submit, rng.integers(1, 17, count), run, run + rng.integers(0, 900, count), 16, backfill="conservative"
+    )
+    assert (start >= submit).all()
 
 
 def test_jobs_must_come_by_arrival() -> None:

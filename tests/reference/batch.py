@@ -110,8 +110,8 @@ def conservative(jobs: Sequence[Job], processors: float) -> list[float]:
     """Conservative backfilling: everybody has a reservation, which only ever moves forward.
 
     A job that arrives gets the earliest place that delays nobody. When a job ends before its estimate, the others in
-    order of arrival take the earliest place that is then there for them. Where jobs run longer than said, reservations
-    that can no longer be kept are made anew, in order of arrival.
+    order of arrival take the earliest place that is then there for them, again until none moves. Where jobs run longer
+    than said, all reservations are made anew, in order of arrival.
     """
     start = [-1.0] * len(jobs)
     planned: dict[int, float] = {}
@@ -149,12 +149,15 @@ def conservative(jobs: Sequence[Job], processors: float) -> list[float]:
         while coming and jobs[coming[0]][0] == now:
             new.append(coming.pop(0))
         waiting = sorted({*planned, *new, *(i for i in range(len(jobs)) if start[i] < 0 and jobs[i][0] <= now)})
-        for i in waiting:
-            if i in planned:
-                if early:
-                    planned[i] = earliest(i, now)
-            else:
-                planned[i] = earliest(i, now)
+        moved = True
+        while moved:
+            moved = False
+            for i in waiting:
+                if i not in planned or early:
+                    at = earliest(i, now)
+                    moved = moved or at != planned.get(i)
+                    planned[i] = at
+            moved = moved and early
         for i in sorted(planned):
             if planned[i] <= now:
                 start[i] = now

@@ -128,6 +128,10 @@ def test_fractions_that_fill_a_machine_fit() -> None:
     assert reasons(found({"cpu": 0.1, "memory": 0.1, "pieces": 4}, machines=machines)) == {"larger than the cluster": 1}
 
 
+def test_amounts_next_to_nothing_fit() -> None:
+    assert found({"cpu": 5e-324, "memory": 0.0, "pieces": 10**9}).clean
+
+
 def test_without_machines_nothing_is_too_large() -> None:
     assert found({"pieces": 10**6, "cpu": 1e9, "needs": "quick"}, machines=None).clean
 

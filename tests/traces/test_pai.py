@@ -68,7 +68,10 @@ def test_mini_batches(sample: Sample) -> None:
 
 def test_marginals(sample: Sample) -> None:
     table = read_marginals(sample("alibaba-gpu-2020/pai_published_marginals.csv"))
-    assert table.rows()[0] == ("task_runtime_s_all", "20", 7.2, "cdf")
+    assert table.rows() == [
+        ("task_runtime_s_all", 20.0, 7.2, "cdf"),
+        ("gpu_type_T4", None, 30.5, "share_of_tasks"),
+    ]
 
 
 def test_gaia(sample: Sample) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import polars as pl
@@ -167,6 +168,7 @@ NUMBERS = st.integers(-99, 99).map(str) | st.floats(-9, 9).map(str) | st.sampled
 
 @settings(max_examples=300)
 @example([[" a", "1", "2"], ["b ", "1", "2"]], "\n")
+@example([["", "", ""], ["1"]], "\n")
 @example([['""', "1", "2"], ['"', "1", "2"]], "\n")
 @given(
     st.lists(
@@ -187,6 +189,29 @@ def test_fast_and_slow_give_the_same(folder: Path, lines: list[list[str]], end: 
             return str(error)
         told = [str(error) for errors in report.examples.values() for error in errors]
         return table.rows(), dict(report.skipped), told
+
+    usual = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_fast", lambda *_: None)
+        assert read() == usual
+
+
+BLANKS = Layout(tuple(Field(name, pl.Float64) for name in "abc"), separator=" ", header=False, comment=";", more=True)
+WORDS = st.sampled_from(["1", "-1", "2.5", "x", "nan", ";", "  7", "3\t4"])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.lists(WORDS, max_size=5).map(" ".join), min_size=1, max_size=6))
+def test_fast_and_slow_give_the_same_with_blanks_between(folder: Path, lines: list[str]) -> None:
+    path = folder / "table.swf"
+    path.write_text("\n".join(lines))
+
+    def read() -> object:
+        try:
+            table, report = rows(path, BLANKS)
+        except InvalidInput as error:
+            return str(error)
+        return table.rows(), dict(report.skipped)
 
     usual = read()
     with pytest.MonkeyPatch.context() as patch:
@@ -220,6 +245,36 @@ def test_json_lines(path: Path) -> None:
     assert "table.csv:6: a.b: got 'x'" in str(report.examples["no whole number"][0])
     with pytest.raises(InvalidInput, match=r"table.csv:4: got rubbish"):
         list(read_json_rows(path, fields, Report(strict=True)))
+
+
+JSON_FIELDS = (Field("a.b", pl.Int64), Field("a.c", pl.Float64), Field("d", required=True))
+LEAVES = st.none() | st.integers(-(2**53), 2**53) | st.floats(allow_infinity=False, allow_nan=False)
+LEAVES |= st.sampled_from(["", "7", "-3", "0.25", "x y", "1_0", "nan"])
+INNER = st.fixed_dictionaries({}, optional={"b": LEAVES, "c": LEAVES})
+OBJECTS = st.fixed_dictionaries({}, optional={"a": INNER, "d": st.text(max_size=4), "e": LEAVES})
+
+
+@settings(max_examples=300)
+@given(st.lists(OBJECTS, min_size=1, max_size=5))
+def test_fast_and_slow_give_the_same_from_json(folder: Path, trees: list[dict[str, object]]) -> None:
+    path = folder / "lines.json"
+    path.write_text("".join(f"{json.dumps(tree)}\n" for tree in trees))
+
+    def read() -> object:
+        report = Report()
+        return [table.rows() for table in read_json_rows(path, JSON_FIELDS, report)], dict(report.skipped)
+
+    usual = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_fast_json", lambda *_: None)
+        assert read() == usual
+
+
+def test_good_json_is_read_fast(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text('{"a": {"b": "9007199254740993", "c": 0.25}, "d": "x"}\n{"d": "y", "f": [1, {}]}\n')
+    monkeypatch.setattr(reading, "_slow_json", lambda *_: pytest.fail("read line by line"))
+    (table,) = read_json_rows(path, JSON_FIELDS, Report())
+    assert table.rows() == [(1, 9007199254740993, 0.25, "x"), (2, None, None, "y")]
 
 
 def test_with_or_without_names(path: Path) -> None:

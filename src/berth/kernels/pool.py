@@ -24,7 +24,7 @@ import numpy as np
 
 from berth.kernels.compiled import inlined, inner, lean
 
-__all__ = ["ANY", "EASY", "STRICT", "Jobs", "Pool", "play_pool"]
+__all__ = ["ANY", "EASY", "STRICT", "Jobs", "Pool", "expect", "forget", "play_pool", "pop", "push"]
 
 STRICT, EASY, ANY = 0, 1, 2
 ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
@@ -106,7 +106,8 @@ def _next(pool: Pool, first: int, size: float, now: float, limit: float) -> Any:
 
 
 @inner
-def _push(pool: Pool, time: float, job: int) -> None:
+def push(pool: Pool, time: float, job: int) -> None:
+    """A job that runs until `time`."""
     place = pool.count[RUNNING]
     pool.count[RUNNING] = place + 1
     while place:
@@ -121,7 +122,8 @@ def _push(pool: Pool, time: float, job: int) -> None:
 
 
 @inner
-def _pop(pool: Pool) -> Any:
+def pop(pool: Pool) -> Any:
+    """The job that ends first, which leaves."""
     job = pool.heap_job[0]
     size = pool.count[RUNNING] - 1
     pool.count[RUNNING] = size
@@ -157,7 +159,8 @@ def _first_known(pool: Pool, end: float) -> Any:
 
 
 @inner
-def _expect(pool: Pool, end: float, job: int) -> None:
+def expect(pool: Pool, end: float, job: int) -> None:
+    """Note when a job should end."""
     place = _first_known(pool, end)
     for i in range(pool.count[KNOWN], place, -1):
         pool.known_end[i] = pool.known_end[i - 1]
@@ -168,7 +171,8 @@ def _expect(pool: Pool, end: float, job: int) -> None:
 
 
 @inner
-def _forget(pool: Pool, end: float, job: int) -> None:
+def forget(pool: Pool, end: float, job: int) -> None:
+    """Take that note away."""
     place = _first_known(pool, end)
     while pool.known_job[place] != job:
         place += 1
@@ -193,9 +197,9 @@ def _start(jobs: Jobs, pool: Pool, job: int, now: float, mode: int) -> None:
     pool.count[WAITING] -= 1
     pool.start[job] = now
     pool.number[FREE] -= jobs.size[job]
-    _push(pool, now + jobs.run[job], job)
+    push(pool, now + jobs.run[job], job)
     if mode == EASY:
-        _expect(pool, now + jobs.estimate[job], job)
+        expect(pool, now + jobs.estimate[job], job)
 
 
 @inner
@@ -271,10 +275,10 @@ def play_pool(jobs: Jobs, pool: Pool, mode: int) -> int:
         if ended:
             now = pool.heap_time[0]
             while pool.count[RUNNING] and pool.heap_time[0] == now:
-                job = _pop(pool)
+                job = pop(pool)
                 pool.number[FREE] += jobs.size[job]
                 if mode == EASY:
-                    _forget(pool, pool.start[job] + jobs.estimate[job], job)
+                    forget(pool, pool.start[job] + jobs.estimate[job], job)
             if pool.count[RUNNING] == 0:
                 pool.number[FREE] = pool.number[CAPACITY]  # exactly, whatever sums of floats say
         first = arrived

@@ -39,4 +39,12 @@ BUILTIN = {
     "optra": "berth.policies.placement.optra:OptRA",
     "ossa": "berth.policies.placement.ossa:OSSA",
     "hmao": "berth.policies.placement.hmao:HMAO",
+    "fcfs": "berth.policies.placement.fcfs:FCFS",
+    "sjf": "berth.policies.placement.sjf:SJF",
+    "easy": "berth.policies.placement.easy:EASY",
+    "conservative": "berth.policies.placement.conservative:Conservative",
+    "best-fit": "berth.policies.placement.best_fit:BestFit",
+    "tetris": "berth.policies.placement.tetris:Tetris",
+    "drf-placement": "berth.policies.placement.fair:FairQueue",
+    "fgd": "berth.policies.placement.fragmentation:FragmentationAware",
 }

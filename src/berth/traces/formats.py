@@ -76,7 +76,8 @@ def _any(*ways: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
 
 def _swf(name: str, line: str) -> bool:
     cells = line.split()
-    return name.endswith(".swf") or line.startswith(";") or (len(cells) >= 18 and "," not in line and "|" not in line)
+    numbers = len(cells) >= 18 and "," not in cells[0] and "|" not in line
+    return name.endswith(".swf") or line.startswith(";") or numbers or "cpus_per_node" in cells
 
 
 def _generic(name: str, line: str) -> bool:

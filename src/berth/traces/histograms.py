@@ -27,15 +27,15 @@ def read_histograms(path: str | Path, report: Report | None = None) -> pl.DataFr
 
 
 def read_marginals(path: str | Path, report: Report | None = None) -> pl.DataFrame:
-    """Points of distributions: columns `quantity`, `value` (as written), `percent`, `kind`.
+    """Points of distributions: columns `quantity`, `value`, `percent`, `kind`.
 
-    By kind, `percent` is how many tasks lie at or below the value (`cdf`), above it (`ccdf`), have it
-    (`share_of_tasks`), or a `count`.
+    By kind, `percent` is how many tasks lie at or below the value (`cdf`), or at or above it (`ccdf`), are what the
+    name of the quantity says (`share_of_tasks`, without a value), or a `count`.
     """
     layout = Layout(
         (
             Field("quantity", required=True),
-            Field("value"),
+            Field("value", pl.Float64),
             Field("percent", pl.Float64, required=True),
             Field("kind", required=True),
         )

@@ -9,7 +9,7 @@ import polars as pl
 
 __all__ = ["MeanRuns", "Totals", "mean_runs"]
 
-MERGE = 1 << 20
+MERGE = 1 << 18
 """Rows of partial sums that are kept before they are summed up."""
 
 

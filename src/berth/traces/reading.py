@@ -238,7 +238,7 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
 
 
 def converted(
-    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr, expected: str, report: Report
+    path: Path, frame: pl.DataFrame, name: str, value: pl.Expr | pl.Series, expected: str, report: Report
 ) -> pl.DataFrame:
     """The table with a column of text made into something else; rows where that gives nothing are bad."""
     table = frame.with_columns(value.alias("made"))
@@ -318,6 +318,8 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return None
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).sum()).item()
+    if blank:  # lines with nothing on them; others may have separators and nothing between them
+        blank = sum(not text.strip() for text in block.split(b"\n")) - 1
     separators = block.count(layout.separator.encode())
     exact = separators == (len(frame) - blank) * (len(names) - 1)
     if len(frame) != block.count(b"\n") or not (exact or (layout.more and separators > len(frame) * (len(names) - 1))):
@@ -339,8 +341,10 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
 
 def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
     """Whether any cell might begin or end with a blank."""
-    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "', b"\t")
-    return block.startswith(b" ") or any(sign in block for sign in near)
+    if b"\t" in block:
+        return True
+    near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "')
+    return b" " in block and (block.startswith(b" ") or any(sign in block for sign in near))
 
 
 def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
@@ -421,35 +425,76 @@ def _required(path: Path, layout: Layout, frame: pl.DataFrame, report: Report) -
 def read_json_rows(path: Path, fields: Sequence[Field], report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
     """The same for files with a JSON object a line; `a.b` names field b of object a. Numbers may be written as text."""
     layout = Layout(tuple(fields))
-    schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
     found = False
-    for start, block in read_blocks(path, size):
-        rows: list[tuple[Any, ...]] = []
-        for offset, text in enumerate(block.split(b"\n")):
-            if not text.strip():
-                continue
-            found, line = True, start + offset
-            try:
-                tree = json.loads(text)
-                if not isinstance(tree, dict):
-                    raise ValueError("no object")
-            except ValueError as error:
-                wrong = InvalidInput(
-                    "a JSON object", found=f"{text[:40].decode('utf-8', 'replace')} ({error})", file=path, line=line
-                )
-                report.skip("no JSON object", wrong)
-                continue
-            try:
-                rows.append((line, *(_json_cell(item, tree) for item in fields)))
-            except InvalidInput as error:
-                report.skip(f"no {error.expected}", error.at(file=path, line=line))
-        frame = pl.DataFrame(rows, schema=schema, orient="row")
+    for line, block in read_blocks(path, size):
+        found = found or bool(block.strip())
+        fast = _fast_json(fields, line, block)
+        frame = _slow_json(path, fields, line, block, report) if fast is None else fast
         frame = _required(path, layout, frame, report)
         report.rows += len(frame)
         if len(frame):
             yield frame
     if not found:
         raise InvalidInput("at least one row", found="none", file=path)
+
+
+def _fast_json(fields: Sequence[Field], line: int, block: bytes) -> pl.DataFrame | None:
+    """The whole block at once, or None where any line of it might be bad or is unusual."""
+    tree: dict[str, Any] = {}
+    for item in fields:
+        *outer, leaf = item.name.split(".")
+        branch = tree
+        for key in outer:
+            branch = branch.setdefault(key, {})
+        branch[leaf] = pl.String
+        if outer and f'"{item.name}"'.encode() in block:
+            return None
+    try:
+        frame = pl.read_ndjson(io.BytesIO(block), schema=_schema(tree))
+        texts = {item.name: _leaf(item.name) for item in fields}
+        columns = [pl.when(texts[item.name] != "").then(texts[item.name]).cast(item.kind) for item in fields]
+        frame = frame.select(value.alias(item.name) for item, value in zip(fields, columns, strict=True))
+    except (pl.exceptions.PolarsError, UnicodeDecodeError):
+        return None
+    if len(frame) != block.count(b"\n"):
+        return None
+    floats = [item.name for item in fields if item.kind == pl.Float64]
+    if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
+        return None
+    return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), pl.all())
+
+
+def _schema(tree: dict[str, Any]) -> dict[str, Any]:
+    return {key: pl.Struct(_schema(value)) if isinstance(value, dict) else value for key, value in tree.items()}
+
+
+def _leaf(name: str) -> pl.Expr:
+    first, *rest = name.split(".")
+    value = pl.col(first)
+    for key in rest:
+        value = value.struct.field(key)
+    return value
+
+
+def _slow_json(path: Path, fields: Sequence[Field], start: int, block: bytes, report: Report) -> pl.DataFrame:
+    rows: list[tuple[Any, ...]] = []
+    for line, text in enumerate(block.split(b"\n"), start):
+        if not text.strip():
+            continue
+        try:
+            tree = json.loads(text)
+            if not isinstance(tree, dict):
+                raise ValueError("no object")
+        except ValueError as error:
+            shown = f"{text[:40].decode('utf-8', 'replace')} ({error})"
+            report.skip("no JSON object", InvalidInput("a JSON object", found=shown, file=path, line=line))
+            continue
+        try:
+            rows.append((line, *(_json_cell(item, tree) for item in fields)))
+        except InvalidInput as error:
+            report.skip(f"no {error.expected}", error.at(file=path, line=line))
+    schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _json_cell(item: Field, tree: dict[str, Any]) -> Any:

@@ -169,8 +169,8 @@ class Judge:
         table = table.with_columns(_first_of(dropping))
         if not self.sized:
             early = [rule.reason for rule in self._before_size()]
-            for row in table.filter(~pl.col("_reason").is_in(early).fill_null(False)).head(EXAMPLES).rows(named=True):
-                self._sizeless.append(self._example(_SIZE_RULE, row))
+            late = table.filter(~pl.col("_reason").is_in(early).fill_null(False)).head(EXAMPLES - len(self._sizeless))
+            self._sizeless += [self._example(_SIZE_RULE, row) for row in late.rows(named=True)]
         kept = table.filter(pl.col("_reason").is_null())
         self.kept += len(kept)
         before = pl.col("submit_s").cum_max().shift(1).fill_null(self._latest).clip(self._latest)
@@ -201,7 +201,7 @@ class Judge:
         self.counts = Counter({reason: count for reason, count in self.counts.items() if reason in early})
         self.examples = {reason: kept for reason, kept in self.examples.items() if reason in early}
         if lost:
-            self.counts[NO_SIZE], self.examples[NO_SIZE] = lost, self._sizeless[:EXAMPLES]
+            self.counts[NO_SIZE], self.examples[NO_SIZE] = lost, self._sizeless
         self.given = dict.fromkeys(self.given, False)
         self._seen, self._latest = Seen(), -np.inf
         self.sized, self.kept = True, 0
@@ -255,7 +255,8 @@ def _fit(pairs: list[tuple[float, Any]], rows: int) -> Any:
     fit = np.full(rows, np.inf)
     for capacity, amount in pairs:
         asked = amount > 0
-        fit[asked] = np.minimum(fit[asked], np.floor(capacity / amount[asked] * (1 + 1e-9)))
+        with np.errstate(over="ignore"):  # more than can be counted is as good as infinite
+            fit[asked] = np.minimum(fit[asked], np.floor(capacity / amount[asked] * (1 + 1e-9)))
     return fit
 
 

@@ -72,9 +72,7 @@ STATUS = {
         ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"), "failed"
     ),
 }
-DAYS = r"^(\d+)-(\d+)(?::(\d+))?(?::(\d+(?:\.\d+)?))?$"
-CLOCK = r"^(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$"
-MINUTES = r"^(\d+)$"
+DURATION = r"^(?:(\d+)-)?(\d+)(?::(\d+(?:\.\d+)?))?(?::(\d+(?:\.\d+)?))?$"
 GIB = {"K": 1 / 1024**2, "M": 1 / 1024, "": 1 / 1024, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
 """GiB in a unit; without one, numbers are MiB."""
 AMOUNT = r"(\d+(?:\.\d+)?)"
@@ -91,10 +89,15 @@ def parse_duration(text: str) -> float | None:
     """
     if text in MISSING:
         return None
-    for pattern, scales in ((DAYS, (86400, 3600, 60, 1)), (CLOCK, (3600, 60, 1)), (MINUTES, (60,))):
-        if found := re.match(pattern, text, re.ASCII):
-            return sum(float(part or 0) * scale for part, scale in zip(found.groups(), scales, strict=True))
-    raise InvalidInput("duration like 1-02:03:04", value=text)
+    found = re.match(DURATION, text, re.ASCII)
+    if not found or ("." in (found[3] or "") and (found[1] or found[4])):  # only seconds have fractions
+        raise InvalidInput("duration like 1-02:03:04", value=text)
+    days, first, second, third = (None if part is None else float(part) for part in found.groups())
+    if days is not None:
+        return 86400 * days + 3600 * (first or 0) + 60 * (second or 0) + (third or 0)
+    if third is not None:
+        return 3600 * (first or 0) + 60 * (second or 0) + third
+    return 60 * (first or 0) + (second or 0)
 
 
 def parse_tres(text: str) -> dict[str, float]:
@@ -150,13 +153,14 @@ def _numbers(text: str, ranges: str) -> list[str]:
 # ---------------------------------------------------------------------------- the same, for whole columns
 
 
-def _duration(text: pl.Expr) -> pl.Expr:
-    def total(pattern: str, *scales: int) -> pl.Expr:
-        parts = [text.str.extract(pattern, place + 1).cast(pl.Float64) for place in range(len(scales))]
-        known = pl.sum_horizontal(part.fill_null(0.0) * scale for part, scale in zip(parts, scales, strict=True))
-        return pl.when(text.str.contains(pattern)).then(known)
-
-    return pl.coalesce(total(DAYS, 86400, 3600, 60, 1), total(CLOCK, 3600, 60, 1), total(MINUTES, 60))
+def _duration(text: pl.Series) -> pl.Series:
+    groups = pl.DataFrame({"text": text}, schema={"text": pl.String})
+    groups = groups.select(pl.col("text").str.extract_groups(DURATION).alias("all")).unnest("all")  # once, not by field
+    days, first, second, third = (pl.col(f"{place}").cast(pl.Float64) for place in range(1, 5))
+    split = pl.col("3").str.contains(".", literal=True) & (days.is_not_null() | third.is_not_null())
+    with_days = 86400 * days + 3600 * first + 60 * second.fill_null(0.0) + third.fill_null(0.0)
+    known = pl.coalesce(with_days, 3600 * first + 60 * second + third, 60 * first + second.fill_null(0.0))
+    return groups.select(pl.when(~split.fill_null(False)).then(known)).to_series()
 
 
 def _gib(number: pl.Expr, unit: pl.Expr) -> pl.Expr:
@@ -208,13 +212,20 @@ def _jobs(path: Path, zero: datetime, report: Report) -> Iterator[pl.DataFrame]:
             continue
         dated = with_seconds(path, whole, ["Submit", "Start", "End"], zero, report)
         for name in ("Elapsed", "Timelimit"):
-            dated = converted(path, dated, name, _duration(pl.col(name)), "duration like 1-02:03:04", report)
+            dated = converted(path, dated, name, _duration(dated[name]), "duration like 1-02:03:04", report)
         yield _table(dated)
 
 
+def _with_tres(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The amounts in columns `name.cpu` and so on. Few strings are distinct, so each is looked at once."""
+    distinct = frame.select(pl.col(name).drop_nulls().unique())
+    amounts = distinct.with_columns(value.alias(f"{name}.{key}") for key, value in _tres(pl.col(name)).items())
+    return frame.join(amounts, on=name, how="left")
+
+
 def _table(frame: pl.DataFrame) -> pl.DataFrame:
-    asked, got = _tres(pl.col("ReqTRES")), _tres(pl.col("AllocTRES"))
-    amount = {name: pl.coalesce(asked[name], got[name]) for name in ("cpu", "memory", "gpu", "node")}
+    frame = _with_tres(_with_tres(frame, "ReqTRES"), "AllocTRES").sort("line")
+    amount = {name: pl.coalesce(f"ReqTRES.{name}", f"AllocTRES.{name}") for name in ("cpu", "memory", "gpu", "node")}
     nodes = pl.coalesce(pl.col("NNodes"), amount["node"])
     nodes = pl.when(nodes > 0).then(nodes)
     cores = pl.coalesce(amount["cpu"], pl.col("ReqCPUS"), pl.col("NCPUS"))
@@ -237,7 +248,7 @@ def _table(frame: pl.DataFrame) -> pl.DataFrame:
         user=pl.col("User"),
         group=pl.col("Account"),
         kind=pl.col("Partition"),
-        needs=asked["type"],
+        needs=pl.col("ReqTRES.type"),
         status=status,
         cpu=cores / nodes,
         memory=pl.coalesce(amount["memory"], memory) / nodes,

@@ -24,7 +24,7 @@ import polars as pl
 
 from berth.errors import InvalidInput, UnknownName
 from berth.traces.formats import Reading
-from berth.traces.reading import Field, Layout, Report, beside, read_blocks, read_rows, read_whole
+from berth.traces.reading import Field, Layout, Report, beside, first_line, read_blocks, read_rows, read_whole
 from berth.traces.trace import CORES, MACHINE_COLUMNS, MEMORY, Source, filled, job_table, machine_table
 
 __all__ = ["FIELDS", "read", "read_fields"]
@@ -72,9 +72,11 @@ def read_fields(path: Path, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def read(path: Path, machines: Path | None, report: Report, *, memory: str | None = None) -> Reading:
-    """A log; its machines from the table beside it, or from its header."""
+    """A log; its machines from the table beside it, or from its header. The table alone is a trace without jobs."""
     if memory is not None and memory not in MEMORY_UNITS:
         raise UnknownName("unit of memory", memory, MEMORY_UNITS)
+    if _is_machine_table(path):
+        return Reading(iter(()), RESOURCES, Source("swf", (str(path),)), report, _machines(path, report))
     notes = header(path)
     longer = _fields_of_first_job(path) == len(FIELDS) + len(MORE_FIELDS)
     in_bytes = memory == "bytes-per-job" or (memory is None and longer)
@@ -89,6 +91,10 @@ def read(path: Path, machines: Path | None, report: Report, *, memory: str | Non
     rows = _longer_rows(path, report) if longer else read_fields(path, report)
     jobs = (_jobs(frame, report, in_bytes) for frame in rows)
     return Reading(jobs, RESOURCES, Source("swf", files, notes), report, table)
+
+
+def _is_machine_table(path: Path) -> bool:
+    return "cpus_per_node" in first_line(path).split("\t")
 
 
 def _fields_of_first_job(path: Path) -> int:

@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike
 
 from berth.errors import InvalidInput
 from berth.kernels.pool import ANY, CAPACITY, EASY, FREE, STRICT, Jobs, Pool, play_pool
+from berth.kernels.pool_plan import Plan, play_conservative
 from berth.model import Floats, frozen_array
 
 __all__ = ["MODES", "run_pool"]
 
-MODES = {"none": STRICT, "easy": EASY, "any": ANY}
+MODES = {"none": STRICT, "easy": EASY, "any": ANY, "conservative": -1}
 """Who may pass the head of the queue, and the kernel's number for it."""
 
 
@@ -35,6 +36,8 @@ def run_pool(
     >>> run_pool([0, 0, 1], [2, 4, 2], [5, 5, 4], [5, 5, 4], 4, backfill="easy")
     array([0., 5., 1.])
     """
+    if backfill not in MODES:
+        raise InvalidInput(f"one of {', '.join(MODES)}", value=backfill, key="backfill")
     submit = frozen_array(submit, "submit", low=-np.inf)
     size, run, estimate = (
         frozen_array(part, name, submit.shape) for part, name in ((size, "size"), (run, "run"), (estimate, "estimate"))
@@ -60,6 +63,13 @@ def run_pool(
         np.full(count, np.nan),
     )
     pool.number[FREE] = pool.number[CAPACITY] = capacity
-    play_pool(Jobs(submit, size, run, estimate, rank, at), pool, MODES[backfill])
+    jobs = Jobs(submit, size, run, estimate, rank, at)
+    if backfill == "conservative":
+        steps = 4 * count + 8
+        play_conservative(
+            jobs, pool, Plan(np.empty(steps), np.empty(steps), np.zeros(2, np.int64), at.copy(), np.empty(count))
+        )
+    else:
+        play_pool(jobs, pool, MODES[backfill])
     start: Floats = pool.start
     return start
