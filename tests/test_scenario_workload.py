@@ -27,7 +27,7 @@ NAMES = [name for name in scenario_names() if name.startswith("trace-")]
 FOLDER = Path(__file__).parents[1] / "src" / "berth" / "scenarios"
 LOG = Path(__file__).parent / "data" / "traces" / "swf" / "clean.swf"
 FAMILIES = ("allocation", "selection", "placement")
-SIMPLE = {"allocation": "fairness", "selection": "random-selection", "placement": "first-fit"}
+SIMPLE = {"allocation": "fairness", "selection": "random-selection", "placement": "fcfs"}
 
 
 def arrivals(world: Any) -> Any:
@@ -156,10 +156,9 @@ def test_a_hand_made_log_is_enough(family: str, tmp_path: Path) -> None:
     world = scenario.build(0)
     assert len(world) == 12
     assert same(world, scenario.build(0))
-    name = "ogasched" if family == "allocation" else "cucb" if family == "selection" else None
-    if name is not None:
-        result = simulate(world, PolicySpec.parse(name).build(world.problem, stream(0, "policy")))
-        assert not result.violations.any()
+    name = {"allocation": "ogasched", "selection": "cucb", "placement": "easy"}[family]
+    result = simulate(world, PolicySpec.parse(name).build(world.problem, stream(0, "policy")))
+    assert not result.violations.any()
     fit(load_trace(LOG), "own").save(tmp_path / "own.json")
     fitted = load_scenario({"family": family, "horizon": 12, "workload": {"fit": str(tmp_path / "own.json")}})
     assert len(fitted.build(0)) == 12
@@ -244,6 +243,7 @@ def test_placement_tasks_are_the_jobs() -> None:
             if yes
         }
         assert label == "any" or there <= set(label.split("|")) or row.all()
+    assert scenario.policies[0] == "easy"
     low, high = 1.0, 3.0
     stretch = (tasks.deadline - tasks.arrival) / tasks.work
     assert (stretch >= low - 1e-9).all()

@@ -97,10 +97,18 @@ PLACEMENT_POLICIES = (
 )
 
 
+# those that serve gangs, ports, devices and times that are only estimates
+QUEUED_POLICIES = ("easy", "conservative", "sjf", "fcfs", "best-fit", "tetris", "drf-placement", "fgd")
+
+
 def _placement_defaults(settings: PlacementSettings) -> Defaults:
-    # the bound is one linear programme for all tasks, which takes minutes where they run for many slots
-    oracles = () if isinstance(settings.tasks, WorkloadTasks) else ("slot",)
-    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", oracles)
+    tasks = settings.tasks
+    if not isinstance(tasks, WorkloadTasks):
+        return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ("slot",))
+    # no bound: it is one linear programme for all tasks, which takes minutes where they run for many slots
+    if tasks.gangs or tasks.needs or tasks.devices or tasks.known == "estimate":
+        return Defaults(slots_of(settings), QUEUED_POLICIES, "fcfs", ())
+    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ())
 
 
 FAMILIES = {
