@@ -1,8 +1,10 @@
 """Make the workload files that come with berth from the public traces.
 
     BERTH_TRACES=/path/to/traces python benchmarks/fit_workloads.py [NAME ...]
+    BERTH_TRACES=/path/to/traces python benchmarks/fit_workloads.py --closeness
 
-Files go to src/berth/workloads. What a source does not tell and was supposed stands in each file under `assumed`.
+Files go to src/berth/workloads. What a source does not tell and was supposed stands in each file under `assumed`. The
+second line makes none: it prints how close those that are there are to their traces, as a table in Markdown.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import polars as pl
 import berth
 from berth.model import Floats
 from berth.random import stream
+from berth.traces.closeness import compared, held_out
 from berth.traces.fit import files_read, fit, machine_table_of
 from berth.traces.formats import load_trace
 from berth.traces.generate import offered_load
@@ -38,6 +41,7 @@ from berth.traces.workload import (
     Speeds,
     UnitOf,
     Workload,
+    load_workload,
     short,
 )
 
@@ -421,8 +425,33 @@ FITS["google-2011"], FITS["google-2019"], FITS["philly"] = google2011, google201
 FITS.update({"openb": openb, "alibaba-v2017": alibaba2017, "alibaba-v2018": alibaba2018, "pai": pai, "itp": itp})
 
 
+TRACES = {
+    **{name: f"swf/{file}.swf.gz" for name, (file, _, _) in LOGS.items()},
+    "openb": "alibaba-gpu-v2023/openb_pod_list_gpuspec33.csv.gz",
+    "alibaba-v2017": "alibaba-v2017/batch_task.csv.gz",
+    "philly": "microsoft-philly-2017/philly.csv.gz",
+}
+"""Workloads whose trace is one file, so that they can be set against it."""
+SHOWN = ("gap between arrivals", "hour of the day", "run time", "pieces", "cpu", "memory", "gpu")
+
+
+def closeness_table(folder: Path) -> None:
+    """KS statistics of each workload and its trace; in brackets those of the two halves of the trace."""
+    print(f"| workload | {' | '.join(SHOWN)} |")
+    print("|---|" + "---|" * len(SHOWN))
+    for name, file in TRACES.items():
+        trace = load_trace(folder / file)
+        found = {row.name: row.ks for row in compared(trace, load_workload(name))[1]}
+        halves = {row.name: row.ks for row in held_out(trace)[1]}
+        cells = [f"{found[n]:.3f} ({halves[n]:.3f})" if n in found else "" for n in SHOWN]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
 def main(names: list[str]) -> None:
     folder = Path(os.environ["BERTH_TRACES"])
+    if names == ["--closeness"]:
+        closeness_table(folder)
+        return
     for name in names or FITS:
         workload = FITS[name](name, folder)
         path = FOLDER / f"{name}.json"
