@@ -503,7 +503,7 @@ MISTAKES = [
     (DRAWN + "oracles: [slots]\n", "lab.yaml:3: oracles[0]: got 'slots', expected one of stationary, slot; "
      "did you mean 'slot'?"),
     (DRAWN + "arrivals: {process: bernouli}\n", "lab.yaml:3: arrivals.process: got 'bernouli', expected one of "
-     "bernoulli, switching, poisson, given; did you mean 'bernoulli'?"),
+     "bernoulli, switching, poisson, given, workload; did you mean 'bernoulli'?"),
     (DRAWN + "arrivals: {probability: 70%}\n", "lab.yaml:3: arrivals.probability: got '70%', expected a probability, "
      "0 to 1"),
     ("cluster: {servers: 0}\nports: {count: -1, contention: no}\nhorizon: 2.5\n", "lab.yaml:1: cluster.servers: got 0, "

@@ -32,7 +32,7 @@ def machine_mix(workload: Workload, machines: int | None = None) -> list[int]:
 
     >>> from berth.traces.workload import load_workload
     >>> machine_mix(load_workload("openb"), 10)[:2]
-    [4, 2]
+    [4, 3]
     """
     counts = [machine.count for machine in workload.machines]
     if machines is None:
