@@ -446,7 +446,8 @@ def test_values_are_those_of_yaml_1_2(text: str, value: object) -> None:
 # --- mistakes
 
 GIVEN = DRAWN + "arrivals: {process: given, slots: "
-LISTING = ", ".join(sorted(load_scenario("small").dump() | dict.fromkeys(["channels", "extends", "gangs", "outages"])))
+OTHERS = ("channels", "extends", "gangs", "outages", "workload")
+LISTING = ", ".join(sorted(load_scenario("small").dump() | dict.fromkeys(OTHERS)))
 
 MISTAKES = [
     # the file as a whole
