@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, UnknownName
 from berth.traces import reading
 from berth.traces.formats import FORMATS, load_trace, open_trace, recognised
 from berth.traces.reading import (
@@ -80,6 +80,13 @@ def test_a_bad_line_is_left_out_and_told(path: Path, line: str, reason: str, wor
     assert words in str(told.value)
 
 
+def test_whole_numbers_that_a_float_cannot_hold(path: Path) -> None:
+    largest, odd = 2**63 - 1, 2**53 + 1
+    for more in ("", "bad,x,1\n"):  # read at once, and line by line
+        path.write_text(f"name,count,size\na,{largest},1\nb,{odd},1\nc,{-largest - 1},1\n{more}")
+        assert rows(path)[0]["count"].to_list() == [largest, odd, -largest - 1]
+
+
 def test_only_some_examples_are_kept(path: Path) -> None:
     path.write_text(GOOD + "c,x,1\n" * 100)
     _, report = rows(path)
@@ -97,9 +104,13 @@ def test_only_some_examples_are_kept(path: Path) -> None:
         (b"\x7fELF\x00\x01\x02\xff\xfe", "got binary data, expected lines of text"),
         (b"name,count,size,count\na,1,2,3\n", "table.csv:1: got 'count', expected each column once"),
         (b"count,size\n1,2\n", "table.csv:1: got columns count, size, expected a column name"),
-        (gzip.compress(GOOD.encode() * 1000)[:-9], "got a gzip file that ends too early, expected a whole gzip file"),
-        (gzip.compress(GOOD.encode())[:12] + b"rubbish" * 9, "expected a whole gzip file"),
+        (
+            gzip.compress(GOOD.encode() * 1000, mtime=0)[:-9],
+            "got a gzip file that ends too early, expected a whole gzip file",
+        ),
+        (gzip.compress(GOOD.encode(), mtime=0)[:12] + b"rubbish" * 9, "expected a whole gzip file"),
     ],
+    ids=["empty", "blank", "names only", "a zero byte", "a program", "twice", "lacking", "cut gzip", "broken gzip"],
 )
 def test_a_file_that_cannot_be_read_is_one_error(path: Path, content: bytes, words: str) -> None:
     path.write_bytes(content)
@@ -255,6 +266,8 @@ OBJECTS = st.fixed_dictionaries({}, optional={"a": INNER, "d": st.text(max_size=
 
 
 @settings(max_examples=300)
+@example([{"a": {"b": 5.525637570393749e16}, "d": "x"}])
+@example([{"a": {"b": True, "c": False}, "d": "x"}])
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_fast_and_slow_give_the_same_from_json(folder: Path, trees: list[dict[str, object]]) -> None:
     path = folder / "lines.json"
@@ -314,6 +327,16 @@ def test_a_format_that_nobody_knows(path: Path) -> None:
     with pytest.raises(InvalidInput, match="got a first line 'one,two', expected a trace in one of") as told:
         recognised(path)
     assert all(name in told.value.expected for name in FORMATS)
+
+
+def test_options_and_machines_that_a_format_does_not_have(path: Path) -> None:
+    path.write_text("arrival_time,length,cpus\n0,1,1\n")
+    with pytest.raises(UnknownName, match="unknown option of gaia 'units'; did you mean 'unit'"):
+        load_trace(path, units="hours")
+    with pytest.raises(InvalidInput, match=r"machines: got .*, expected no table of machines, as gaia has none"):
+        load_trace(path, machines=path)
+    with pytest.raises(UnknownName, match="unknown trace format 'gai'; did you mean 'gaia'"):
+        load_trace(path, "gai")
 
 
 def test_dates_out_of_order_and_ends_before_starts_are_kept(tmp_path: Path) -> None:

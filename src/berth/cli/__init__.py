@@ -30,6 +30,7 @@ from berth.cli.common import (
     print_json,
     told_when_stopped,
 )
+from berth.cli.replay import replay_command
 from berth.cli.trace import trace_app
 from berth.errors import BerthError
 
@@ -50,6 +51,7 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
+app.command("replay")(replay_command)
 
 
 class Arrivals(StrEnum):

@@ -12,9 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import inner, lean
-from berth.kernels.gathering import ALIGNED, Classes, Fleet, Free, Pieces, Rows, aligned, gather, pieces_on, take
+from berth.kernels.gathering import (
+    ALIGNED,
+    Classes,
+    Fleet,
+    Free,
+    Pieces,
+    Rows,
+    aligned,
+    fragments,
+    gather,
+    pieces_on,
+    take,
+)
 
-__all__ = ["ANY", "EASY", "STRICT", "Ends", "start_fairly", "start_in_order", "start_packed"]
+__all__ = ["ANY", "EASY", "STRICT", "Ends", "mean_fragments", "start_fairly", "start_in_order", "start_packed"]
 
 STRICT, EASY, ANY = 0, 1, 2
 
@@ -238,3 +250,12 @@ def start_packed(
                 stale = stale or where[i] == rows.server[row]
             if stale:
                 _best_alignment(fleet, free, pieces, i, best, where)
+
+
+@lean
+def mean_fragments(fleet: Fleet, free: Free, classes: Classes) -> float:
+    """The free devices of all servers that a task drawn from the classes cannot use, expected."""
+    total = 0.0
+    for r in range(fleet.speed.shape[0]):
+        total += fragments(fleet, free, classes, r)
+    return total

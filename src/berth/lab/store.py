@@ -31,8 +31,8 @@ KIND = "berth comparison"
 class ResultDirectory:
     """Opens DIR for writing; refuses one that holds something else."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], kind: str = KIND) -> None:
+        self.path, self.kind = Path(path), kind
         if self.path.is_file():
             raise InvalidInput("a directory", value=str(path), found=f"the file {str(path)!r}", key="out")
         if self.path.is_dir() and any(p.is_file() for p in self.path.rglob("*")) and self.manifest() is None:
@@ -60,7 +60,7 @@ class ResultDirectory:
             found = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and found.get("kind") == KIND else None
+        return found if isinstance(found, dict) and found.get("kind") == self.kind else None
 
     def write(self, name: str, write: Callable[[Path], object]) -> Path:
         """Have `write` fill a temporary file beside DIR/name, and put it in place when it is complete."""

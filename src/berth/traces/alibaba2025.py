@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from berth.model import Resource
-from berth.traces.formats import Reading
+from berth.traces.formats import Reading, without_machines
 from berth.traces.reading import Field, Layout, Report, read_rows
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table
 
@@ -33,7 +33,8 @@ LAYOUT = Layout(
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """The instances; no table of machines is published, and `machines` is not looked at."""
+    """The instances; no table of machines is published."""
+    without_machines("alibaba-gpu-2025", machines)
     return Reading(_jobs(path, report), RESOURCES, Source("alibaba-gpu-2025", (str(path),)), report)
 
 

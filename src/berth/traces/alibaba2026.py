@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from berth.traces.formats import Reading
+from berth.traces.formats import Reading, without_machines
 from berth.traces.reading import Field, Layout, Report, read_whole
 from berth.traces.trace import CORES, GPUS, Source, machine_table
 
@@ -28,6 +28,7 @@ LAYOUT = Layout(
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
     """The nodes."""
+    without_machines("alibaba-spot-2026", machines)
     nodes = machine_table(
         read_whole(path, LAYOUT, report),
         RESOURCES,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from berth.model import Resource
 from berth.traces.reading import Report, first_line
 from berth.traces.trace import JOB_COLUMNS, MACHINE_COLUMNS, OUTAGE_COLUMNS, Source, Trace, filled
 
-__all__ = ["FORMATS", "Format", "Reading", "load_trace", "open_trace", "recognised"]
+__all__ = ["FORMATS", "Format", "Reading", "load_trace", "open_trace", "recognised", "without_machines"]
 
 
 @dataclass
@@ -42,6 +43,12 @@ class Reading:
         empty = filled({}, JOB_COLUMNS, self.resources)
         machines = filled({}, MACHINE_COLUMNS, self.resources) if self.machines is None else self.machines
         return Trace.of(pl.concat([empty, *chunks]), machines, self.resources, self.source, self.outages)
+
+
+def without_machines(format: str, machines: Path | None) -> None:
+    """Refuse a table of machines where the format has none."""
+    if machines is not None:
+        raise InvalidInput(f"no table of machines, as {format} has none", value=str(machines), key="machines")
 
 
 @dataclass(frozen=True)
@@ -209,6 +216,10 @@ def open_trace(
         raise UnknownName("trace format", format, FORMATS)
     chosen = format or recognised(path)
     read = import_module(FORMATS[chosen].module).read
+    known = [name for name, item in signature(read).parameters.items() if item.kind is item.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise UnknownName(f"option of {chosen}", name, known)
     reading: Reading = read(
         path, None if machines is None else Path(machines).expanduser(), Report(strict=strict), **options
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import UnknownName
-from berth.traces.formats import Reading
+from berth.traces.formats import Reading, without_machines
 from berth.traces.reading import Field, Layout, Report, read_rows
 from berth.traces.trace import CORES, Source, job_table
 
@@ -30,7 +30,8 @@ LAYOUT = Layout(
 
 
 def read(path: Path, machines: Path | None, report: Report, *, unit: str | None = None) -> Reading:
-    """The jobs; there is no table of machines, and `machines` is not looked at."""
+    """The jobs; there is no table of machines."""
+    without_machines("gaia", machines)
     chosen = unit or ("hours" if "100k" in path.name else "seconds")
     if chosen not in UNITS:
         raise UnknownName("unit of time", chosen, UNITS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from berth.traces.formats import Reading
+from berth.traces.formats import Reading, without_machines
 from berth.traces.reading import Field, Layout, Report, read_rows
 from berth.traces.trace import GPUS, Source, job_table
 
@@ -27,7 +27,8 @@ LAYOUT = Layout(
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """The jobs; no table of machines is published, and `machines` is not looked at."""
+    """The jobs; no table of machines is published."""
+    without_machines("itp", machines)
     return Reading(_jobs(path, report), (GPUS,), Source("itp", (str(path),)), report)
 
 

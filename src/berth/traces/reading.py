@@ -20,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
@@ -392,14 +393,14 @@ def _typed(item: Field, value: Any) -> Any:
     if item.kind == pl.String:
         return value if isinstance(value, str) else json.dumps(value)
     try:
-        if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's own ways to write numbers
-            raise ValueError
+        if isinstance(value, bool) or (isinstance(value, str) and ("_" in value or not value.isascii())):
+            raise ValueError  # numbers to Python, but to nobody else
         number = float(value)
         if not math.isfinite(number):
             raise ValueError
         if item.kind == pl.Int64:
-            whole = int(value) if isinstance(value, str) else int(number)
-            if abs(whole) >= 1 << 63 or whole != number:
+            whole = int(value) if isinstance(value, str) else int(Decimal(repr(value)))  # the digits as written
+            if not -(1 << 63) <= whole < 1 << 63 or float(whole) != number:
                 raise ValueError
             return whole
         return number
@@ -520,7 +521,8 @@ def read_json_array(path: Path, report: Report, size: int = BLOCK) -> Iterator[l
             last = not part
             text, objects, at = text + incremental.decode(part, final=last), [], 0
             while True:
-                start = _WHITE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing too
+                white = _WHITE.match(text, at)
+                start = white.end() if white else at
                 line, at = line + text.count("\n", at, start), start
                 if at == len(text):
                     break

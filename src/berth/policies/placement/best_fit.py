@@ -6,7 +6,7 @@ import numpy as np
 
 from berth.model import Floats
 from berth.policies.placement.queued import InOrder
-from berth.problems.placement import PlacementProblem, PlacementSlot
+from berth.problems.placement import PlacementProblem, Tasks
 
 __all__ = ["BestFit"]
 
@@ -26,5 +26,5 @@ class BestFit(InOrder):
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator) -> None:
         super().__init__(problem, backfill="any", fit="best")
 
-    def key(self, slot: PlacementSlot) -> Floats:
-        return np.zeros(len(slot.ids))
+    def key(self, tasks: Tasks) -> Floats:
+        return np.zeros(len(tasks))

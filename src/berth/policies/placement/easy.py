@@ -7,7 +7,7 @@ import numpy as np
 from berth.errors import InvalidInput
 from berth.model import Floats
 from berth.policies.placement.queued import InOrder
-from berth.problems.placement import PlacementProblem, PlacementSlot
+from berth.problems.placement import PlacementProblem, Tasks
 
 __all__ = ["EASY"]
 
@@ -44,5 +44,5 @@ class EASY(InOrder):
             raise InvalidInput(f"one of {', '.join(ORDERS)}", value=order, key="order")
         self.order = order
 
-    def key(self, slot: PlacementSlot) -> Floats:
-        return slot.tasks.work if self.order == "shortest" else np.zeros(len(slot.ids))
+    def key(self, tasks: Tasks) -> Floats:
+        return tasks.work if self.order == "shortest" else np.zeros(len(tasks))

@@ -6,7 +6,7 @@ import numpy as np
 
 from berth.model import Floats
 from berth.policies.placement.queued import InOrder
-from berth.problems.placement import PlacementProblem, PlacementSlot
+from berth.problems.placement import PlacementProblem, Tasks
 
 __all__ = ["FCFS"]
 
@@ -29,5 +29,5 @@ class FCFS(InOrder):
     ) -> None:
         super().__init__(problem, backfill=backfill, fit=fit)
 
-    def key(self, slot: PlacementSlot) -> Floats:
-        return np.zeros(len(slot.ids))
+    def key(self, tasks: Tasks) -> Floats:
+        return np.zeros(len(tasks))

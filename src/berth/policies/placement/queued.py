@@ -16,6 +16,7 @@ from berth.problems.placement import (
     PlacementOutcome,
     PlacementProblem,
     PlacementSlot,
+    Tasks,
 )
 
 __all__ = ["BACKFILL", "FITS", "InOrder", "QueuedPolicy"]
@@ -130,11 +131,11 @@ class InOrder(QueuedPolicy):
         self.backfill = backfill
 
     @abstractmethod
-    def key(self, slot: PlacementSlot) -> Floats:
-        """A number for each pending task (n,): those with smaller ones come first, of equal ones the earlier."""
+    def key(self, tasks: Tasks) -> Floats:
+        """A number for each task (n,): those with smaller ones come first, of equal ones the earlier."""
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
-        order = np.argsort(self.key(slot), kind="stable")
+        order = np.argsort(self.key(slot.tasks), kind="stable")
         held = slot.berths
         by_end = np.argsort(held.end, kind="stable")
         size, resources = len(by_end), free.amount.shape[1]

@@ -6,7 +6,7 @@ import numpy as np
 
 from berth.model import Floats
 from berth.policies.placement.queued import InOrder
-from berth.problems.placement import PlacementProblem, PlacementSlot
+from berth.problems.placement import PlacementProblem, Tasks
 
 __all__ = ["SJF"]
 
@@ -28,5 +28,5 @@ class SJF(InOrder):
     ) -> None:
         super().__init__(problem, backfill=backfill, fit=fit)
 
-    def key(self, slot: PlacementSlot) -> Floats:
-        return slot.tasks.work
+    def key(self, tasks: Tasks) -> Floats:
+        return tasks.work
