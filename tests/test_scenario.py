@@ -22,7 +22,9 @@ from berth.scenario.drawing import draw_channels, draw_demands, draw_outages, dr
 from berth.scenario.reading import LARGEST_FILE, read_text
 from berth.worlds.allocation import AllocationWorld
 
-NAMES = [name for name in scenario_names() if load_scenario(name).family == "allocation"]
+NAMES = [
+    name for name in scenario_names() if not name.startswith("trace-") and load_scenario(name).family == "allocation"
+]
 SEED = st.integers(0, 2**32)
 
 DRAWN = "cluster: {servers: 4}\nports: {count: 2}\n"
@@ -444,7 +446,8 @@ def test_values_are_those_of_yaml_1_2(text: str, value: object) -> None:
 # --- mistakes
 
 GIVEN = DRAWN + "arrivals: {process: given, slots: "
-LISTING = ", ".join(sorted(load_scenario("small").dump() | dict.fromkeys(["channels", "extends", "gangs", "outages"])))
+OTHERS = ("channels", "extends", "gangs", "outages", "workload")
+LISTING = ", ".join(sorted(load_scenario("small").dump() | dict.fromkeys(OTHERS)))
 
 MISTAKES = [
     # the file as a whole
@@ -501,7 +504,7 @@ MISTAKES = [
     (DRAWN + "oracles: [slots]\n", "lab.yaml:3: oracles[0]: got 'slots', expected one of stationary, slot; "
      "did you mean 'slot'?"),
     (DRAWN + "arrivals: {process: bernouli}\n", "lab.yaml:3: arrivals.process: got 'bernouli', expected one of "
-     "bernoulli, switching, poisson, given; did you mean 'bernoulli'?"),
+     "bernoulli, switching, poisson, given, workload; did you mean 'bernoulli'?"),
     (DRAWN + "arrivals: {probability: 70%}\n", "lab.yaml:3: arrivals.probability: got '70%', expected a probability, "
      "0 to 1"),
     ("cluster: {servers: 0}\nports: {count: -1, contention: no}\nhorizon: 2.5\n", "lab.yaml:1: cluster.servers: got 0, "

@@ -19,6 +19,8 @@ from berth.lab.results import Comparison
 from berth.lab.words import verdict
 from berth.policies.placement.greedy import Greedy
 from berth.problems.placement import PlacementProblem, Tasks
+from berth.random import stream
+from berth.registry import PolicySpec
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.worlds.placement import Failure, PlacementWorld
@@ -174,3 +176,22 @@ def test_what_is_lost_is_held_until_then() -> None:
     assert shares(lost) == pytest.approx([(1 + 4) / 6])
     for waiting in ("commit-immediate", "commit-any"):
         assert shares(lost, waiting) == pytest.approx([1.0])  # rejected while no server is up: the run is over
+
+
+def test_the_map_has_ports_and_all_servers_of_gangs() -> None:
+    scenario = load_scenario("trace-sdsc-sp2-placement", {"horizon": 20, "tasks.known": "run"})
+    world = scenario.build(0)
+    share = PlacementShare(world.problem)
+    policy = PolicySpec.parse("fcfs").build(world.problem, stream(0, "policy"))
+    held = 0.0
+    for slot in world:
+        decision = policy.decide(slot)
+        outcome = world.step(decision)
+        share(slot, decision, outcome)
+        placed = world.problem.placed(slot, decision)
+        held += float((world.runs[placed.task] * placed.demand[:, 0]).sum())
+    mean = share.mean()
+    assert mean.shape == (1, 64)  # 128 nodes, two by two
+    assert float(mean.sum()) * 2 * share._end == pytest.approx(held, rel=0.05)
+    pods = load_scenario("trace-openb-placement", {"horizon": 5}).build(0)
+    assert PlacementShare(pods.problem).mean().shape == (len(pods.problem.instance.ports), 30)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import berth
+from berth.cli import workload
 from berth.cli.common import (
     Output,
     OutputOption,
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_markup_mode=None)
 app.add_typer(scenarios_app, name="scenarios")
+app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
 app.command("replay")(replay_command)
 

@@ -85,8 +85,9 @@ class PlacementShare:
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
-        self._held = np.zeros(problem.instance.capacity.shape)  # amount · time
-        self._berth: dict[int, tuple[int, float, float, Floats]] = {}
+        ports = len(problem.instance.ports)
+        self._held = np.zeros((ports, *problem.instance.capacity.shape))  # amount · time
+        self._berth: dict[int, list[tuple[int, int, float, float, Floats]]] = {}
         self._end = 0.0
 
     def __call__(self, slot: PlacementSlot, decision: PlacementDecision, outcome: Any, /) -> None:
@@ -94,26 +95,30 @@ class PlacementShare:
         for task in [task for task in self._berth if task not in still]:
             self._close(task, slot.time)  # it has ended, or was lost with its server
         new = self.problem.placed(slot, decision)
-        for i, task in enumerate(new.task.tolist()):
-            self._berth[task] = (int(new.server[i]), float(new.start[i]), float(new.end[i]), new.demand[i])
+        port = dict(zip(slot.ids.tolist(), slot.tasks.port.tolist(), strict=True))
+        placed = set(new.task.tolist())
+        self._berth = {task: rows for task, rows in self._berth.items() if task not in placed}
+        for i, task in enumerate(new.task.tolist()):  # a row for each server of a gang
+            row = port[task], int(new.server[i]), float(new.start[i]), float(new.end[i]), new.demand[i]
+            self._berth.setdefault(task, []).append(row)
         self._end = max(self._end, slot.time)
 
     def _close(self, task: int, now: float) -> None:
-        server, start, end, demand = self._berth.pop(task)
-        end = min(end, now)
-        if end > start:
-            self._held[server] += (end - start) * demand
-            self._end = max(self._end, end)
+        for port, server, start, said, demand in self._berth.pop(task):
+            end = min(said, now) if self.problem.exact or np.isinf(now) else now
+            if end > start:
+                self._held[port, server] += (end - start) * demand
+                self._end = max(self._end, end)
 
     def mean(self) -> Floats:
-        """The mean share, (1, servers), neighbours averaged where there are many."""
+        """The mean share, (ports, servers), neighbours averaged where there are many."""
         for task in list(self._berth):
             self._close(task, np.inf)
         capacity = self.problem.instance.capacity
         there = capacity > 0
-        part = np.divide(self._held, capacity, out=np.zeros_like(capacity), where=there)
-        share = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1) / (self._end or 1.0)
-        return _mapped(self.problem.instance, share)
+        part = np.divide(self._held, capacity, out=np.zeros_like(self._held), where=there)
+        share = part.sum(axis=2) / np.maximum(there.sum(axis=1), 1) / (self._end or 1.0)
+        return grouped(grouped(share, 0), 1)
 
 
 def _mapped(graph: Instance, share: Floats) -> Floats:

@@ -28,6 +28,7 @@ from berth.scenario.settings import (
     Bernoulli,
     DrawnCluster,
     DrawnPorts,
+    FromWorkload,
     Given,
     GivenCluster,
     Poisson,
@@ -68,7 +69,12 @@ def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known
     ports = [JobType(n, d) for kind in kinds for n, d in zip(_port_names(kind), kind.demands, strict=True)]
     of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
     instance = Instance(cluster, tuple(ports), np.argwhere(reach[of_port]))
-    arrivals = draw_arrivals(settings.arrivals, [kind.probability for kind in kinds], horizon, seed)
+    if isinstance(settings.arrivals, FromWorkload):
+        from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+
+        arrivals = planned(settings.workload).arrivals([kind.name for kind in kinds], horizon, seed)
+    else:
+        arrivals = draw_arrivals(settings.arrivals, [kind.probability for kind in kinds], horizon, seed)
     if isinstance(settings.arrivals, Poisson):
         most = np.full(len(kinds), settings.arrivals.most)
         instance = replicate_ports(instance, most)

@@ -22,8 +22,10 @@ from berth.scenario.settings import (
     Common,
     DrawnCluster,
     DrawnPorts,
+    FromWorkload,
     Given,
     GivenCluster,
+    Part,
     Poisson,
     PortEntry,
     Settings,
@@ -33,6 +35,7 @@ from berth.scenario.settings import (
 __all__ = ["Mistake", "across_allocation", "checked", "resource_names"]
 
 Model = TypeVar("Model", bound=Common)
+PartModel = TypeVar("PartModel", bound=Part)
 
 LARGEST_TABLE = 500_000_000
 """The most slots × job types: about what fits into memory."""
@@ -64,6 +67,20 @@ def checked(
         mistakes = list(across(settings))
         if not mistakes:
             return settings
+    raise first_of(mistakes, tree)
+
+
+def part_of(tree: Tree, key: str, model: type[PartModel]) -> PartModel:
+    """The settings under one key, before all others are read."""
+    try:
+        return model.model_validate(tree.value[key])
+    except ValidationError as error:
+        mistakes = [_plain_words({**detail, "loc": (key, *detail["loc"])}, {}) for detail in error.errors()]
+    raise first_of(mistakes, tree)
+
+
+def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
+    """The error for the first mistake, with the number of the others."""
 
     def order(mistake: Mistake) -> tuple[bool, int]:
         # an override has no line and is what the person has just typed: it comes first
@@ -74,7 +91,7 @@ def checked(
     first, others = mistakes[0], len(mistakes) - 1
     more = f" (and {others} more mistake{'s' if others > 1 else ''})" if others else ""
     file, line = tree.place(first.key)
-    raise InvalidInput(
+    return InvalidInput(
         first.expected + more,
         value=first.value,
         found=first.found,
@@ -138,6 +155,8 @@ def across_allocation(settings: Settings) -> Iterator[Mistake]:
     types = ports.count if isinstance(ports, DrawnPorts) else len(ports)
     own = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.probability is not None]
     yield from check_arrivals(settings.arrivals, types, own, settings.horizon)
+    names = [f"port-{i}" for i in range(types)] if isinstance(ports, DrawnPorts) else [port.name for port in ports]
+    yield from check_workload(settings, names)
     yield from _gangs(settings)
     yield from check_policies(settings)
 
@@ -269,8 +288,28 @@ def _utility(key: Key, kind: str) -> Iterator[Mistake]:
         yield Mistake(key, error.expected, kind)
 
 
+def check_workload(settings: Any, names: Sequence[str]) -> Iterator[Mistake]:
+    """Arrivals of a workload: there is one, and the job types are its own."""
+    if not isinstance(settings.arrivals, FromWorkload):
+        return
+    if settings.workload is None:
+        yield Mistake(("arrivals", "process"), "the key workload beside it", "workload")
+        return
+    from berth.scenario.workload import planned
+
+    known = planned(settings.workload).names
+    for i, name in enumerate(names):
+        if name not in known:
+            own: Key = ("ports", i, "name") if isinstance(settings.ports, list) else ("ports",)
+            expected = f"a job type of the workload{did_you_mean(name, known)}, or arrivals of its own"
+            yield Mistake(own, expected, name)
+
+
 def check_arrivals(
-    arrivals: Bernoulli | Switching | Poisson | Given, types: int, own: Sequence[int], horizon: int | None
+    arrivals: Bernoulli | Switching | Poisson | Given | FromWorkload,
+    types: int,
+    own: Sequence[int],
+    horizon: int | None,
 ) -> Iterator[Mistake]:
     """Lists of numbers for each of `types` job types; `own` are the ports that give their own probability."""
     lists: list[tuple[str, object]] = []

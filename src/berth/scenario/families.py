@@ -15,7 +15,7 @@ from berth.scenario.checks import Mistake, across_allocation
 from berth.scenario.layering import did_you_mean
 from berth.scenario.placement_building import build_placement
 from berth.scenario.placement_checks import across_placement, slots_of
-from berth.scenario.placement_settings import PlacementSettings
+from berth.scenario.placement_settings import PlacementSettings, WorkloadTasks
 from berth.scenario.reading import Tree
 from berth.scenario.selection_building import build_selection
 from berth.scenario.selection_checks import across_selection, has_gangs
@@ -97,8 +97,18 @@ PLACEMENT_POLICIES = (
 )
 
 
+# those that serve gangs, ports, devices and times that are only estimates
+QUEUED_POLICIES = ("easy", "conservative", "sjf", "fcfs", "best-fit", "tetris", "drf-placement", "fgd")
+
+
 def _placement_defaults(settings: PlacementSettings) -> Defaults:
-    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ("slot",))
+    tasks = settings.tasks
+    if not isinstance(tasks, WorkloadTasks):
+        return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ("slot",))
+    # no bound: it is one linear programme for all tasks, which takes minutes where they run for many slots
+    if tasks.gangs or tasks.needs or tasks.devices or tasks.known == "estimate":
+        return Defaults(slots_of(settings), QUEUED_POLICIES, "fcfs", ())
+    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ())
 
 
 FAMILIES = {
@@ -167,7 +177,7 @@ def schema() -> dict[str, Any]:
         "title": "Extends",
         "description": "name or file of a scenario of which this one gives only the differences",
     }
-    whole["anyOf"] = [{"required": ["extends"]}] + [
+    whole["anyOf"] = [{"required": ["extends"]}, {"required": ["workload"]}] + [
         {"properties": {"family": {"const": name}}, "required": part.get("required", [])}
         for name, part in zip(FAMILIES, parts, strict=True)
     ]

@@ -12,7 +12,7 @@ from berth.errors import InvalidInput, UnknownName
 from berth.scenario.catalog import named_file, scenario_names
 from berth.scenario.reading import Key, Tree, key_text, read_file
 
-__all__ = ["did_you_mean", "find_file", "overridden", "read_layers"]
+__all__ = ["did_you_mean", "find_file", "laid", "overridden", "read_layers"]
 
 OWN = ("name", "title", "description")
 """What a scenario says of itself, and so does not take over from the one that it extends."""
@@ -83,7 +83,7 @@ def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path
     for key in OWN:
         below.value.pop(key, None)
         below.places.pop((key,), None)
-    return _laid(below, tree)
+    return laid(below, tree)
 
 
 def overridden(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
@@ -98,7 +98,7 @@ def overridden(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
                 raise InvalidInput("a key that no other override holds already", value=text, key="override")
         inner[key[-1]] = _plain(value)
         layer.places[key] = (None, None)
-    return _laid(tree, layer)
+    return laid(tree, layer)
 
 
 def _parts(text: str) -> Key:
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _laid(below: Tree, above: Tree) -> Tree:
+def laid(below: Tree, above: Tree) -> Tree:
     """Mappings are merged key by key; anything else above replaces what is below."""
     tree = Tree(None, dict(below.places))
     tree.value = _merged((), below.value, above.value, tree.places, above)
@@ -143,6 +143,8 @@ def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tre
         return items
     if indexed:
         raise InvalidInput("a list", found="no list to index", key=key_text(key))
+    if key == ("workload",):
+        below, above = ({"name": part} if isinstance(part, str) else part for part in (below, above))
     if not isinstance(above, dict) or (isinstance(below, dict) and _restated(key, below, above)):
         for stale in [k for k in places if len(k) > len(key) and k[: len(key)] == key]:
             del places[stale]
@@ -160,6 +162,12 @@ def _restated(key: Key, below: dict[str, Any], above: dict[str, Any]) -> bool:
         return "process" in above and above["process"] != below.get("process", "bernoulli")
     if key in (("tasks", "work"), ("failures", "permanent")) or (len(key) == 3 and key[:2] == ("tasks", "demand")):
         return True
+    if key == ("workload",):
+        return any(name in above and above[name] != below.get(name) for name in ("name", "fit", "trace"))
+    if key == ("tasks",):
+        return "draw" in below and "demand" in above
+    if key == ("gains",):
+        return "distribution" in above and above["distribution"] != below.get("distribution", above["distribution"])
     if key == ("drift",):
         return "kind" in above and above["kind"] != below.get("kind")
     if key in (("cluster",), ("ports",)) and "draw" in above and above["draw"] != below.get("draw", above["draw"]):

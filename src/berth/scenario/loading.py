@@ -40,6 +40,8 @@ class Scenario:
     baseline: str
     seeds: int
     oracles: tuple[str, ...]
+    from_workload: frozenset[str] = frozenset()
+    """Keys that the scenario's workload gives, and the file does not."""
 
     @property
     def information(self) -> tuple[bool, ...]:
@@ -78,7 +80,7 @@ class Scenario:
         return {
             key: resolved.get(key, dumped.get(key))
             for key in type(self.settings).model_fields
-            if key in {**dumped, **resolved}
+            if key in {**dumped, **resolved} and key not in self.from_workload
         }
 
 
@@ -94,7 +96,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'? (known: ...)
     """
     from berth.scenario.checks import checked
-    from berth.scenario.families import family_of, foreign_keys
+    from berth.scenario.families import FAMILIES, family_of, foreign_keys
     from berth.scenario.layering import find_file, overridden, read_layers, with_base
     from berth.scenario.reading import Tree
 
@@ -108,6 +110,11 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     if overrides:
         tree = overridden(tree, overrides)
     family = family_of(tree)
+    given: frozenset[str] = frozenset()
+    if tree.value.get("workload") is not None:
+        from berth.scenario.workload import with_workload  # brings all that reads traces: not for every scenario
+
+        tree, given = with_workload(tree, tree.value.get("family", next(iter(FAMILIES))))
     settings = checked(tree, family.settings, family.across, foreign_keys(family))
     defaults = family.defaults(settings)
     title = settings.title
@@ -125,6 +132,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
         baseline=settings.baseline or defaults.baseline,
         seeds=settings.seeds,
         oracles=tuple(defaults.oracles if settings.oracles is None else settings.oracles),
+        from_workload=given,
     )
 
 

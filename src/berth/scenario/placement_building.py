@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from berth.model import Floats, Instance, Ints, JobType
@@ -28,6 +29,7 @@ from berth.scenario.placement_settings import (
     PlacementTask,
     PoissonSizes,
     Value,
+    WorkloadTasks,
 )
 from berth.worlds.placement import Failure, PlacementWorld
 
@@ -40,7 +42,10 @@ def build_placement(
     """The world of this seed; a policy always sees the tasks that have arrived."""
     del arrivals_known
     problem = _problem(settings, horizon)
-    if isinstance(settings.tasks, DrawnTasks):
+    runs = None
+    if isinstance(settings.tasks, WorkloadTasks):
+        problem, tasks, runs = _of_workload(settings, settings.tasks, problem, horizon, seed)
+    elif isinstance(settings.tasks, DrawnTasks):
         sizes = _sizes(settings, horizon, seed)
         arrival = settings.period * np.repeat(np.arange(horizon), sizes).astype(np.float64)
         tasks = _drawn(settings.tasks, arrival, float(problem.speed.min()), resource_names(settings.cluster), seed)
@@ -48,7 +53,7 @@ def build_placement(
         tasks = _given(settings.tasks, settings.period, resource_names(settings.cluster))
     length = settings.period * horizon
     failures = [] if settings.failures is None else _failures(settings.failures, problem, length, seed)
-    return PlacementWorld(problem, tasks, horizon, settings.period, failures)
+    return PlacementWorld(problem, tasks, horizon, settings.period, failures, runs)
 
 
 def _problem(settings: PlacementSettings, horizon: int) -> PlacementProblem:
@@ -132,6 +137,79 @@ def _amounts(chosen: Draw | float, name: str, seed: int, work: Floats, value: Fl
     if chosen.probability < 1:
         drawn = np.where(stream(seed, "tasks", name, "any").random(size) < chosen.probability, drawn, 0.0)
     return drawn
+
+
+def _of_workload(
+    settings: PlacementSettings, chosen: WorkloadTasks, problem: PlacementProblem, horizon: int, seed: int
+) -> tuple[PlacementProblem, Tasks, Floats | None]:
+    """The jobs of the workload as tasks, the problem with what they need, and run times where others are known."""
+    from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+
+    plan = planned(settings.workload)
+    slot_seconds, faster = plan.pace()
+    trace = plan.jobs(horizon, seed, faster, slot_seconds)
+    names = resource_names(settings.cluster)
+    jobs = trace.jobs
+    batch = np.minimum((jobs["submit_s"].to_numpy() / slot_seconds).astype(np.int64), horizon - 1)
+    run = jobs["run_s"].to_numpy() / slot_seconds * settings.period
+    said = jobs["estimate_s"].fill_null(jobs["run_s"]).to_numpy() / slot_seconds * settings.period
+    pieces, demand = jobs["pieces"].to_numpy(), np.array(jobs.select(names).to_numpy())
+    port = np.zeros(len(jobs), dtype=np.int64)
+    if chosen.needs:
+        labels, port = plan.needs(trace)
+        problem = _with_ports(problem, plan.homes(labels, settings.cluster), labels)
+    demand, pieces = _that_fit(demand, pieces, port, problem)
+    owner = jobs["user"].fill_null("").rank("dense").to_numpy().astype(np.int64) - 1
+    if not chosen.gangs:
+        each = np.repeat(np.arange(len(jobs)), pieces)
+        batch, run, said, port, owner = batch[each], run[each], said[each], port[each], owner[each]
+        demand, pieces = demand[each], np.ones(len(each), dtype=np.int64)
+    size = len(batch)
+    work = run if chosen.known == "run" else said
+    drawn = _values(chosen.value, stream(seed, "tasks", "value").random(size)) / chosen.value.mean
+    value = chosen.worth * drawn * work * pieces * (demand @ problem.weight)
+    sensitivity = np.array(chosen.sensitivity)
+    luck = stream(seed, "tasks", "sensitivity").random(size)
+    decay = sensitivity[(luck * len(sensitivity)).astype(np.int64)] * value / work
+    low, high = chosen.deadline.stretch
+    stretch = low + (high - low) * stream(seed, "tasks", "deadline").random(size)
+    arrival = settings.period * batch.astype(np.float64)
+    deadline = arrival + stretch * work / (chosen.deadline.speed or float(problem.speed.min()))
+    unit = [resource.unit for resource in problem.instance.cluster.resources]
+    device = unit.index("device") if chosen.devices and "device" in unit and len(unit) > 1 else None
+    problem = problem.replace(
+        gangs=chosen.gangs and bool((plan.pieces > 1).any() or (pieces > 1).any()),
+        exact=chosen.known == "run",
+        devices=device,
+    )
+    tasks = Tasks(arrival, demand, work, value, decay, deadline, pieces, port, owner)
+    return problem, tasks, None if chosen.known == "run" else run
+
+
+def _with_ports(problem: PlacementProblem, homes: NDArray[np.bool_], labels: list[str]) -> PlacementProblem:
+    """A port for each set of labels, with channels to the servers that have one of them; `homes` is (L, R)."""
+    most = problem.instance.capacity.max(axis=0)
+    ports = tuple(JobType(label, most) for label in labels)
+    return problem.replace(instance=Instance(problem.instance.cluster, ports, np.argwhere(homes)))
+
+
+def _that_fit(demand: Floats, pieces: Ints, port: Ints, problem: PlacementProblem) -> tuple[Floats, Ints]:
+    """Demands and pieces, cut down where no server, or not all of them together, could ever hold them."""
+    capacity = problem.instance.capacity
+    shapes, kind = np.unique(np.hstack([capacity, problem.reach.T]), axis=0, return_inverse=True)
+    number = np.bincount(kind.reshape(-1), minlength=len(shapes))
+    resources = capacity.shape[1]
+    room, best, share = np.zeros(len(demand)), np.zeros(len(demand), dtype=np.int64), np.zeros(len(demand))
+    safe = np.where(demand > 0, demand, 1e-300)
+    for q, shape in enumerate(shapes):
+        part = np.where(demand > 0, np.minimum(shape[:resources] / safe, 1e9), 1e9).min(axis=1)
+        part = np.where(shape[resources:][port] > 0, part, -1.0)
+        room += number[q] * np.floor(np.maximum(part, 0.0) + 1e-9)
+        best, share = np.where(part > share, q, best), np.maximum(part, share)
+    large = np.flatnonzero(room < 1)
+    demand[large] = np.minimum(demand[large], shapes[best[large], :resources])
+    room[large] = np.maximum(1.0, number[best[large]])
+    return demand, np.minimum(pieces, np.minimum(room, 2**31).astype(np.int64))
 
 
 def _given(tasks: list[PlacementTask], period: float, names: list[str]) -> Tasks:

@@ -18,6 +18,7 @@ from berth.scenario.placement_settings import (
     PlacementSettings,
     PlacementTask,
     PoissonSizes,
+    WorkloadTasks,
 )
 from berth.scenario.reading import Key
 from berth.scenario.settings import GivenCluster, ServerEntry
@@ -74,6 +75,8 @@ def across_placement(settings: PlacementSettings) -> Iterator[Mistake]:
         yield from check_known(getattr(settings, name).weights or {}, resources, (name, "weights"), "resource")
     if isinstance(settings.tasks, DrawnTasks):
         yield from _drawn(settings.tasks, resources)
+    elif isinstance(settings.tasks, WorkloadTasks):
+        yield from _from_workload(settings, settings.tasks, resources)
     else:
         for i, task in enumerate(settings.tasks):
             yield from _task(task, ("tasks", i), resources, settings)
@@ -134,6 +137,22 @@ def _drawn(tasks: DrawnTasks, resources: list[str]) -> Iterator[Mistake]:
     yield from check_range(tasks.deadline.stretch, ("tasks", "deadline", "stretch"))
 
 
+def _from_workload(settings: PlacementSettings, tasks: WorkloadTasks, resources: list[str]) -> Iterator[Mistake]:
+    if settings.workload is None:
+        yield Mistake(("tasks", "draw"), "the key workload beside it", "workload")
+        return
+    from berth.scenario.workload import planned
+
+    asked = [entry.name for entry in planned(settings.workload).workload.resources]
+    if resources != asked:
+        yield Mistake(
+            ("cluster", "resources"), f"those of the workload, {', '.join(asked)}", found=", ".join(resources)
+        )
+    if tasks.value.least is not None and tasks.value.least > tasks.value.mean:
+        yield Mistake(("tasks", "value", "least"), f"at most the mean, {tasks.value.mean:g}", tasks.value.least)
+    yield from check_range(tasks.deadline.stretch, ("tasks", "deadline", "stretch"))
+
+
 def _per_value(work: Draw | float) -> bool:
     return isinstance(work, Draw) and work.per_value is not None
 
@@ -164,8 +183,9 @@ def _task(task: PlacementTask, key: Key, resources: list[str], settings: Placeme
 
 def _arrivals(settings: PlacementSettings) -> Iterator[Mistake]:
     arrivals, horizon = settings.arrivals, settings.horizon
-    if arrivals is not None and isinstance(settings.tasks, list):
-        yield Mistake(("arrivals",), "tasks that are drawn", found="arrivals beside a list of tasks")
+    if arrivals is not None and not isinstance(settings.tasks, DrawnTasks):
+        what = "a list of tasks" if isinstance(settings.tasks, list) else "tasks of a workload"
+        yield Mistake(("arrivals",), "tasks that are drawn", found=f"arrivals beside {what}")
     elif isinstance(arrivals, GivenSizes):
         if horizon is not None and horizon > len(arrivals.sizes):
             yield Mistake(("horizon",), f"at most the {len(arrivals.sizes)} batches given in arrivals", horizon)

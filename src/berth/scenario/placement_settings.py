@@ -30,6 +30,7 @@ __all__ = [
     "PlacementTask",
     "PoissonSizes",
     "ServerKind",
+    "WorkloadTasks",
 ]
 
 NEVER = "never"
@@ -172,6 +173,28 @@ class DrawnTasks(Part):
     deadline: Deadline = Field(default_factory=Deadline)
 
 
+class WorkloadTasks(Part):
+    """Tasks that are the jobs of the scenario's workload: when they come, what they request, how long they run.
+
+    Work is the run time, in units of the period, on a server of speed 1. What a task is worth is not in any trace: for
+    each weighted unit of demand and each unit of work `worth`, times a number drawn as `value` says over its mean. Its
+    sensitivity, one of these, is the share of that value lost in the time of its work. All other names mean what they
+    do where tasks are drawn.
+    """
+
+    draw: Literal["workload"]
+    worth: Positive = Field(default=0.2, description="with the usual execution_cost, ten times what running it costs")
+    value: Value = Field(default_factory=Value)
+    sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(default=[0.2, 0.4, 0.8])
+    deadline: Deadline = Field(default_factory=Deadline)
+    known: Literal["run", "estimate"] = Field(
+        default="run", description="what policies know of how long a task runs: all, or what its user said"
+    )
+    gangs: bool = Field(default=True, description="pieces start together; else each is a task of its own")
+    needs: bool = Field(default=True, description="tasks use only servers with a label that they need; else any")
+    devices: bool = Field(default=True, description="shares of a GPU are of one device; else GPUs are like cores")
+
+
 class PlacementTask(Part):
     """One task."""
 
@@ -216,6 +239,12 @@ class Failures(Part):
     given: list[GivenFailure] = Field(default_factory=list)
 
 
+def _tasks_form(value: Any) -> str:
+    if isinstance(value, WorkloadTasks) or (isinstance(value, dict) and "draw" in value):
+        return "<workload>"
+    return list_or_mapping(value)
+
+
 class PlacementSettings(Common):
     """A whole scenario of the placement family; its slots are the times between two batches."""
 
@@ -238,7 +267,9 @@ class PlacementSettings(Common):
         | None
     ) = Field(default=None, description="how many tasks each batch has: Poisson with mean 10 where tasks are drawn")
     tasks: Annotated[
-        Annotated[DrawnTasks, Tag("<mapping>")] | Annotated[list[PlacementTask], Tag("<list>")],
-        Discriminator(list_or_mapping),
+        Annotated[DrawnTasks, Tag("<mapping>")]
+        | Annotated[WorkloadTasks, Tag("<workload>")]
+        | Annotated[list[PlacementTask], Tag("<list>")],
+        Discriminator(_tasks_form),
     ]
     failures: Failures | None = None

@@ -21,7 +21,7 @@ from berth.scenario.building import draw_arrivals, given_cluster, reach_named
 from berth.scenario.drawing import draw_outages, uniforms
 from berth.scenario.selection_checks import has_gangs, port_names, resource_names, scope_of
 from berth.scenario.selection_settings import DrawnTypes, Drift, Price, SelectionBernoulli, SelectionSettings
-from berth.scenario.settings import GivenCluster, Poisson
+from berth.scenario.settings import FromWorkload, GivenCluster, Poisson
 from berth.worlds import gains as laws
 from berth.worlds.arrivals import counted_arrivals
 from berth.worlds.selection import SelectionWorld
@@ -85,7 +85,8 @@ def build_selection(
     if settings.outages is not None:
         chances = settings.outages.probability, settings.outages.repair
         up = draw_outages(seed, horizon, len(cluster.servers), *chances)
-    return SelectionWorld(problem, arrivals, _gains(settings, cost, place, seed), up, _delay(settings, horizon, seed))
+    gains = _gains(settings, cost, place, cluster, seed)
+    return SelectionWorld(problem, arrivals, gains, up, _delay(settings, horizon, seed))
 
 
 def _cluster(settings: SelectionSettings, seed: int) -> Cluster:
@@ -235,6 +236,10 @@ def _cost(
 
 
 def _arrivals(settings: SelectionSettings, types: list[_Type], horizon: int, seed: int) -> Floats:
+    if isinstance(settings.arrivals, FromWorkload):
+        from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+
+        return planned(settings.workload).arrivals([kind.name for kind in types], horizon, seed)
     arrivals = draw_arrivals(settings.arrivals, [kind.probability for kind in types], horizon, seed)
     if isinstance(settings.arrivals, SelectionBernoulli):
         names = [kind.name for kind in types]
@@ -243,7 +248,9 @@ def _arrivals(settings: SelectionSettings, types: list[_Type], horizon: int, see
     return arrivals
 
 
-def _gains(settings: SelectionSettings, cost: Floats, place: tuple[Ints, Ints], seed: int) -> laws.DrawnGains:
+def _gains(
+    settings: SelectionSettings, cost: Floats, place: tuple[Ints, Ints], cluster: Cluster, seed: int
+) -> laws.DrawnGains:
     chosen = settings.gains
     low, high = chosen.mean if isinstance(chosen.mean, list) else (chosen.mean, chosen.mean)
     servers, ports = (int(axis.max(initial=0)) + 1 for axis in place)
@@ -255,12 +262,31 @@ def _gains(settings: SelectionSettings, cost: Floats, place: tuple[Ints, Ints], 
         law = laws.ClippedNormal(chosen.spread, relative=True)
     elif chosen.distribution == "lognormal":
         law = laws.Lognormal(math.sqrt(math.log1p(chosen.spread**2)))
+    elif chosen.distribution == "measured":
+        luck = [uniforms(seed, servers, ports, "gains", name)[place] for name in ("between", "within")]
+        between, within = (
+            np.interp(u, np.linspace(0.0, 1.0, len(q)), q)
+            for u, q in zip(luck, (chosen.between or [1.0], chosen.within or [0.0]), strict=True)
+        )
+        centre = centre * _speeds(chosen.speed or {}, settings, cluster)[place[0]] * between
+        law = laws.ClippedNormal(within, relative=True)
     elif chosen.distribution == "empirical":
         samples = np.array(chosen.samples)
         law = laws.Empirical([samples - samples.mean()] * len(centre))
     else:
         law = laws.Normal(chosen.spread, relative=True)
     return laws.DrawnGains(law, centre, seed, _drift(settings.drift, low, high))
+
+
+def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluster) -> Floats:
+    """How fast each server is, (R,), by its own name or that of its group."""
+    speed = np.ones((1, len(cluster.servers)))
+    for name, value in told.items():
+        named = np.zeros(speed.shape, dtype=bool)
+        reach_named(named, [[name]], settings.cluster, cluster)
+        speed[named] = value
+    row: Floats = speed[0]
+    return row
 
 
 def _drift(drift: Drift | None, low: float, high: float) -> laws.Drift | None:

@@ -14,6 +14,7 @@ from berth.scenario.checks import (
     check_policies,
     check_range,
     check_reach,
+    check_workload,
     reachable,
 )
 from berth.scenario.layering import did_you_mean
@@ -136,6 +137,17 @@ def _gains(settings: SelectionSettings, resources: list[str]) -> Iterator[Mistak
         yield Mistake(("gains", "samples"), "this key, for distribution: empirical", found="nothing")
     if gains.distribution != "empirical" and gains.samples is not None:
         yield Mistake(("gains", "samples"), "distribution: empirical beside it", found=f"{gains.distribution}")
+    measured = gains.distribution == "measured"
+    for name, values in (("between", gains.between), ("within", gains.within)):
+        if measured and values is None:
+            yield Mistake(("gains", name), "this key, for distribution: measured", found="nothing")
+        if values is not None and values != sorted(values):
+            yield Mistake(("gains", name), "quantiles, the lowest first", found="numbers that fall")
+    for name, told in (("speed", gains.speed), ("between", gains.between), ("within", gains.within)):
+        if told is not None and not measured:
+            yield Mistake(("gains", name), "distribution: measured beside it", found=f"{gains.distribution}")
+    if gains.speed is not None:
+        yield from check_known(gains.speed, reachable(settings.cluster), ("gains", "speed"), "server or group")
     if gains.distribution == "lognormal" and min(gains.mean if isinstance(gains.mean, list) else [gains.mean]) <= 0:
         yield Mistake(("gains", "mean"), "means > 0, for distribution: lognormal", gains.mean)
     yield from check_range(costs, ("costs",))
@@ -155,6 +167,7 @@ def _arrivals(settings: SelectionSettings) -> Iterator[Mistake]:
     names = port_names(settings)
     own = [] if isinstance(ports, DrawnTypes) else [i for i, p in enumerate(ports) if p.probability is not None]
     yield from check_arrivals(arrivals, len(names), own, settings.horizon)
+    yield from check_workload(settings, names)
     if isinstance(arrivals, Poisson) and has_gangs(settings):
         yield Mistake(("arrivals", "process"), "at most one job a slot where there are gangs", "poisson")
     if isinstance(arrivals, SelectionBernoulli):

@@ -14,6 +14,7 @@ from berth.scenario.settings import (
     Chances,
     Common,
     Count,
+    FromWorkload,
     Given,
     GivenCluster,
     Name,
@@ -129,10 +130,12 @@ class GainSettings(Part):
 
     `spread` is the standard deviation, as a share of the mean. `bounded`: normal, cut off at 0 and 1. `papers`: normal,
     and cut off so that between 0 and 1 is left after the costs. `empirical`: the mean, shifted as a drawn sample lies
-    away from the average of all samples.
+    away from the average of all samples. `measured`: the mean times the speed of the server, times how a worker's mean
+    speed was found to lie from that of its equals (`between`); around it, normal with a coefficient of variation as
+    found (`within`), cut off at 0 and 1.
     """
 
-    distribution: Literal["normal", "bounded", "lognormal", "empirical", "papers"] = "papers"
+    distribution: Literal["normal", "bounded", "lognormal", "empirical", "papers", "measured"] = "papers"
     mean: Annotated[
         Annotated[NumberRange, Tag("<list>")]
         | Annotated[Number, said("a number, or two, [lowest, highest]"), Tag("<one>")],
@@ -141,6 +144,15 @@ class GainSettings(Part):
     spread: Amount = 0.5
     samples: Annotated[list[Number], Field(min_length=1)] | None = Field(
         default=None, description="for distribution: empirical, gains once measured"
+    )
+    speed: dict[str, Positive] | None = Field(
+        default=None, description="for distribution: measured, by server or group; 1 for those left out"
+    )
+    between: Annotated[list[Positive], Field(min_length=2)] | None = Field(
+        default=None, description="for distribution: measured, evenly spaced quantiles"
+    )
+    within: Annotated[list[Amount], Field(min_length=2)] | None = Field(
+        default=None, description="for distribution: measured, evenly spaced quantiles"
     )
 
 
@@ -232,7 +244,8 @@ class SelectionSettings(Common):
         Annotated[SelectionBernoulli, Tag("<bernoulli>")]
         | Annotated[Switching, Tag("<switching>")]
         | Annotated[Poisson, Tag("<poisson>")]
-        | Annotated[Given, Tag("<given>")],
+        | Annotated[Given, Tag("<given>")]
+        | Annotated[FromWorkload, Tag("<workload>")],
         Discriminator(process_of),
     ] = Field(default_factory=SelectionBernoulli)
     outages: Outages | None = None

@@ -44,7 +44,7 @@ PositiveRange = Annotated[list[Positive], Field(min_length=2, max_length=2), sai
 
 TAGS = {
     *("<list>", "<mapping>", "<one>", "<text>", "<number>", "<name>", "<full>", "<drawn>"),
-    *("<given>", "<bernoulli>", "<switching>", "<poisson>"),
+    *("<given>", "<bernoulli>", "<switching>", "<poisson>", "<workload>"),
 }
 """Tags of unions; they appear in pydantic's locations, and are written so that no key looks like them."""
 
@@ -240,6 +240,12 @@ class Given(Part):
     slots: Annotated[list[list[Annotated[int, Field(ge=0, le=1), said("0 or 1")]]], Field(min_length=1)]
 
 
+class FromWorkload(Part):
+    """As jobs of the scenario's workload come: 1 where a slot has any of that job type."""
+
+    process: Literal["workload"]
+
+
 class Gangs(Part):
     """All-or-nothing jobs: every job type's request is split at random into so many components."""
 
@@ -257,6 +263,38 @@ class Outages(Part):
     repair: Chance
 
 
+class WorkloadSettings(Part):
+    """A real workload, which gives cluster, job types, channels and arrivals; other keys of the file still hold.
+
+    One of `name`, `fit` and `trace`. From a fit every seed draws jobs of its own; of a trace every seed takes another
+    window. With fewer servers than the workload has, jobs come as much more rarely.
+    """
+
+    name: Name | None = Field(None, description="of a workload that comes with berth; `berth workload list`")
+    fit: Name | None = Field(None, description="a file that `berth workload fit` wrote")
+    trace: Name | None = Field(None, description="a trace in any format that berth reads")
+    format: Name | None = Field(None, description="of the trace, where it is not recognised")
+    servers: Servers = Field(40, description="as many of each shape as its share, the largest remainders rounded up")
+    load: Positive | None = Field(
+        None,
+        description="mean share of the scarcest resource that is requested, as it is where left out; where jobs last "
+        "one slot, the job of a type then stands for as many like it as give this load",
+    )
+    slot_seconds: Positive | None = Field(
+        None, description="how long a slot is; so that the commonest type has 0.7 jobs in it where left out"
+    )
+    ports: Literal["demand", "kind", "needs", "size", "user"] = Field(
+        "demand", description="what job types are: clusters of what jobs request, or a column of the trace"
+    )
+    types: Few = Field(8, description="the most job types; rarer ones become one type, other")
+    digest: Name | None = Field(None, description="SHA-256 of the file; filled in, and refused if the file is another")
+
+
+Workloads = Annotated[
+    Annotated[Name, Tag("<name>")] | Annotated[WorkloadSettings, Tag("<full>")], Discriminator(resource_form)
+]
+
+
 class Common(Part):
     """What the scenarios of every family say."""
 
@@ -270,6 +308,7 @@ class Common(Part):
     policies: Annotated[list[Name], Field(min_length=1)] | None = None
     baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
     oracles: Any = None
+    workload: Workloads | None = Field(None, description="a name, or a mapping")
 
 
 class Settings(Common):
@@ -299,7 +338,8 @@ class Settings(Common):
         Annotated[Bernoulli, Tag("<bernoulli>")]
         | Annotated[Switching, Tag("<switching>")]
         | Annotated[Poisson, Tag("<poisson>")]
-        | Annotated[Given, Tag("<given>")],
+        | Annotated[Given, Tag("<given>")]
+        | Annotated[FromWorkload, Tag("<workload>")],
         Discriminator(process_of),
     ] = Field(default_factory=Bernoulli)
     gangs: Gangs | None = None

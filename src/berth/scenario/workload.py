@@ -1,0 +1,509 @@
+"""The key `workload`: cluster, job types, channels and arrivals from a fitted workload or a trace.
+
+They are laid under what the file says itself, so that each of its keys still holds. What a seed changes are the jobs:
+another draw of a fit, another window of a trace.
+
+Axes: N jobs, T slots, J job types, G groups of equal servers, K resources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from berth.errors import InvalidInput
+from berth.model import Floats, Ints
+from berth.random import stream
+from berth.scenario.checks import Mistake, first_of, part_of
+from berth.scenario.layering import did_you_mean, laid
+from berth.scenario.placement_checks import counts
+from berth.scenario.reading import Key, Tree
+from berth.scenario.settings import WorkloadSettings
+from berth.traces.fit import fit, prepared
+from berth.traces.formats import load_trace
+from berth.traces.generate import generate, job_rate, machine_mix, offered_load
+from berth.traces.trace import Trace
+from berth.traces.workload import FOLDER, Speeds, Workload, load_workload
+
+__all__ = ["Plan", "planned", "with_workload"]
+
+SAMPLE = 5000
+"""Jobs of a fit by which its job types are told apart; any seed gives about the same, this one always the same."""
+BUSY = 0.7
+"""Jobs of the commonest type in a slot, where nothing says how long a slot is."""
+UNITS = 8.0
+"""In the allocation family, what the largest server has of each resource: utilities are made for such numbers."""
+BATCH = 10.0
+"""In the placement family, jobs of a batch on average, where nothing says how long a slot is."""
+SCALE = 16.0
+"""In the placement family, the weights of all that the largest server has, added up."""
+ANY = "any"
+GAIN = 0.5
+"""In the selection family, the gain of a task on a server of speed 1."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Servers that are alike."""
+
+    name: str
+    count: int
+    capacity: Floats
+    label: str | None
+    speed: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a workload gives, whatever the seed: servers, job types, and how long a slot is."""
+
+    settings: WorkloadSettings
+    workload: Workload
+    trace: Trace | None
+    groups: tuple[Group, ...]
+    names: tuple[str, ...]
+    demand: Floats
+    """Of one piece of the typical job of each type, (J, K)."""
+    pieces: Ints
+    """Of the typical job of each type, (J,)."""
+    shares: Floats
+    """Of all jobs, (J,)."""
+    reach: tuple[tuple[str, ...], ...]
+    """The groups of servers that each type reaches."""
+    type_of: Callable[[Trace], Ints]
+    rate: float
+    """Jobs a second, on these servers."""
+    slot_seconds: float
+
+    def jobs(self, horizon: int, seed: int, faster: float = 1.0, slot_seconds: float | None = None) -> Trace:
+        """The jobs of a run: `submit_s` from its start.
+
+        They come `faster` times as often as they would, hours of the day and all; how long they run stays.
+        """
+        length = horizon * (slot_seconds or self.slot_seconds)
+        if self.trace is None:
+            servers = sum(group.count for group in self.groups)
+            made = generate(self.workload, hours=length * faster / 3600.0, machines=servers, seed=seed)
+            return made.replace(jobs=made.jobs.with_columns(pl.col("submit_s") / faster))
+        rate = self.rate / job_rate(self.workload) * faster
+        submit = self.trace.jobs["submit_s"].to_numpy() / rate
+        submit = submit - submit[0]
+        span = float(submit[-1]) + 1e-9 if len(submit) > 1 else length
+        start = stream(seed, "workload", "window").random() * (span - length if span > length else span)
+        passes = int(length // span) + 2  # a trace that is too short begins anew
+        shifted = np.concatenate([submit + turn * span - start for turn in range(passes)])
+        rows = np.flatnonzero((shifted >= 0) & (shifted < length))
+        jobs = self.trace.jobs[rows % len(submit)].with_columns(pl.Series("submit_s", shifted[rows]))
+        return self.trace.replace(jobs=jobs)
+
+    def arrivals(self, names: Sequence[str], horizon: int, seed: int) -> Floats:
+        """1 where a slot has a job of the type of this name, (T, len(names))."""
+        trace = self.jobs(horizon, seed)
+        slot = np.minimum((trace.jobs["submit_s"].to_numpy() / self.slot_seconds).astype(np.int64), horizon - 1)
+        there = np.zeros((horizon, len(self.names)))
+        there[slot, self.type_of(trace)] = 1.0
+        return there[:, [self.names.index(name) for name in names]]
+
+    def pace(self) -> tuple[float, float]:
+        """Where jobs last as long as they do: seconds of a slot, and how much faster jobs come for the load."""
+        faster = 1.0
+        if self.settings.load is not None:
+            whole = np.sum([m.count * np.array(m.capacity) for m in self.workload.machines], axis=0)
+            there = np.sum([group.count * group.capacity for group in self.groups], axis=0)
+            part = sum(g.count for g in self.groups) / sum(m.count for m in self.workload.machines)
+            load = offered_load(self.workload) * np.divide(whole, there, out=np.zeros(len(there)), where=there > 0)
+            faster = self.settings.load / max(part * float(load.max()), 1e-12)
+        return self.settings.slot_seconds or BATCH / (self.rate * faster), faster
+
+    def needs(self, trace: Trace) -> tuple[list[str], Ints]:
+        """The sets of labels that jobs of this workload need, the same for every seed, and the one of each job."""
+        if self.trace is None:
+            classes = self.workload.classes
+            told = {demand.needs for entry in classes for demand in entry.demands} | {entry.needs for entry in classes}
+        else:
+            told = set(self.trace.jobs["needs"].unique().to_list())
+        labels = [ANY, *sorted(label for label in told if label is not None)]
+        numbers = {label: place for place, label in enumerate(labels)}
+        column = trace.jobs["needs"].fill_null(ANY).replace_strict(numbers, return_dtype=pl.Int64)
+        return labels, column.to_numpy()
+
+    def homes(self, labels: Sequence[str], cluster: Any) -> NDArray[np.bool_]:
+        """Which servers of the scenario's cluster have a label that each set allows, (L, R); all where none has one."""
+        label = {group.name: group.label for group in self.groups}
+        of_server = [
+            label.get(kind.name) for kind, n in zip(cluster.servers, counts(cluster), strict=True) for _ in range(n)
+        ]
+        rows = [[text == ANY or (own is not None and own in text.split("|")) for own in of_server] for text in labels]
+        found = np.array(rows)
+        found[~found.any(axis=1)] = True
+        return found
+
+    def copies(self) -> float:
+        """How many jobs like it the job of a port stands for, for the load that is asked for.
+
+        Where jobs last one slot, a few of them never fill a cluster: real jobs do, because they run for long.
+        """
+        if self.settings.load is None:
+            return 1.0
+        horizon = max(100, int(SAMPLE / (self.rate * self.slot_seconds)))
+        often = self.arrivals(self.names, min(horizon, 5000), 0).mean(axis=0)
+        asked = (often[:, None] * self.demand * self.pieces[:, None]).sum(axis=0)
+        total = np.sum([group.count * group.capacity for group in self.groups], axis=0)
+        share = np.divide(asked, total, out=np.zeros(len(total)), where=total > 0)
+        return self.settings.load / max(float(share.max()), 1e-12)
+
+
+# ---------------------------------------------------------------------------- the layer
+
+
+def with_workload(tree: Tree, family: str) -> tuple[Tree, frozenset[str]]:
+    """The tree on top of what its workload gives, and the keys that it gives alone."""
+    given = tree.value["workload"]
+    if isinstance(given, str):
+        tree = Tree({**tree.value, "workload": {"name": given}}, tree.places)
+    settings = part_of(tree, "workload", WorkloadSettings)
+    mistakes = list(_sources(settings))
+    if mistakes:
+        raise first_of(mistakes, tree)
+    settings = _placed(settings, tree)
+    try:
+        plan = planned(settings)
+    except InvalidInput as error:
+        where: Key = ("workload", _source(settings))
+        file, line = tree.place(where)
+        if error.file is None:
+            raise error.at(key="workload", file=file, line=line) from None
+        raise first_of([Mistake(where, error.expected, found=str(error))], tree) from None
+    layer = LAYERS[family](plan)
+    told = settings.model_dump(mode="json", exclude_none=True)
+    below = Tree({**layer, "workload": told}, {})
+    above = Tree({**tree.value, "workload": told}, tree.places)
+    return laid(below, above), frozenset(key for key in layer if key not in tree.value)
+
+
+def _source(settings: WorkloadSettings) -> str:
+    return next(name for name in ("name", "fit", "trace") if getattr(settings, name) is not None)
+
+
+def _sources(settings: WorkloadSettings) -> list[Mistake]:
+    given = [name for name in ("name", "fit", "trace") if getattr(settings, name) is not None]
+    if len(given) != 1:
+        return [Mistake(("workload",), "one of name, fit, trace", found=" and ".join(given) or "none of them")]
+    if settings.format is not None and given != ["trace"]:
+        return [Mistake(("workload", "format"), "trace beside it", settings.format)]
+    if settings.name is not None:
+        known = [path.stem for path in FOLDER.glob("*.json")]
+        if settings.name not in known:
+            expected = f"one of {', '.join(sorted(known))}{did_you_mean(settings.name, known)}"
+            return [Mistake(("workload", "name"), expected, settings.name)]
+    return []
+
+
+def _placed(settings: WorkloadSettings, tree: Tree) -> WorkloadSettings:
+    """With the whole path of its file, which starts at the scenario's folder, and with the file's digest."""
+    source = _source(settings)
+    text = getattr(settings, source)
+    path = FOLDER / f"{text}.json"
+    if source != "name":
+        file = tree.place(("workload", source))[0]
+        path = (Path(file).parent if file is not None else Path()) / Path(text).expanduser()
+        path = path.absolute()
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "no such file"
+        raise first_of([Mistake(("workload", source), "a file", found=f"{found} {str(path)!r}")], tree)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if settings.digest is not None and settings.digest != digest:
+        raise first_of([Mistake(("workload", "digest"), f"the digest of {path.name}, {digest}", settings.digest)], tree)
+    return settings.model_copy(update={"digest": digest, **({} if source == "name" else {source: str(path)})})
+
+
+def planned(settings: WorkloadSettings | str | None) -> Plan:
+    """The plan of these settings, made once."""
+    if not isinstance(settings, WorkloadSettings):
+        raise InvalidInput("a workload", found="none", key="workload")
+    return _planned(settings.model_dump_json())
+
+
+@lru_cache(maxsize=16)
+def _planned(text: str) -> Plan:
+    settings = WorkloadSettings.model_validate_json(text)
+    trace = None
+    if settings.trace is not None:
+        trace = prepared(load_trace(settings.trace, settings.format))
+        workload = fit(trace, Path(settings.trace).stem)
+        sample = trace
+    else:
+        workload = load_workload(settings.name or Path(settings.fit or ""))
+        sample = generate(workload, jobs=SAMPLE, seed=0)
+    groups = _groups(workload, settings.servers)
+    type_of, names = _types(settings, sample)
+    chosen = type_of(sample)
+    counts = np.bincount(chosen, minlength=len(names))
+    kept = np.flatnonzero(counts)
+    if len(kept) < len(names):  # a cluster that no job is nearest to
+        place = np.cumsum(counts > 0) - 1
+        whole = type_of
+
+        def renumbered(jobs: Trace) -> Ints:
+            numbered: Ints = place[whole(jobs)]
+            return numbered
+
+        type_of, names = renumbered, [names[j] for j in kept]
+        chosen, counts = place[chosen], counts[kept]
+    shares = counts / counts.sum()
+    demand, pieces, reach = _typical(sample, chosen, len(names), groups, workload)
+    rate = job_rate(workload) * sum(g.count for g in groups) / sum(m.count for m in workload.machines)
+    slot = settings.slot_seconds or BUSY / (rate * float(shares.max()))
+    return Plan(settings, workload, trace, groups, tuple(names), demand, pieces, shares, reach, type_of, rate, slot)
+
+
+def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
+    labels = [machine.label or "node" for machine in workload.machines]
+    found = []
+    for place, (machine, count) in enumerate(zip(workload.machines, machine_mix(workload, servers), strict=True)):
+        if count:
+            label = labels[place]
+            name = label if labels.count(label) == 1 else f"{label}.{labels[: place + 1].count(label)}"
+            found.append(Group(name, count, np.array(machine.capacity), machine.label, machine.speed))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------- job types
+
+
+def _types(settings: WorkloadSettings, sample: Trace) -> tuple[Callable[[Trace], Ints], list[str]]:
+    """How jobs are told apart: a function from jobs to numbers of types, and the types' names."""
+    if settings.ports == "demand":
+        return _clusters(sample, settings.types)
+    if settings.ports == "size":
+        label = _size_labels
+    else:
+        column = settings.ports
+        if sample.jobs[column].null_count() == len(sample.jobs) and column != "needs":
+            raise InvalidInput(f"a column that the trace has, not {column}", value=column, key="ports")
+
+        def label(trace: Trace) -> pl.Series:
+            return trace.jobs[column].fill_null("any" if column == "needs" else "none")
+
+    counts = label(sample).value_counts(sort=True).sort(["count", label(sample).name], descending=[True, False])
+    listed = [str(value) for value in counts[label(sample).name]]
+    names = listed if len(listed) <= settings.types else [*listed[: settings.types - 1], "other"]
+    number = {name: j for j, name in enumerate(names)}
+
+    def type_of(trace: Trace) -> Ints:
+        places = label(trace).replace_strict(number, default=len(names) - 1, return_dtype=pl.Int64)
+        return places.to_numpy()
+
+    return type_of, names
+
+
+def _size_labels(trace: Trace) -> pl.Series:
+    """Size classes in steps of four, of GPUs where there are some, else of the first resource."""
+    names = [resource.name for resource in trace.resources]
+    column = "gpu" if "gpu" in names else names[0]
+    size = (trace.jobs[column] * trace.jobs["pieces"]).to_numpy()
+    top = 4.0 ** np.ceil(np.log(np.maximum(size, 1e-12)) / np.log(4.0) - 1e-9)
+    return pl.Series(
+        "size", [f"no {column}" if s <= 0 else f"up to {t:g} {column}" for s, t in zip(size, top, strict=True)]
+    )
+
+
+def _points(trace: Trace, least: Floats) -> Floats:
+    """Logarithms of what jobs request and of their pieces, (N, K + 1); a request of 0 lies well below the least."""
+    names = [resource.name for resource in trace.resources]
+    amounts = trace.jobs.select(names).to_numpy()
+    pieces = trace.jobs["pieces"].to_numpy().astype(np.float64)
+    points: Floats = np.column_stack([np.log(np.maximum(amounts, least)), np.log(pieces)])
+    return points
+
+
+def _clusters(sample: Trace, most: int) -> tuple[Callable[[Trace], Ints], list[str]]:
+    """k-means: from the commonest request, each further centre is the request farthest from all before it."""
+    names = [resource.name for resource in sample.resources]
+    amounts = sample.jobs.select(names).to_numpy()
+    least = np.array([column[column > 0].min(initial=np.inf) for column in amounts.T])
+    least = np.where(np.isfinite(least), least, 1.0) / 16.0
+    points = _points(sample, least)
+    rows, inverse, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
+    centres = rows[[int(counts.argmax())]]
+    for _ in range(min(most, len(rows)) - 1):
+        apart = ((rows[:, None, :] - centres[None]) ** 2).sum(axis=2).min(axis=1)
+        centres = np.vstack([centres, rows[int((apart * counts).argmax())]])
+    for _ in range(50):
+        nearest = _nearest(rows, centres)
+        moved = np.array(
+            [
+                np.average(rows[nearest == j], axis=0, weights=counts[nearest == j]) if (nearest == j).any() else c
+                for j, c in enumerate(centres)
+            ]
+        )
+        if np.allclose(moved, centres):
+            break
+        centres = moved
+    del inverse
+    size = np.bincount(_nearest(points, centres), minlength=len(centres))
+    centres = centres[np.argsort(-size, kind="stable")]
+    chosen = _nearest(points, centres)
+    titles: list[str] = []
+    for j in range(len(centres)):
+        rows_of = chosen == j
+        middle = np.median(amounts[rows_of], axis=0) if rows_of.any() else np.exp(centres[j, :-1])
+        text = "-".join(f"{value:.3g}{name}" for value, name in zip(middle, names, strict=True) if value > 0)
+        pieces = np.median(sample.jobs["pieces"].to_numpy()[rows_of]) if rows_of.any() else 1
+        text = f"{pieces:.0f}x{text}" if pieces > 1 else text
+        titles.append(text if text not in titles else f"{text}.{j}")
+    return (lambda trace: _nearest(_points(trace, least), centres)), titles
+
+
+def _nearest(points: Floats, centres: Floats) -> Ints:
+    nearest: Ints = np.stack([((points - centre) ** 2).sum(axis=1) for centre in centres]).argmin(axis=0)
+    return nearest
+
+
+def _typical(
+    sample: Trace, chosen: Ints, types: int, groups: tuple[Group, ...], workload: Workload
+) -> tuple[Floats, Ints, tuple[tuple[str, ...], ...]]:
+    """Of each type: what a piece requests, how many pieces there are, and the groups of servers that it reaches.
+
+    A request that no server could hold is cut down to the server that holds most of it.
+    """
+    names = [entry.name for entry in workload.resources]
+    amounts, number = sample.jobs.select(names).to_numpy(), sample.jobs["pieces"].to_numpy()
+    needs = sample.jobs["needs"].to_list()
+    demand, pieces = np.zeros((types, len(names))), np.ones(types, dtype=np.int64)
+    reach: list[tuple[str, ...]] = []
+    capacity = np.array([group.capacity for group in groups])
+    for j in range(types):
+        rows = np.flatnonzero(chosen == j)
+        demand[j] = np.median(amounts[rows], axis=0)
+        if not demand[j].any():
+            demand[j] = amounts[rows].mean(axis=0)
+        pieces[j] = max(1, int(np.median(number[rows])))
+        allowed = _allowed([needs[row] for row in rows], groups)
+        fits = allowed & (capacity >= demand[j] - 1e-9).all(axis=1)
+        if not fits.any():
+            there = np.flatnonzero(allowed) if allowed.any() else np.arange(len(groups))
+            share = np.divide(capacity[there], demand[j], out=np.ones((len(there), len(names))), where=demand[j] > 0)
+            best = there[int(share.min(axis=1).argmax())]
+            demand[j] = np.minimum(demand[j], capacity[best])
+            fits = np.arange(len(groups)) == best
+        room = sum(
+            group.count * np.floor((group.capacity[demand[j] > 0] / demand[j][demand[j] > 0]).min(initial=1) + 1e-9)
+            for group, there in zip(groups, fits, strict=True)
+            if there
+        )
+        pieces[j] = min(int(pieces[j]), max(1, int(room)))
+        reach.append(tuple(group.name for group, there in zip(groups, fits, strict=True) if there))
+    return demand, pieces, tuple(reach)
+
+
+def _allowed(needs: list[str | None], groups: tuple[Group, ...]) -> Any:
+    """Groups with a label that at least half of the jobs allow, (G,)."""
+    sets = [None if need is None else set(need.split("|")) for need in needs]
+    return np.array([2 * sum(s is None or group.label in s for s in sets) >= len(sets) for group in groups])
+
+
+# ---------------------------------------------------------------------------- families
+
+
+def _cluster(plan: Plan, unit: Floats) -> dict[str, Any]:
+    names = [entry.name for entry in plan.workload.resources]
+    units = [_unit(entry.unit, float(u)) for entry, u in zip(plan.workload.resources, unit, strict=True)]
+    return {
+        "resources": [{"name": name, "unit": text} for name, text in zip(names, units, strict=True)],
+        "servers": [
+            {
+                "name": group.name,
+                "count": group.count,
+                "capacity": {n: float(c / u) for n, c, u in zip(names, group.capacity, unit, strict=True) if c > 0},
+            }
+            for group in plan.groups
+        ],
+    }
+
+
+def _unit(text: str, size: float) -> str:
+    return text if size == 1 else f"{size:.4g} {text}".strip()
+
+
+def _amounts(plan: Plan, row: Floats, unit: Floats) -> dict[str, float]:
+    names = [entry.name for entry in plan.workload.resources]
+    return {name: float(a / u) for name, a, u in zip(names, row, unit, strict=True) if a > 0}
+
+
+def _allocation(plan: Plan) -> dict[str, Any]:
+    """What a job can use on one server is all that it requests, as far as any server that it reaches has it."""
+    largest = np.max([group.capacity for group in plan.groups], axis=0)
+    unit = np.where(largest > 0, largest / UNITS, 1.0)
+    copies = plan.copies()
+    ports = []
+    for j, name in enumerate(plan.names):
+        there = np.max([group.capacity for group in plan.groups if group.name in plan.reach[j]], axis=0)
+        request = np.minimum(plan.demand[j] * plan.pieces[j] * copies, there)
+        ports.append({"name": name, "demand": _amounts(plan, request, unit), "servers": list(plan.reach[j])})
+    return {"cluster": _cluster(plan, unit), "ports": ports, "arrivals": {"process": "workload"}}
+
+
+def _selection(plan: Plan) -> dict[str, Any]:
+    """Each piece is a task, and a job starts with all of its own; gains are speeds, spread as measured."""
+    unit = np.ones(len(plan.workload.resources))
+    copies = plan.copies()
+    ports: list[dict[str, Any]] = []
+    for j, name in enumerate(plan.names):
+        pieces = int(plan.pieces[j])
+        most = max(pieces, round(copies * pieces))
+        role = {"name": "piece", "demand": _amounts(plan, plan.demand[j], unit), "minimum": pieces, "most": most}
+        ports.append({"name": name, "servers": list(plan.reach[j]), "roles": [role]})
+    speeds = plan.workload.speeds or _measured()
+    speed = {group.name: group.speed for group in plan.groups if group.speed != 1}
+    gains = {"distribution": "measured", "mean": GAIN, "between": speeds.between, "within": speeds.within}
+    return {
+        "cluster": _cluster(plan, unit),
+        "ports": ports,
+        "gains": {**gains, **({"speed": speed} if speed else {})},
+        "arrivals": {"process": "workload"},
+    }
+
+
+def _measured() -> Speeds:
+    """The spread of speed that was measured in PAI: no other public trace tells it."""
+    speeds = load_workload("pai").speeds
+    if speeds is None:
+        raise InvalidInput("speeds", found="none", key="pai")
+    return speeds
+
+
+def _placement(plan: Plan) -> dict[str, Any]:
+    """Servers are kinds; tasks are the jobs themselves. Servers stay on, as those of real clusters do."""
+    unit = np.ones(len(plan.workload.resources))
+    cluster = _cluster(plan, unit)
+    for kind, group in zip(cluster["servers"], plan.groups, strict=True):
+        kind["speed"] = group.speed
+    largest = np.max([group.capacity for group in plan.groups], axis=0)
+    some = largest > 0
+    weights = {
+        entry.name: float(SCALE / some.sum() / size) if size > 0 else 0.0
+        for entry, size in zip(plan.workload.resources, largest, strict=True)
+    }
+    return {
+        "cluster": cluster,
+        "idle": "never",
+        "launch_cost": {"weights": weights},
+        "execution_cost": {"weights": weights},
+        "tasks": {"draw": "workload"},
+    }
+
+
+LAYERS: dict[str, Callable[[Plan], dict[str, Any]]] = {
+    "allocation": _allocation,
+    "selection": _selection,
+    "placement": _placement,
+}
