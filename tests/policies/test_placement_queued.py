@@ -242,6 +242,24 @@ def test_conservative_keeps_every_promise(fit: str, world: PlacementWorld) -> No
         assert found[task] <= moment or (np.isnan(found[task]) and np.isinf(moment))
 
 
+def test_conservative_plans_again_when_a_planned_task_is_dropped() -> None:
+    """The third was to start when the second, which is dropped, would have ended; nothing would happen then."""
+    problem = PlacementProblem.of_servers([[2.0]], [1.0], [0.0], [0.0], idle=np.inf)
+    zero = np.zeros(4)
+    tasks = Tasks(
+        np.array([0.0, 0, 0, 3]),
+        np.array([[2.0], [2], [1], [1]]),
+        np.array([4.0, 3, 2, 9]),
+        np.ones(4),
+        zero,
+        np.array([FAR, 2, FAR, FAR]),
+    )
+    found = starts(PlacementWorld(problem, tasks, 4, 1.0), Conservative(problem, RNG))
+    assert found[2] == 4.0
+    assert np.isnan(found[1])
+    assert found[3] == 4.0
+
+
 def one_server(devices: int, demands: list[float], cpu: float = 64.0) -> PlacementWorld:
     cluster = Cluster((Resource("cpu"), Resource("gpu")), ("a", "b"), np.array([[cpu, devices]] * 2))
     graph = Instance(cluster, (JobType("p", np.ones(2)),), [(0, 0), (0, 1)])

@@ -9,7 +9,7 @@ rule says which server is chosen among those that the task may use and that have
 * `ALIGNED`: that whose free amounts, as shares of the largest server, have the largest scalar product with the piece's
   (Tetris);
 * `WHOLE`: that where the piece adds least to fragmentation: the share of free devices that a task drawn from those seen
-  so far cannot use, expected over these tasks.
+  so far cannot use, expected over these tasks; among equal ones as `BEST`.
 
 Among equal ones the first is chosen. Servers that would have to be launched, at a cost, come after all others.
 
@@ -29,6 +29,7 @@ __all__ = ["ALIGNED", "BEST", "FIRST", "WHOLE", "WORST", "Classes", "Fleet", "Fr
 
 FIRST, BEST, WORST, ALIGNED, WHOLE = range(5)
 LAUNCH = 1e9  # more than any other cost
+NEXT = 1e-6  # what comes second is to decide among equals alone
 ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
 
 
@@ -186,7 +187,7 @@ def _cost(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r:
     elif rule == WORST:
         cost -= _left(fleet, free, pieces, i, r)
     elif rule == WHOLE:
-        cost += _added(fleet, free, classes, pieces, i, r, rows)
+        cost += _added(fleet, free, classes, pieces, i, r, rows) + NEXT * _left(fleet, free, pieces, i, r)
     return cost
 
 

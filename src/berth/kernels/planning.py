@@ -90,9 +90,8 @@ def _earliest(
                     stairs.lowest.amount[r, k] = min(stairs.lowest.amount[r, k], stairs.amount[c, r, k])
         size = gather(fleet, stairs.lowest, classes, pieces, i, rule, first, rows)
         if size:
-            for row in range(first + size, first + pieces.count[i]):
-                if row < rows.task.shape[0]:
-                    rows.task[row] = -1
+            for row in range(first + size, first + min(pieces.count[i], servers)):
+                rows.task[row] = -1
             return start
     return np.inf
 
@@ -148,9 +147,9 @@ def plan_all(
 ) -> None:
     """Plan tasks in `order` (n,): all of them (`anew`), or only those without a plan, `forward` those with one too.
 
-    `at` (n,) is when each is planned, nan where it is not, inf for never. The rows of task i are from `place[i]` on,
-    with -1 as task after the last where there is room for more. `length` (n,) is how long it takes at most. `free` is
-    what is free now; what berths hold beyond their known end stays held.
+    `at` (n,) is when each is planned, nan where it is not, inf for never. The rows of task i are from `place[i]` on, as
+    many as it has pieces or the cluster servers, -1 as task after the last in use. `length` (n,) is how long it takes
+    at most. `free` is what is free now; what berths hold beyond their known end stays held.
     """
     moved = True
     while moved:

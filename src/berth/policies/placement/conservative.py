@@ -87,8 +87,10 @@ class Conservative(QueuedPolicy):
         up = np.flatnonzero(slot.up)
         late = any(end <= slot.time for end in ends.values()) or any(end < slot.time for end in gone)
         late = late or self._up is None or not np.array_equal(up, self._up)
+        late = late or any(start < slot.time for start, _, _ in self._plan.values())
+        dropped = not self._plan.keys() <= set(slot.ids.tolist())  # a deadline has passed: its place is free
         self._ends, self._up = ends, up
-        return late, self._unequal or any(end > slot.time for end in gone)
+        return late, self._unequal or dropped or any(end > slot.time for end in gone)
 
     def _recalled(self, slot: PlacementSlot, rows: Rows) -> tuple[Floats, Ints]:
         """When each pending task is planned, and where its rows begin: one for each of its pieces or all servers."""

@@ -27,7 +27,7 @@ BACKFILL = {"none": STRICT, "easy": EASY, "any": ANY}
 """Who may pass the head of the queue."""
 
 
-CLASSES = 40
+CLASSES = 100
 """So many classes of tasks are counted, the commonest of them truly."""
 
 
@@ -48,7 +48,7 @@ class QueuedPolicy(ABC):
         device = -1 if problem.devices is None else problem.devices
         most = capacity.max(axis=0)
         self._fleet = Fleet(capacity, problem.speed, problem.reach, most, np.array([device]))
-        self._seen: dict[tuple[int, ...], int] = {}
+        self._seen: dict[tuple[int, ...], tuple[int, Floats]] = {}  # of tasks alike, to a hundredth, how many, and one
         self._last = -1  # the latest task that was counted
         self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
 
@@ -92,23 +92,19 @@ class QueuedPolicy(ABC):
             return
         self._last = int(slot.ids.max())
         most = np.maximum(self._fleet.most, 1e-9)
-        for i in np.flatnonzero(new):
-            # in steps of a hundredth of the largest server, and of a device
-            parts = np.minimum(np.ceil(100 * slot.tasks.demand[i] / most), 1e6)
-            if self.problem.devices is not None:
-                parts[self.problem.devices] = np.round(100 * slot.tasks.demand[i, self.problem.devices])
-            key = (int(slot.tasks.port[i]), *(int(part) for part in parts))
-            if key not in self._seen and len(self._seen) >= CLASSES:  # the rarest makes room, and leaves its count
-                rarest = min(self._seen, key=lambda other: (self._seen[other], other))
-                self._seen[key] = self._seen.pop(rarest)
-            self._seen[key] = self._seen.get(key, 0) + 1
-        unit = most / 100
         if self.problem.devices is not None:
-            unit[self.problem.devices] = 0.01
+            most[self.problem.devices] = 1.0
+        for i in np.flatnonzero(new):
+            demand = slot.tasks.demand[i]
+            key = (int(slot.tasks.port[i]), *(int(part) for part in np.minimum(np.round(100 * demand / most), 1e6)))
+            count, like = self._seen.pop(key, (0, demand))
+            if not count and len(self._seen) >= CLASSES:  # the rarest makes room, and leaves its count
+                count = self._seen.pop(min(self._seen, key=lambda other: (self._seen[other][0], other)))[0]
+            self._seen[key] = count + 1, like
         listed = sorted(self._seen)
-        share = np.array([self._seen[key] for key in listed], dtype=np.float64)
-        demand = np.array([key[1:] for key in listed], dtype=np.float64) * unit
-        self._classes = Classes(demand, np.array([key[0] for key in listed]), share / share.sum())
+        share = np.array([self._seen[key][0] for key in listed], dtype=np.float64)
+        demands = np.array([self._seen[key][1] for key in listed])
+        self._classes = Classes(demands, np.array([key[0] for key in listed]), share / share.sum())
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
         return None  # what tasks look like is counted when they come
