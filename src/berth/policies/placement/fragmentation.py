@@ -16,7 +16,7 @@ class FragmentationAware(InOrder):
 
     Fragments of a server are its free devices that a task cannot use: all of them where the task does not fit there or
     wants none, else those with too little left for its share. They are expected over the tasks seen so far, in the
-    commonest 100 classes of port and demand (counted by the space-saving method, so that memory is bounded). Among
+    commonest 64 classes of port and demand (counted by the space-saving method, so that memory is bounded). Among
     servers where it adds the same, and without devices that is all of them, the one with the least left is taken, of
     which the paper says nothing. On a server, a share goes to the fullest device that has it, where the paper tries
     every device.

@@ -27,7 +27,7 @@ BACKFILL = {"none": STRICT, "easy": EASY, "any": ANY}
 """Who may pass the head of the queue."""
 
 
-CLASSES = 100
+CLASSES = 64
 """So many classes of tasks are counted, the commonest of them truly."""
 
 
