@@ -90,9 +90,8 @@ def _earliest(
                     stairs.lowest.amount[r, k] = min(stairs.lowest.amount[r, k], stairs.amount[c, r, k])
         size = gather(fleet, stairs.lowest, classes, pieces, i, rule, first, rows)
         if size:
-            for row in range(first + size, first + pieces.count[i]):
-                if row < rows.task.shape[0]:
-                    rows.task[row] = -1
+            for row in range(first + size, first + min(pieces.count[i], servers)):  # it has no more rows than these
+                rows.task[row] = -1
             return start
     return np.inf
 
