@@ -1,7 +1,8 @@
 """A trace played again under other policies: when each job would have started, and what that means.
 
 Policies that are a queue on one pool go through a kernel that plays whole logs; all others are asked at every moment.
-Both give the same starts.
+On one machine both give the same starts, and so they do on several of which jobs take equal pieces, but for
+reservations: a pool counts what will be free, where a policy that is asked reserves on certain machines.
 """
 
 from __future__ import annotations
@@ -121,7 +122,10 @@ def replay(
     chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
     specs = [_placement(text) for text in dict.fromkeys(chosen)]
     source = {"format": trace.source.format, "files": {file: _hash(file) for file in trace.source.files}}
-    kept = None if out is None else _Kept(out, {"source": source, "setting": vars(setting), "versions": versions()})
+    kept = None
+    if out is not None:
+        facts = {"source": source, "played": _digest(playable), "setting": vars(setting), "versions": versions()}
+        kept = _Kept(out, facts)
     rows: list[dict[str, Any]] = []
     tables: list[pl.DataFrame] = []
     refused: dict[str, str] = {}
@@ -160,6 +164,16 @@ def _hash(file: str) -> str | None:
         return None
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _digest(trace: Trace) -> str:
+    """The SHA-256 of what is played; files do not tell, for a trace may be in memory, or read in another way."""
+    found = hashlib.sha256(repr(trace.resources).encode())
+    for table in (trace.jobs, trace.machines, trace.outages):
+        bytes_of = io.BytesIO()
+        table.rechunk().write_ipc(bytes_of)
+        found.update(bytes_of.getvalue())
+    return found.hexdigest()
 
 
 def _played(
@@ -233,20 +247,23 @@ def _one_by_one(
     start, end = np.full(len(batch.tasks), np.nan), np.full(len(batch.tasks), np.nan)
     seen = None if problem.devices is None else _Fragments(batch)
 
+    begun = np.zeros(len(start), dtype=bool)
+
     def watch(slot: PlacementSlot, decision: Any, outcome: Any) -> None:
         new = problem.placed(slot, decision)
         slowest = np.full(len(start), np.inf)
         np.minimum.at(slowest, new.task, problem.speed[new.server])
-        start[new.task] = slot.time
-        end[new.task] = slot.time + batch.runs[new.task] / slowest[new.task]
-        if len(outcome.lost):
-            again = np.setdiff1d(outcome.lost, new.task)
-            start[again] = end[again] = np.nan
+        begun[outcome.started] = True
+        begun[outcome.lost] = False
+        begun[new.task] = new.start <= slot.time  # of those reserved for later we hear when they have begun
+        start[new.task] = new.start
+        end[new.task] = new.start + batch.runs[new.task] / slowest[new.task]
         if seen is not None:
             seen.look(slot)
 
     told = None if progress is None else (lambda done: progress(str(spec), done, len(world)))
     simulate(world, policy, observers=[watch], progress=told)
+    start[~begun] = end[~begun] = np.nan
     return start, end, None if seen is None else seen.mean
 
 

@@ -30,7 +30,8 @@ FOREVER = 1e15
 def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trace:
     """The trace on one machine that has so many units of one resource: each job one piece, with the sum of its pieces.
 
-    The resource is the first that any job asks for, where none is named.
+    The resource is the first that any job asks for, where none is named. Where no job tells how much it takes of
+    anything, each of its pieces takes one unit.
 
     >>> trace = Trace.of({"submit_s": [0.0], "run_s": [60.0], "pieces": [4], "cpu": [2.0]})
     >>> pooled(trace, 16).jobs.select("pieces", "cpu").row(0)
@@ -42,9 +43,11 @@ def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trac
     if resource is not None and resource not in names:
         raise UnknownName("resource of this trace", resource, names)
     asked = [name for name in names if (trace.jobs[name].fill_null(0) > 0).any()]
+    if asked and resource not in (None, *asked):
+        raise InvalidInput(f"a resource that jobs ask for: {', '.join(asked)}", value=resource, key="resource")
     chosen = resource or next(iter(asked), names[0])
     kept = tuple(kind for kind in trace.resources if kind.name == chosen)
-    size = pl.col(chosen) * pl.col("pieces").fill_null(1)
+    size = (pl.col(chosen) if asked else pl.lit(1.0)) * pl.col("pieces").fill_null(1)
     jobs = trace.jobs.drop([name for name in names if name != chosen]).with_columns(
         size.alias(chosen), pl.lit(None, dtype=pl.String).alias("needs"), pl.lit(1, dtype=pl.Int64).alias("pieces")
     )
@@ -72,6 +75,10 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
     if not len(trace.jobs):
         raise InvalidInput("at least one usable job", found="none", key="jobs")
     names = [resource.name for resource in trace.resources]
+    if not names:
+        raise InvalidInput(
+            "jobs that ask for something that machines have; give a number of processors", found="none", key="jobs"
+        )
     graph, port = _graph(trace, names)
     jobs = trace.jobs
     run, estimate = jobs["run_s"].to_numpy(), jobs["estimate_s"].to_numpy()
@@ -101,7 +108,7 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
         np.inf,
         gangs=bool((tasks.pieces > 1).any()),
         exact=bool((known == run).all()),
-        devices=_shared(tasks, names),
+        devices=_shared(tasks, names, graph.capacity),
     )
     return BatchJobs(problem, tasks, run)
 
@@ -172,7 +179,8 @@ def as_pool(batch: BatchJobs) -> AsPool | None:
     """The same jobs on one pool, where it makes no difference which servers they get; None where it does.
 
     So it is on one server with one resource, and wherever all pieces of all jobs are equal: a server then holds so many
-    of them, whichever they are.
+    of them, whichever they are. Reservations are then for so many places and not for certain ones, as in the papers on
+    backfilling.
     """
     problem, tasks = batch.problem, batch.tasks
     capacity, speed = problem.instance.capacity, problem.speed
@@ -189,13 +197,17 @@ def as_pool(batch: BatchJobs) -> AsPool | None:
     return AsPool(tasks.pieces.astype(np.float64), run, estimate, float(slots.sum()))
 
 
-def _shared(tasks: Tasks, names: list[str]) -> int | None:
-    """The resource of which jobs take shares of a device: GPUs, where any job asks for less than one."""
+def _shared(tasks: Tasks, names: list[str], capacity: Floats) -> int | None:
+    """The resource of which jobs take shares of a device: GPUs, where any job asks for less than one.
+
+    Amounts that cannot be devices, such as one and a half GPUs for a piece, make it a resource like any other.
+    """
     if "gpu" not in names:
         return None
     k = names.index("gpu")
-    amount = tasks.demand[:, k]
-    return k if ((amount > 0) & (amount < 1)).any() else None
+    amount, there = tasks.demand[:, k], capacity[:, k]
+    whole = ((amount < 1) | (amount == np.floor(amount))).all() and (there == np.floor(there)).all()
+    return k if whole and ((amount > 0) & (amount < 1)).any() else None
 
 
 def batch_world(batch: BatchJobs, trace: Trace, *, outages: bool = False) -> PlacementWorld:

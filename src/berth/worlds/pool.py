@@ -1,6 +1,6 @@
 """Batch jobs on one pool of processors: a whole log at once, through a kernel.
 
-`berth.simulate` gives the same starts for the same policy, a hundred times as slowly.
+`berth.simulate` gives the same starts for the same policy on one server, a hundred times as slowly.
 
 Axes: N jobs.
 """
