@@ -33,6 +33,10 @@ __all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
 
 
+# Modules of the lab that only show numbers.
+TOLD = ("plots", "report", "tables", "words", "replay_plots", "replay_table", "trace_plots", "trace_report")
+
+
 @dataclass(frozen=True)
 class Cell:
     """`name` is a policy as written, or an oracle of the family (then `information` is None: no difference)."""
@@ -78,7 +82,7 @@ class Record:
 def _berth() -> str:
     """A hash of all of berth that can change a number: whoever edits any of it wants cells run again."""
     here = Path(berth.__file__).parent
-    told = {here / "cli.py", *(here / "lab" / f"{name}.py" for name in ("plots", "report", "tables", "words"))}
+    told = {*(here / "cli").glob("*.py"), *(here / "lab" / f"{name}.py" for name in TOLD)}
     files = sorted(path for path in here.rglob("*.py") if path not in told)
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
