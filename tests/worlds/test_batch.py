@@ -177,6 +177,8 @@ def test_pieces_of_unknown_size_take_a_unit_each() -> None:
     assert pooled(trace, 4).jobs["cpu"].to_list() == [3.0, 1.0]
     found = replay(trace, ["fcfs"], Setting(processors=3)).rows[0]
     assert (found["mean_wait_seconds"], found["resource"]) == (0.5, "cpu")
+    bare = Trace.of({"submit_s": [0.0, 0.0], "run_s": [1.0, 1.0]}, None, [])  # that tells of no resource at all
+    assert replay(bare, ["fcfs"], Setting(processors=1)).rows[0]["mean_wait_seconds"] == 0.5
 
 
 @pytest.mark.parametrize("processors", [0.0, -1.0, float("nan"), float("inf")])
