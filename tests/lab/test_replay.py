@@ -70,8 +70,8 @@ def test_rows_and_jobs() -> None:
 
 def test_policies_are_the_classic_ones_unless_said() -> None:
     assert [row["policy"] for row in replay(trace(), None, POOL).rows] == ["fcfs", "sjf", "easy", "conservative"]
-    machines = {"machine": ["m"], "count": [2], "gpu": [2.0]}
-    jobs = {"submit_s": [0.0, 1.0], "run_s": [5.0, 5.0], "pieces": [1, 1], "gpu": [0.5, 2.0]}
+    machines: dict[str, list[Any]] = {"machine": ["m"], "count": [2], "gpu": [2.0]}
+    jobs: dict[str, list[Any]] = {"submit_s": [0.0, 1.0], "run_s": [5.0, 5.0], "pieces": [1, 1], "gpu": [0.5, 2.0]}
     shared = replay(Trace.of(jobs, machines, [GPUS]))
     assert [row["policy"] for row in shared.rows] == ["fcfs", "best-fit", "tetris", "fgd"]
     assert all(0 <= row["fragmentation"] <= 1 for row in shared.rows)
@@ -114,14 +114,20 @@ def test_estimates_are_what_policies_know() -> None:
 
 def test_reservations_start_when_they_were_reserved_for() -> None:
     """A policy that commits to later starts: b is placed at 0, to begin at 5, and that is when it starts."""
-    jobs = {"submit_s": [0.0, 0.0], "run_s": [5.0, 4.0], "pieces": [1, 1], "cpu": [3.0, 2.0], "job": ["a", "b"]}
+    jobs: dict[str, list[Any]] = {
+        "submit_s": [0.0, 0.0],
+        "run_s": [5.0, 4.0],
+        "pieces": [1, 1],
+        "cpu": [3.0, 2.0],
+        "job": ["a", "b"],
+    }
     found = replay(Trace.of(jobs), ["greedy:waiting=commit-any"], Setting(processors=4, exact=True))
     ends = dict(found.jobs.select("start_s", "end_s").iter_rows())
     assert ends in ({0.0: 5.0, 5.0: 9.0}, {0.0: 4.0, 4.0: 9.0})
 
 
 def test_a_reservation_on_a_machine_that_goes_away_never_starts() -> None:
-    jobs = {"submit_s": [0.0, 0.0], "run_s": [5.0, 4.0], "pieces": [1, 1], "cpu": [3.0, 2.0]}
+    jobs: dict[str, list[Any]] = {"submit_s": [0.0, 0.0], "run_s": [5.0, 4.0], "pieces": [1, 1], "cpu": [3.0, 2.0]}
     away = pl.DataFrame([("m", 6.0, None)], schema=dict(OUTAGE_COLUMNS), orient="row")
     one = Trace.of(jobs, {"machine": ["m"], "count": [1], "cpu": [4.0]}, outages=away)
     found = replay(one, ["greedy:waiting=commit-any"], Setting(exact=True, outages=True))

@@ -49,6 +49,7 @@ class QueuedPolicy(ABC):
         most = capacity.max(axis=0)
         self._fleet = Fleet(capacity, problem.speed, problem.reach, most, np.array([device]))
         self._seen: dict[tuple[int, ...], int] = {}
+        self._largest: dict[tuple[int, ...], Floats] = {}  # demand of each class that was seen
         self._last = -1  # the latest task that was counted
         self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
 
@@ -101,13 +102,12 @@ class QueuedPolicy(ABC):
             if key not in self._seen and len(self._seen) >= CLASSES:  # the rarest makes room, and leaves its count
                 rarest = min(self._seen, key=lambda other: (self._seen[other], other))
                 self._seen[key] = self._seen.pop(rarest)
+                del self._largest[rarest]
             self._seen[key] = self._seen.get(key, 0) + 1
-        unit = most / 100
-        if self.problem.devices is not None:
-            unit[self.problem.devices] = 0.01
+            self._largest[key] = np.maximum(self._largest.get(key, 0.0), slot.tasks.demand[i])
         listed = sorted(self._seen)
         share = np.array([self._seen[key] for key in listed], dtype=np.float64)
-        demand = np.array([key[1:] for key in listed], dtype=np.float64) * unit
+        demand = np.array([self._largest[key] for key in listed])
         self._classes = Classes(demand, np.array([key[0] for key in listed]), share / share.sum())
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
