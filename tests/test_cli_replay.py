@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from berth.cli import main
+from berth.cli import replay as commands
 from tests.test_cli_trace import CLEAN, HEAVY, as_json
 
 SAMPLES = Path(__file__).parent / "data" / "traces"
@@ -86,6 +87,32 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "left out or repaired: larger than any machine 1 (see: berth trace check)" in lines
     assert main(["replay", CLEAN, "-p", "fcfs", "-p", "first-fit", "-q"]) == 0
     assert "not here: first-fit: FirstFit cannot serve a problem with gangs" in capsys.readouterr().out
+
+
+def test_long_names_are_folded_and_numbers_are_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["replay", CLEAN, "-p", "fcfs:backfill=any,fit=best", "-q"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[-2:] == ["used", "fair"]
+    assert lines[1].split()[-1] == "0.419"
+    assert lines[1].split()[0] + lines[2].strip() == "fcfs:backfill=any,fit=best"
+
+
+def test_long_replays_show_how_far_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", CLEAN, "-p", "tetris"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(commands, "FIRST_SECONDS", 0.0)
+    assert main(["replay", CLEAN, "-p", "tetris"]) == 0
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 1
+    assert shown[0].startswith("berth: tetris: ")
+    assert shown[0].endswith(" of 4 moments")
+    assert main(["replay", CLEAN, "-p", "tetris", "-q"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_results_are_kept_where_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ share = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0])
 
 
 @lean
-def _room(free, share):  # type: ignore[no-untyped-def]
+def _room(free: Any, share: float) -> Any:
     return room(free, 0, share)
 
 

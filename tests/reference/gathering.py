@@ -155,13 +155,12 @@ def packed(servers: list[Server], tasks: list[Task], most: list[float], hurry: f
     length = sum((Fraction(tasks[i].work) for i in first), Fraction(0)) / len(first)
     left, found = set(first), {}
     while left:
-        value = {i: best(tasks[i]) for i in left}
-        left = {i for i in left if value[i] is not None}
+        able = {i: product for i in left if (product := best(tasks[i])) is not None}
+        left = set(able)
         if not left:
             break
         gain = {
-            i: ((value[i] or Fraction(0)) / mean if mean else Fraction(0))
-            - Fraction(hurry) * Fraction(tasks[i].work) / length
+            i: (able[i] / mean if mean else Fraction(0)) - Fraction(hurry) * Fraction(tasks[i].work) / length
             for i in left
         }
         chosen = max(sorted(left), key=lambda i: gain[i])
