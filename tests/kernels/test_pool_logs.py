@@ -72,13 +72,14 @@ def test_strict_fcfs_is_exact(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", LOGS)
 def test_backfilling_of_a_log_is_the_reference(name: str) -> None:
     jobs, processors = _jobs(name)[:SOME], LOGS[name][1]
-    columns = np.array(jobs).T
     plain = batch.simulate_batch(jobs, processors, batch.easy(batch.by_arrival))
-    assert run_pool(*columns, processors, backfill="easy").tolist() == plain
+    submit, size, run, estimate = np.array(jobs).T
+    assert run_pool(submit, size, run, estimate, processors, backfill="easy").tolist() == plain
     if name == MADE:  # its queue is long, and the reference takes the cube of that
-        jobs, columns = jobs[:400], columns[:, :400]
+        jobs = jobs[:400]
+    submit, size, run, estimate = np.array(jobs).T
     plain = batch.conservative(jobs, processors)
-    assert run_pool(*columns, processors, backfill="conservative").tolist() == plain
+    assert run_pool(submit, size, run, estimate, processors, backfill="conservative").tolist() == plain
 
 
 @pytest.mark.parametrize("name", LOGS)

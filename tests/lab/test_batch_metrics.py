@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def plain_idle(jobs: list[tuple[float, float, float, float]], capacity: float) -
     """Between any two moments at which something happens: is somebody waiting, and how much is idle?"""
     moments = sorted({moment for submit, start, end, _ in jobs for moment in (submit, start, end)})
     idle = 0.0
-    for begin, until in zip(moments[:-1], moments[1:], strict=True):
+    for begin, until in pairwise(moments):
         if any(submit <= begin < start for submit, start, _, _ in jobs):
             busy = sum(amount for _, start, end, amount in jobs if start <= begin < end)
             idle += max(capacity - busy, 0.0) * (until - begin)

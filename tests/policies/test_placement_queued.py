@@ -260,6 +260,22 @@ def test_conservative_plans_again_when_a_planned_task_is_dropped() -> None:
     assert found[3] == 4.0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_conservative_moves_gangs_forward_on_a_server_with_fewer_rows_than_pieces(seed: int) -> None:
+    """Gangs that wait have a row for each server, not for each piece: moving one must leave those of others alone."""
+    rng = np.random.default_rng(seed)
+    count = 14
+    arrival = np.sort(rng.integers(0, 8, count)).astype(np.float64)
+    pieces, run = rng.integers(1, 6, count), rng.integers(1, 9, count).astype(np.float64)
+    said = run + rng.integers(0, 6, count)
+    problem = PlacementProblem.of_servers([[6.0]], [1.0], [0.0], [0.0], idle=np.inf).replace(exact=False, gangs=True)
+    one = np.ones(count)
+    tasks = Tasks(arrival, one[:, None], said, one, np.zeros(count), np.full(count, FAR), pieces)
+    world = PlacementWorld(problem, tasks, len(np.unique(arrival)), None, runs=run)
+    found = starts(world, Conservative(problem, RNG))
+    assert found.tolist() == run_pool(arrival, pieces, run, said, 6.0, backfill="conservative").tolist()
+
+
 def one_server(devices: int, demands: list[float], cpu: float = 64.0) -> PlacementWorld:
     cluster = Cluster((Resource("cpu"), Resource("gpu")), ("a", "b"), np.array([[cpu, devices]] * 2))
     graph = Instance(cluster, (JobType("p", np.ones(2)),), [(0, 0), (0, 1)])

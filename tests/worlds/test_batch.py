@@ -134,7 +134,12 @@ def test_gangs_go_where_they_may_and_take_as_long_as_their_slowest(policy: str) 
 
 def shares(gpu: list[float], there: float = 2.0, pieces: int = 1) -> Trace:
     count = len(gpu)
-    jobs = {"submit_s": [0.0] * count, "run_s": [5.0] * count, "pieces": [pieces] * count, "gpu": gpu}
+    jobs: dict[str, list[Any]] = {
+        "submit_s": [0.0] * count,
+        "run_s": [5.0] * count,
+        "pieces": [pieces] * count,
+        "gpu": gpu,
+    }
     return usable(Trace.of(jobs, {"machine": ["m"], "count": [1], "gpu": [there]}, [GPUS]))[0]
 
 
@@ -164,7 +169,7 @@ def test_shares_of_different_devices_do_not_add_up() -> None:
 
 
 def test_a_pool_has_one_resource_and_no_labels() -> None:
-    jobs = {"needs": ["x", None, None], "memory": [1.0, 2.0, 3.0]}
+    jobs: dict[str, list[Any]] = {"needs": ["x", None, None], "memory": [1.0, 2.0, 3.0]}
     trace = Trace.of({**JOBS, **jobs}, None, [CORES, MEMORY])
     one = pooled(trace, 16)
     assert one.jobs.select("cpu", "pieces", "needs").rows() == [(4.0, 1, None), (1.0, 1, None), (3.0, 1, None)]
@@ -177,6 +182,8 @@ def test_pieces_of_unknown_size_take_a_unit_each() -> None:
     assert pooled(trace, 4).jobs["cpu"].to_list() == [3.0, 1.0]
     found = replay(trace, ["fcfs"], Setting(processors=3)).rows[0]
     assert (found["mean_wait_seconds"], found["resource"]) == (0.5, "cpu")
+    bare = Trace.of({"submit_s": [0.0, 0.0], "run_s": [1.0, 1.0]}, None, [])  # that tells of no resource at all
+    assert replay(bare, ["fcfs"], Setting(processors=1)).rows[0]["mean_wait_seconds"] == 0.5
 
 
 @pytest.mark.parametrize("processors", [0.0, -1.0, float("nan"), float("inf")])
@@ -222,7 +229,7 @@ def away(*rows: tuple[str, float, float | None]) -> pl.DataFrame:
 
 def test_what_runs_on_a_machine_that_goes_away_starts_again() -> None:
     one: dict[str, list[Any]] = {"machine": ["m", "n"], "count": [1, 1], "cpu": [4.0, 1.0]}
-    jobs = {"submit_s": [0.0, 0.0], "run_s": [6.0, 3.0], "pieces": [1, 1], "cpu": [4.0, 1.0]}
+    jobs: dict[str, list[Any]] = {"submit_s": [0.0, 0.0], "run_s": [6.0, 3.0], "pieces": [1, 1], "cpu": [4.0, 1.0]}
     trace = usable(Trace.of(jobs, one, outages=away(("m", 2.0, 5.0), ("elsewhere", 0.0, 9.0))))[0]
     assert starts(trace).tolist() == [0.0, 0.0]
     assert starts(trace, outages=True).tolist() == [5.0, 0.0]
@@ -248,7 +255,7 @@ def equal_pieces(draw: st.DrawFn, *, machines: int = 3) -> Trace:
         rows.append((draw(st.integers(0, 10)) / 2, run, estimate, draw(st.integers(1, 4)), draw(st.integers(0, 2))))
     rows.sort(key=lambda row: row[0])
     counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=machines))
-    jobs = {
+    jobs: dict[str, list[Any]] = {
         "submit_s": [row[0] for row in rows],
         "run_s": [row[1] for row in rows],
         "estimate_s": [row[2] for row in rows],
@@ -257,7 +264,7 @@ def equal_pieces(draw: st.DrawFn, *, machines: int = 3) -> Trace:
         "cpu": [2.0] * len(rows),
         "memory": [1.0] * len(rows),
     }
-    table = {
+    table: dict[str, list[Any]] = {
         "machine": [f"m{r}" for r in range(len(counts))],
         "count": [1] * len(counts),
         "cpu": [2.0 * n + 1.0 for n in counts],
@@ -308,7 +315,7 @@ def test_reservations_on_several_machines_have_their_servers() -> None:
     On a pool d may use what c leaves, whichever that is. A policy that is asked reserves m0 and m1 for c, so that only
     m0 is free now and d, which would still be there at 5, must wait.
     """
-    jobs = {
+    jobs: dict[str, list[Any]] = {
         "submit_s": [0.0, 0.0, 3.0, 3.0],
         "run_s": [2.0, 5.0, 1.0, 9.0],
         "pieces": [1, 2, 2, 1],
@@ -331,13 +338,13 @@ def test_a_pool_of_processors_is_the_reference(trace: Trace) -> None:
 
 def test_what_is_no_pool() -> None:
     assert as_pool(batch_jobs(made())) is None  # pieces differ
-    equal = {"cpu": [1.0, 1.0, 1.0]}
+    equal: dict[str, list[Any]] = {"cpu": [1.0, 1.0, 1.0]}
     pool = as_pool(batch_jobs(made(equal)))
     assert pool is not None
     assert (pool.capacity, pool.size.tolist()) == (8.0, [2.0, 1.0, 3.0])
-    uneven = {"machine": ["m", "n"], "count": [1, 1], "speed": [1.0, 2.0], "cpu": [4.0, 4.0]}
+    uneven: dict[str, list[Any]] = {"machine": ["m", "n"], "count": [1, 1], "speed": [1.0, 2.0], "cpu": [4.0, 4.0]}
     assert as_pool(batch_jobs(made(equal, uneven))) is None
-    fast = {"machine": ["m"], "count": [2], "speed": [2.0], "cpu": [4.0]}
+    fast: dict[str, list[Any]] = {"machine": ["m"], "count": [2], "speed": [2.0], "cpu": [4.0]}
     pool = as_pool(batch_jobs(made(equal, fast)))
     assert pool is not None
     assert (pool.run.tolist(), pool.estimate.tolist()) == ([3.0, 2.0, 1.5], [3.0, 2.5, 1.0])

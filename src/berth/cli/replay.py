@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import typer
 from berth.cli.common import Output, OutputOption, QuietOption, complete_policy, print_json, told_when_stopped
 
 __all__ = ["replay_command"]
+
+FIRST_SECONDS = 2.0
 
 
 def replay_command(
@@ -96,12 +99,15 @@ def _progress(quiet: bool) -> Iterator[Any]:
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True) as bar:
         tasks: dict[str, Any] = {}
+        due = time.monotonic() + FIRST_SECONDS
+        told: set[str] = set()
 
         def show(policy: str, done: int, total: int) -> None:
             if policy not in tasks:
                 tasks[policy] = bar.add_task(policy, total=total)
-                if not console.is_terminal:
-                    console.print(f"berth: {policy}: {total:,} moments to play")
+            if policy not in told and not console.is_terminal and time.monotonic() >= due:
+                told.add(policy)
+                console.print(f"berth: {policy}: {done:,} of {total:,} moments")
             if done % 64 == 0 or done == total:
                 bar.update(tasks[policy], completed=done)
 

@@ -17,7 +17,7 @@ __all__ = ["print_replay"]
 def print_replay(result: Replay, console: Console) -> None:
     """One row a policy; then what was left out, and whoever could not serve."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("policy", overflow="fold", min_width=max(len(row["policy"]) for row in result.rows))
+    table.add_column("policy", overflow="fold", min_width=8)  # long names are folded, numbers never cut
     shared = any("fragmentation" in row for row in result.rows)
     heads = ["wait", "p95", "turnaround", "slowdown", "p95", "used", "fair"]
     for name in (*heads, *(("fragments",) if shared else ())):

@@ -18,7 +18,7 @@ from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput, UnknownName
 from berth.model import Cluster, Floats, Instance, Ints, JobType
 from berth.problems.placement import PlacementProblem, Tasks
-from berth.traces.trace import MACHINE_COLUMNS, Trace, filled
+from berth.traces.trace import CORES, MACHINE_COLUMNS, Trace, filled
 from berth.worlds.placement import Failure, PlacementWorld
 
 __all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "pooled", "squeezed"]
@@ -45,8 +45,8 @@ def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trac
     asked = [name for name in names if (trace.jobs[name].fill_null(0) > 0).any()]
     if asked and resource not in (None, *asked):
         raise InvalidInput(f"a resource that jobs ask for: {', '.join(asked)}", value=resource, key="resource")
-    chosen = resource or next(iter(asked), names[0])
-    kept = tuple(kind for kind in trace.resources if kind.name == chosen)
+    chosen = resource or next(iter(asked or names), CORES.name)
+    kept = tuple(kind for kind in trace.resources or (CORES,) if kind.name == chosen)
     size = (pl.col(chosen) if asked else pl.lit(1.0)) * pl.col("pieces").fill_null(1)
     jobs = trace.jobs.drop([name for name in names if name != chosen]).with_columns(
         size.alias(chosen), pl.lit(None, dtype=pl.String).alias("needs"), pl.lit(1, dtype=pl.Int64).alias("pieces")
@@ -71,7 +71,7 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
     estimate is over.
     """
     if not len(trace.machines):
-        raise InvalidInput("machines: none are known of this trace; give a number of processors", key="machines")
+        raise InvalidInput("a trace that has some; or give a number of processors", found="none", key="machines")
     if not len(trace.jobs):
         raise InvalidInput("at least one usable job", found="none", key="jobs")
     names = [resource.name for resource in trace.resources]

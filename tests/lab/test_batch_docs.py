@@ -1,0 +1,41 @@
+"""The page on batch scheduling: what it shows is what the command prints, and it tells of every policy and number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from berth.cli import main
+from berth.lab.replay import Setting, replay
+from berth.policies import BUILTIN
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "batch.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"```console\n\$ berth (.*?)\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_example_is_the_file() -> None:
+    assert re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) == [(ROOT / "examples" / "batch.swf").read_text()]
+
+
+@pytest.mark.parametrize(("command", "printed"), SHOWN, ids=[command for command, _ in SHOWN])
+def test_what_is_shown_is_printed(
+    command: str, printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(ROOT)
+    assert main([*command.split(), "-q"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_every_queue_policy_and_number_is_told() -> None:
+    assert len(SHOWN) == 2
+    told = set(re.findall(r"^`([a-z-]+)` — ", PAGE, re.MULTILINE))
+    assert told == {"fcfs", "sjf", "easy", "conservative", "best-fit", "tetris", "drf-placement", "fgd"}
+    assert told <= BUILTIN.keys()
+    row = replay(ROOT / "examples" / "batch.swf", ["fcfs"], Setting(processors=8)).rows[0]
+    for name in row.keys() - {"policy", "jobs", "owners"}:
+        general = re.sub(r"^(mean|p\d\d|max)_", "…_", name)
+        assert f"`{name}`" in PAGE or f"`{general}`" in PAGE or name == "resource"
