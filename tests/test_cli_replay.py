@@ -152,7 +152,7 @@ def test_results_are_kept_where_told(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["nowhere.swf"], "nothing there"),
         ([str(SAMPLES / "openb" / "openb_node_list_all_node.csv")], "at least one usable job"),
         ([str(SAMPLES / "openb" / "openb_pod_list_multigpu20.csv")], "at least one usable job"),
-        ([str(SAMPLES / "swf" / "dirty.swf"), "--strict"], "dirty.swf:9: run: got 'soon', expected finite number"),
+        ([str(SAMPLES / "swf" / "dirty.swf"), "--strict"], "dirty.swf:9: run: got 'soon', expected a finite number"),
     ],
 )
 def test_what_cannot_be_played_is_one_line_and_exit_2(

@@ -99,7 +99,7 @@ def test_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_strict_refuses_with_file_line_column_and_value(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["trace", "check", DIRTY, "--strict"]) == 2
     shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", f"berth: error: {DIRTY}:9: run: got 'soon', expected finite number\n")
+    assert (shown.out, shown.err) == ("", f"berth: error: {DIRTY}:9: run: got 'soon', expected a finite number\n")
     own = tmp_path / "own.csv"
     own.write_text("submit_s,run_s\n0,60\n5,0\n")
     assert main(["trace", "check", str(own), "--strict"]) == 2

@@ -99,7 +99,7 @@ def test_signs_that_end_lines_elsewhere_end_none_here(tmp_path: Path) -> None:
     reading = open_trace(tmp_path / "own.csv")
     assert reading.trace().jobs["job"].to_list() == ["a\u2028b,c"]
     assert str(reading.report.examples["no finite number"][0]).endswith(
-        "own.csv:3: submit_s: got 'soon', expected finite number"
+        "own.csv:3: submit_s: got 'soon', expected a finite number"
     )
 
 
@@ -136,10 +136,10 @@ def test_machines_beside_it_and_elsewhere(tmp_path: Path) -> None:
         ("submit_s,run_s,run_s\n0,1,2\n", "each column once"),
         ("submit_s,run_s\n", "at least one row"),
         ("", "an empty file"),
-        ("submit_s,run_s\n0,soon\n", "own.csv:2: run_s: got 'soon', expected finite number"),
-        ("submit_s,run_s\n0,nan\n", "own.csv:2: run_s: got 'nan', expected finite number"),
+        ("submit_s,run_s\n0,soon\n", "own.csv:2: run_s: got 'soon', expected a finite number"),
+        ("submit_s,run_s\n0,nan\n", "own.csv:2: run_s: got 'nan', expected a finite number"),
         ("submit_s,run_s\n0,1\n\n0,1,2\n", "own.csv:4: got 3, expected 2 columns"),
-        ("submit_s,run_s,pieces\n0,1,1\n0,1,1.5\n", "own.csv:3: pieces: got 1.5, expected whole number"),
+        ("submit_s,run_s,pieces\n0,1,1\n0,1,1.5\n", "own.csv:3: pieces: got 1.5, expected a whole number"),
     ],
 )
 def test_bad_files_have_one_clear_error(text: str, said: str, tmp_path: Path) -> None:

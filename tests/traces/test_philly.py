@@ -110,5 +110,5 @@ def test_dates_that_are_none(tmp_path: Path) -> None:
     reading = open_trace(path)
     assert len(reading.trace()) == 1
     assert reading.report.rows == 1
-    with pytest.raises(InvalidInput, match=r"philly.csv:3: timestamp: got '2017-02-30 00:00:00', expected date like"):
+    with pytest.raises(InvalidInput, match=r"philly.csv:3: timestamp: got '2017-02-30 00:00:00', expected a date like"):
         load_trace(path, strict=True)

@@ -232,7 +232,7 @@ def _numbers(path: Path, table: pl.DataFrame, kinds: Mapping[str, Any], report: 
             right, expected = (number == number.floor()) & (number.abs() < 2.0**63), "whole number"
         right = right.fill_null(True)
         for line, value in table.filter(~right).select("line", name).rows():
-            report.skip(f"no {expected}", InvalidInput(expected, value=value, key=name, file=path, line=line))
+            report.skip(f"no {expected}", InvalidInput(f"a {expected}", value=value, key=name, file=path, line=line))
         table = table.filter(right)
     return table
 

@@ -131,7 +131,7 @@ def _log(path: Path, zero: datetime, report: Report) -> Iterator[pl.DataFrame]:
                 rows.append((line, *_job(tree, zero)))
             except InvalidInput as error:
                 report.rows -= 1
-                report.skip(f"no {error.expected}", error.at(file=path, line=line))
+                report.skip(f"no {error.expected.removeprefix('a ')}", error.at(file=path, line=line))
         if rows:
             frame = pl.DataFrame(rows, schema=schema, orient="row")
             gpu = pl.when(pl.col("pieces").is_not_null()).then(1.0)

@@ -245,7 +245,7 @@ def converted(
     table = frame.with_columns(value.alias("made"))
     bad = table.filter(pl.col("made").is_null() & pl.col(name).is_not_null())
     for line, text in bad.select("line", name).iter_rows():
-        report.skip(f"no {expected}", InvalidInput(expected, value=text, key=name, file=path, line=line))
+        report.skip(f"no {expected}", InvalidInput(f"a {expected}", value=text, key=name, file=path, line=line))
     report.rows -= len(bad)
     good = table.filter(pl.col("made").is_not_null() | pl.col(name).is_null()) if len(bad) else table
     return good.with_columns(pl.col("made").alias(name)).drop("made")
@@ -372,7 +372,7 @@ def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes,
         try:
             rows.append((at, *(_cell(layout, item, "" if p < 0 else cells[p]) for p, item in wanted)))
         except InvalidInput as error:
-            report.skip(f"no {error.expected}", error.at(file=path, line=at))
+            report.skip(f"no {error.expected.removeprefix('a ')}", error.at(file=path, line=at))
     schema = {"line": pl.Int64, **{item.name: item.kind for item in layout.fields}}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -405,7 +405,7 @@ def _typed(item: Field, value: Any) -> Any:
             return whole
         return number
     except (ValueError, TypeError, OverflowError):
-        expected = "whole number" if item.kind == pl.Int64 else "finite number"
+        expected = "a whole number" if item.kind == pl.Int64 else "a finite number"
         raise InvalidInput(expected, value=value, key=item.name) from None
 
 
@@ -493,7 +493,7 @@ def _slow_json(path: Path, fields: Sequence[Field], start: int, block: bytes, re
         try:
             rows.append((line, *(_json_cell(item, tree) for item in fields)))
         except InvalidInput as error:
-            report.skip(f"no {error.expected}", error.at(file=path, line=line))
+            report.skip(f"no {error.expected.removeprefix('a ')}", error.at(file=path, line=line))
     schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
     return pl.DataFrame(rows, schema=schema, orient="row")
 

@@ -91,7 +91,7 @@ def parse_duration(text: str) -> float | None:
         return None
     found = re.match(DURATION, text, re.ASCII)
     if not found or ("." in (found[3] or "") and (found[1] or found[4])):  # only seconds have fractions
-        raise InvalidInput("duration like 1-02:03:04", value=text)
+        raise InvalidInput("a duration like 1-02:03:04", value=text)
     days, first, second, third = (None if part is None else float(part) for part in found.groups())
     if days is not None:
         return 86400 * days + 3600 * (first or 0) + 60 * (second or 0) + (third or 0)
@@ -271,7 +271,7 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
             }
             rows += [{"machine": host, **row} for host in expand_hosts(names)]
         except InvalidInput as error:
-            report.skip(f"no {error.expected}", error.at(file=path, line=line))
+            report.skip(f"no {error.expected.removeprefix('a ')}", error.at(file=path, line=line))
     schema = {**MACHINE_COLUMNS, **{resource.name: pl.Float64 for resource in RESOURCES}}
     return filled(
         pl.DataFrame(rows, schema=schema).unique("machine", keep="first", maintain_order=True),
@@ -283,5 +283,5 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
 def _number(text: str) -> float:
     """sinfo writes `64+` where nodes in a list differ: the least that they have."""
     if not re.fullmatch(r"\d+\+?", text, re.ASCII):
-        raise InvalidInput("whole number", value=text)
+        raise InvalidInput("a whole number", value=text)
     return float(text.removesuffix("+"))
