@@ -45,7 +45,7 @@ def replay_command(
     outages: Annotated[
         bool, typer.Option("--outages", help="Machines are away when the trace says so; their jobs start again.")
     ] = False,
-    first: Annotated[int | None, typer.Option("--first", min=1, help="Only the first so many jobs.")] = None,
+    first: Annotated[int | None, typer.Option("--first", min=1, max=10**9, help="Only the first so many jobs.")] = None,
     load: Annotated[
         float | None,
         typer.Option("--load", help="Draw submissions together or apart until the offered load is this, such as 0.9."),
@@ -75,6 +75,8 @@ def replay_command(
         print_json(result.rows[0] if len(result.rows) == 1 and len(policy or ()) == 1 else result.rows)
         for name, reason in result.refused.items():
             typer.echo(f"berth: not here: {name}: {reason}", err=True)
+        if result.unreadable:
+            typer.echo(f"berth: lines were left out, the first: {result.unreadable}", err=True)
         return
     from rich.console import Console
 

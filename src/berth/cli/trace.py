@@ -118,9 +118,10 @@ def convert(
     from berth.traces.generic import write_trace
 
     read = open_trace(file, format, machines=machines, strict=strict)
-    with _progress(read, quiet, f"; {out} was not written") as reading:
+    rows: list[int] = []
+    with _progress(read, quiet, f"; {out} was not written", rows) as reading:
         written = write_trace(reading, out, overwrite=force)
-    typer.echo(f"{reading.report.rows:,} rows: {', '.join(str(path) for path in written)}")
+    typer.echo(f"{sum(rows):,} rows: {', '.join(str(path) for path in written)}")
     lost = reading.report.skipped
     for reason, count in lost.items():
         typer.echo(f"berth: left out: {reason} ({count:,}), first {reading.report.examples[reason][0]}", err=True)
@@ -162,8 +163,11 @@ def formats(output: OutputOption = Output.table) -> None:
 
 
 @contextmanager
-def _progress(reading: Reading, quiet: bool, lost: str = "") -> Iterator[Reading]:
-    """Shows on stderr how many rows a long file has given so far; Ctrl-C says that, and what is `lost`."""
+def _progress(reading: Reading, quiet: bool, lost: str = "", sizes: list[int] | None = None) -> Iterator[Reading]:
+    """Shows on stderr how many rows a long file has given so far; Ctrl-C says that, and what is `lost`.
+
+    `sizes` gets the number of rows of each table.
+    """
     rows, shown = 0, False
     due = time.monotonic() + FIRST_SECONDS
     terminal = sys.stderr.isatty()
@@ -173,6 +177,8 @@ def _progress(reading: Reading, quiet: bool, lost: str = "") -> Iterator[Reading
         for chunk in jobs:
             yield chunk
             rows += len(chunk)
+            if sizes is not None:
+                sizes.append(len(chunk))
             if not quiet and time.monotonic() >= due:
                 shown, due = True, time.monotonic() + (0.2 if terminal else STEP_SECONDS)
                 typer.echo(f"\r{rows:,} rows" if terminal else f"berth: {rows:,} rows", err=True, nl=not terminal)

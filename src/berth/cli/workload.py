@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ from berth.cli.common import Output, OutputOption, print_json
 
 if TYPE_CHECKING:
     from berth.traces.closeness import Closeness
+    from berth.traces.trace import Trace
     from berth.traces.workload import Workload
 
 __all__ = ["app"]
@@ -33,11 +36,17 @@ def list_command(output: OutputOption = Output.table) -> None:
     if output is Output.json:
         print_json([_summary(workload) for workload in found])
         return
+    width = shutil.get_terminal_size((80, 24)).columns
     typer.echo(f"{'name':<16} {'machines':>8} {'jobs/h':>8} {'load':>5}  title")
     for workload in found:
         machines = sum(machine.count for machine in workload.machines)
         rate, load = 3600 * job_rate(workload), float(offered_load(workload).max())
-        typer.echo(f"{workload.name:<16} {machines:>8} {rate:>8.4g} {load:>5.2f}  {workload.title}")
+        line = f"{workload.name:<16} {machines:>8} {_short(rate):>8} {load:>5.2g}  {workload.title}"
+        typer.echo(line if len(line) <= width else line[: width - 1] + "…")
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 @app.command("show")
@@ -51,12 +60,13 @@ def show_command(workload: WorkloadArgument, output: OutputOption = Output.table
         return
     origin = found.provenance
     typer.echo(found.title)
-    for name, value in (("source", origin.source), ("terms", origin.licence), ("rows", f"{origin.rows:,}")):
-        typer.echo(f"{name:<9} {value}")
-    for file in origin.files:
-        typer.echo(f"{'file':<9} {file.name}  sha256 {file.sha256}")
-    for text in origin.assumed:
-        typer.echo(f"{'supposed':<9} {text}")
+    listed = [("source", origin.source), ("terms", origin.licence), ("rows", f"{origin.rows:,}")]
+    listed += [("file", f"{file.name} sha256 {file.sha256}") for file in origin.files]
+    listed += [("supposed", text) for text in origin.assumed]
+    width = shutil.get_terminal_size((80, 24)).columns
+    for name, value in listed:
+        lines = textwrap.wrap(value, max(width - 10, 20), break_on_hyphens=False) or [""]
+        typer.echo("\n".join(f"{name if not place else '':<9} {line}" for place, line in enumerate(lines)))
     typer.echo(f"{'class':<24} {'share':>6} {'pieces':>8} {'run s':>9}   (means)")
     for entry in found.classes:
         typer.echo(f"{entry.name:<24} {entry.share:>6.1%} {entry.pieces.mean():>8.2f} {entry.run_s.mean():>9.4g}")
@@ -75,15 +85,24 @@ def fit_command(
     ] = None,
     load: Annotated[float, typer.Option("--load", help="The mean load of such machines.")] = 0.7,
     licence: Annotated[str, typer.Option("--terms", help="The terms of the trace, to be kept with the fit.")] = "",
+    overwrite: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Fit a workload to a trace and write it as a small file: shares and quantiles, none of its rows."""
     import berth
+    from berth.errors import InvalidInput
     from berth.traces.fit import fit
-    from berth.traces.formats import load_trace
+    from berth.traces.formats import open_trace
     from berth.traces.workload import Provenance
 
     shape = _amounts(machine)
-    trace = load_trace(file, format, machines=machines)
+    if out.exists() and not overwrite:
+        raise InvalidInput("a new name, or --force", found="a file that is there", file=out)
+    if not out.parent.is_dir():
+        raise InvalidInput("a directory to write to", found="none there", file=out.parent)
+    reading = open_trace(file, format, machines=machines)
+    trace = reading.trace()
+    for reason, count in reading.report.skipped.items():
+        typer.echo(f"berth: left out: {reason} ({count:,}), first {reading.report.examples[reason][0]}", err=True)
     origin = Provenance(source=file.name, licence=licence, berth=berth.__version__)
     found = fit(trace, name or out.stem, provenance=origin, machine=shape, load=load)
     found.save(out)
@@ -110,7 +129,7 @@ def generate_command(
     trace = generate(load_workload(workload), jobs=given, hours=hours, load=load, machines=machines, seed=seed)
     files = write_trace(trace, out, overwrite=overwrite)
     number = int(trace.machines["count"].sum())
-    typer.echo(f"{', '.join(map(str, files))}: {len(trace):,} jobs on {number:,} machines")
+    typer.echo(f"{', '.join(map(str, files))}: {len(trace):,} jobs on {number:,} machines{_drawn_load(trace)}")
 
 
 @app.command("compare")
@@ -144,6 +163,14 @@ def compare_command(
     _print(rows, forecast, halves)
     if plot is not None:
         typer.echo(f"Plot: {plot}")
+
+
+def _drawn_load(trace: Trace) -> str:
+    """What load came out, in words: with heavy tails not quite what was asked for."""
+    from berth.worlds.batch import offered
+
+    share = offered(trace)
+    return "" if share is None else f", offered load {share:.3g}"
 
 
 def _amounts(text: str | None) -> dict[str, float] | None:
@@ -183,18 +210,18 @@ def _summary(workload: Workload) -> dict[str, object]:
 
 def _print(rows: list[Closeness], forecast: list[Closeness], halves: list[Closeness]) -> None:
     """The table: the fit, and how far the trace is from itself."""
-    typer.echo(f"{'':<24} {'fit and trace':^24} {'fit of 1st half, 2nd':^22} {'1st and 2nd half':^20}")
-    head = f"{'marginal':<24} {'KS':>6} {'p':>8} {'distance':>9}"
-    typer.echo(head + f" {'KS':>11} {'distance':>10} {'KS':>9} {'distance':>10}")
+    typer.echo(f"{'':<22} {'fit and trace':^22} {'fit of 1st half, 2nd':>21} {'1st, 2nd half':>14}")
+    head = f"{'marginal':<22} {'KS':>5} {'p':>8} {'apart':>7}"
+    typer.echo(head + f" {'KS':>12} {'apart':>8} {'KS':>7} {'apart':>6}")
     others = {row.name: (row, half) for row, half in zip(forecast, halves, strict=False)}
     for row in rows:
         chance = "" if row.p is None else f"{row.p:.2g}"
-        line = f"{row.name:<24} {row.ks:>6.3f} {chance:>8} {row.distance:>9.3f}"
+        line = f"{row.name:<22} {row.ks:>5.3f} {chance:>8} {row.distance:>7.3f}"
         if row.name in others:
             one, other = others[row.name]
-            line += f" {one.ks:>11.3f} {one.distance:>10.3f} {other.ks:>9.3f} {other.distance:>10.3f}"
+            line += f" {one.ks:>12.3f} {one.distance:>8.3f} {other.ks:>7.3f} {other.distance:>6.3f}"
         typer.echo(line)
     least = min(min(row.sizes) for row in rows)
-    typer.echo("Distances are of natural logarithms (0.1: about 10 %); that of the hour of the day is in hours.")
+    typer.echo("Apart: Wasserstein distance of natural logarithms (0.1: about 10 %); of hours of the day in hours.")
     if least > 10_000:
         typer.echo(f"With {least:,} jobs and more, p says little: it is small for differences that matter to nobody.")

@@ -29,17 +29,19 @@ def bounded_slowdown(wait: Floats, run: Floats, threshold: float = THRESHOLD_SEC
 
 
 def batch_metrics(
-    submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: Floats, owner: Ints, main: int = 0
+    submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: Floats, owner: Ints | None, main: int = 0
 ) -> dict[str, Any]:
     """Numbers of a run; jobs that never started have `start` nan and count only as such.
 
     `amount` (N, K) is what each job holds in all, `capacity` (K,) what the cluster has, `main` the resource that
-    `utilisation` is of. The span of a run is from the first submission to the last end. Per owner: the mean bounded
+    `utilisation` is of. The span of a run is from the first submission to the last end; `offered_load` and
+    `utilisation_while_arriving` are of the time from the first submission to the last. Per owner, None where owners are
+    not known: the mean bounded
     slowdown of its jobs, and of these Jain's index, 1 when all fare alike, down to 1/O when one has all of it.
     """
     ran = ~np.isnan(start)
     found: dict[str, Any] = {"jobs": len(submit), "never_started": int((~ran).sum())}
-    submit, start, end, amount, owner = submit[ran], start[ran], end[ran], amount[ran], owner[ran]
+    submit, start, end, amount = submit[ran], start[ran], end[ran], amount[ran]
     if not len(submit):
         return found
     wait, run = start - submit, end - start
@@ -64,12 +66,29 @@ def batch_metrics(
     found["utilisation"] = shares[main]
     found["utilisation_by_resource"] = shares
     found["idle_while_waiting"] = _idle_while_waiting(submit, start, end, amount[:, main], float(capacity[main]))
-    owners = np.unique(owner, return_inverse=True)[1]
-    mean = np.bincount(owners, weights=slowdown) / np.bincount(owners)
-    found["owners"] = len(mean)
-    found["owner_fairness"] = float(mean.sum() ** 2 / (len(mean) * (mean**2).sum()))
-    found["worst_owner_bounded_slowdown"] = float(mean.max())
+    found["offered_load"], found["utilisation_while_arriving"] = _while_arriving(
+        submit, start, end, amount[:, main], float(capacity[main])
+    )
+    found |= {"owners": None, "owner_fairness": None, "worst_owner_bounded_slowdown": None}
+    if owner is not None:
+        owners = np.unique(owner[ran], return_inverse=True)[1]
+        mean = np.bincount(owners, weights=slowdown) / np.bincount(owners)
+        found["owners"] = len(mean)
+        found["owner_fairness"] = float(mean.sum() ** 2 / (len(mean) * (mean**2).sum()))
+        found["worst_owner_bounded_slowdown"] = float(mean.max())
     return found
+
+
+def _while_arriving(
+    submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: float
+) -> tuple[float | None, float | None]:
+    """What comes, and what is taken, between the first submission and the last, as shares of what there is."""
+    first, last = float(submit.min()), float(submit.max())
+    there = capacity * (last - first)
+    if not there > 0:
+        return None, None
+    inside = np.clip(np.minimum(end, last) - start, 0.0, None)
+    return float((amount * (end - start)).sum() / there), float((amount * inside).sum() / there)
 
 
 def _idle_while_waiting(submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: float) -> float:

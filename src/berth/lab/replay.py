@@ -7,6 +7,7 @@ reservations: a pool counts what will be free, where a policy that is asked rese
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -80,6 +81,8 @@ class Replay:
     jobs: pl.DataFrame
     left_out: Mapping[str, int]
     refused: Mapping[str, str]
+    unreadable: str = ""
+    """The first line that could not be read, and why."""
 
     def frame(self) -> pl.DataFrame:
         """The rows as a table."""
@@ -107,18 +110,27 @@ def replay(
     [4.666666666666667, 1.6666666666666667]
     """
     setting = setting or Setting()
+    unreadable: dict[str, int] = {}
+    example = ""
     if not isinstance(trace, Trace):
-        trace = open_trace(trace, format, machines=machines, strict=strict).trace()
+        reading = open_trace(trace, format, machines=machines, strict=strict)
+        trace = reading.trace()
+        unreadable = dict(reading.report.skipped)
+        example = str(next((found[0] for found in reading.report.examples.values()), ""))
     if setting.processors is not None:
         trace = pooled(trace, setting.processors, setting.resource)
     elif setting.resource is not None:
         raise InvalidInput("processors too: a resource is that of a pool", value=setting.resource, key="resource")
-    playable, left_out = usable(trace)
+    playable, unusable = usable(trace)
+    left_out = {**unreadable, **unusable}
     if setting.first is not None:
         playable = playable.replace(jobs=playable.jobs.head(setting.first))
     if setting.load is not None:
         playable = squeezed(playable, setting.load)
-    batch = batch_jobs(playable, exact=setting.exact, stopped=setting.stopped)
+    try:
+        batch = batch_jobs(playable, exact=setting.exact, stopped=setting.stopped)
+    except InvalidInput as error:
+        raise error.at(file=next(iter(trace.source.files), None)) from None
     chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
     specs = [_placement(text) for text in dict.fromkeys(chosen)]
     source = {"format": trace.source.format, "files": {file: _hash(file) for file in trace.source.files}}
@@ -143,7 +155,7 @@ def replay(
         tables.append(found[1].select(pl.lit(str(spec)).alias("policy"), pl.all()))
     if not rows:
         raise UnsupportedProblem("; ".join(refused.values()))
-    result = Replay(source, setting, rows, pl.concat(tables), left_out, refused)
+    result = Replay(source, setting, rows, pl.concat(tables), left_out, refused, example)
     if kept is not None:
         kept.finish(result)
     return result
@@ -196,7 +208,8 @@ def _played(
     amount = tasks.demand * tasks.pieces[:, None]
     capacity = problem.instance.capacity.sum(axis=0)
     main = problem.devices if problem.devices is not None else _main(amount, capacity)
-    numbers = batch_metrics(tasks.arrival, start, end, amount, capacity, tasks.owner, main)
+    owner = None if trace.jobs["user"].null_count() == len(trace.jobs) else tasks.owner
+    numbers = batch_metrics(tasks.arrival, start, end, amount, capacity, owner, main)
     names = [resource.name for resource in problem.instance.cluster.resources]
     shares = numbers.pop("utilisation_by_resource", None)
     if shares is not None:
@@ -333,6 +346,7 @@ class _Kept:
     def finish(self, result: Replay) -> None:
         from berth.lab.replay_plots import save_replay_plots
 
+        result = self._with_earlier(result)
         self._table("jobs.parquet", result.jobs)
         flat = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in result.rows]
         self._table("summary.parquet", pl.DataFrame(flat, infer_schema_length=None))
@@ -340,3 +354,18 @@ class _Kept:
         save_replay_plots(result, self.folder)
         facts = {"left_out": dict(result.left_out), "refused": dict(result.refused), "finished": now()}
         self.folder.write_json("manifest.json", {"kind": KIND, **self.facts, **facts})
+
+    def _with_earlier(self, result: Replay) -> Replay:
+        """The result with policies that an earlier call has left here."""
+        rows, tables = list(result.rows), [result.jobs]
+        known = {row["policy"] for row in rows}
+        for path in sorted((self.folder.path / "cells").glob("*.json")):
+            try:
+                policy = json.loads(path.read_text(encoding="utf-8"))["policy"]
+            except (OSError, ValueError, KeyError):
+                continue
+            found = None if policy in known else self.load(policy)
+            if found is not None:
+                rows.append({"policy": policy, **found[0]})
+                tables.append(found[1].select(pl.lit(policy).alias("policy"), pl.all()))
+        return dataclasses.replace(result, rows=rows, jobs=pl.concat(tables))

@@ -40,8 +40,10 @@ def print_replay(result: Replay, console: Console) -> None:
         table.add_row(escape(row["policy"]), *cells)
     console.print(table)
     first = result.rows[0]
-    told = f"{first['jobs']:,} jobs. Means and 95th percentiles; slowdown is bounded (10 s), used is the share of "
-    told += f"{first.get('resource', 'everything')}, fair is Jain's index of users' mean slowdowns"
+    load = first.get("offered_load")
+    told = f"{first['jobs']:,} jobs{'' if load is None else f', offered load {load:.3g}'}. "
+    told += "Means and 95th percentiles; slowdown is bounded (10 s), used is the share of "
+    told += f"{first.get('resource', 'everything')} until the last end, fair is Jain's index of users' mean slowdowns"
     told += ", fragments the share of devices that are free but of no use to a job." if shared else "."
     console.print(Text(told, style="dim"))
     for row in result.rows:
@@ -49,6 +51,9 @@ def print_replay(result: Replay, console: Console) -> None:
             console.print(Text(f"{row['policy']}: {row['never_started']:,} jobs never started", style="yellow"))
     for policy, reason in result.refused.items():
         console.print(Text(f"not here: {policy}: {reason}", style="dim"))
+    if result.unreadable:
+        console.print(Text(f"not read: {result.unreadable}", style="yellow"))
     if result.left_out:
         listed = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
-        console.print(Text(f"left out or repaired: {listed} (see: berth trace check)", style="dim"))
+        whole = " in the whole trace" if result.setting.first is not None else ""
+        console.print(Text(f"left out or repaired{whole}: {listed} (see: berth trace check)", style="dim"))

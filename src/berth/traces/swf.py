@@ -65,10 +65,31 @@ STATUS = {0.0: "failed", 1.0: "done", 5.0: "cancelled"}
 RESOURCES = (CORES, MEMORY)
 
 
+WHOLE = ("job", "allocated", "requested", "user", "group", "application", "queue", "partition", "preceding")
+LARGEST = 2.0**53
+"""From here on not every whole number is a float."""
+
+
 def read_fields(path: Path, report: Report) -> Iterator[pl.DataFrame]:
     """All eighteen columns as they stand, null for −1."""
     for frame in read_rows(path, LAYOUT, report):
-        yield frame.with_columns(pl.when(pl.col(FIELDS) == -1).then(None).otherwise(pl.col(FIELDS)).name.keep())
+        yield _known(path, frame, report)
+
+
+def _known(path: Path, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
+    """Null for −1, and without rows that count in parts."""
+    right = pl.all_horizontal(
+        (pl.col(name).is_null() | ((pl.col(name) == pl.col(name).floor()) & (pl.col(name).abs() < LARGEST)))
+        for name in WHOLE
+    )
+    bad = frame.filter(~right)
+    for row in bad.iter_rows(named=True):
+        name = next(n for n in WHOLE if row[n] is not None and (row[n] % 1 or abs(row[n]) >= LARGEST))
+        error = InvalidInput("a whole number", value=row[name], key=name, file=path, line=row["line"])
+        report.skip("no whole number", error)
+    report.rows -= len(bad)
+    good = frame.filter(right) if len(bad) else frame
+    return good.with_columns(pl.when(pl.col(FIELDS) == -1).then(None).otherwise(pl.col(FIELDS)).name.keep())
 
 
 def read(path: Path, machines: Path | None, report: Report, *, memory: str | None = None) -> Reading:
@@ -86,7 +107,7 @@ def read(path: Path, machines: Path | None, report: Report, *, memory: str | Non
         why = "as asked for" if memory else "as lines have 21 fields"
         notes["memory"] = f"field 10 is the memory of the whole job in bytes ({why})"
     found = machines or beside(path, path.name.removesuffix(".gz").removesuffix(".swf") + ".machines.tsv")
-    table = _from_header(path, notes) if found is None else _machines(found, report.beside())
+    table = _from_header(notes, report) if found is None else _machines(found, report.beside())
     files = (str(path), *(() if found is None else (str(found),)))
     rows = _longer_rows(path, report) if longer else read_fields(path, report)
     jobs = (_jobs(frame, report, in_bytes) for frame in rows)
@@ -112,8 +133,7 @@ def _longer_rows(path: Path, report: Report) -> Iterator[pl.DataFrame]:
     clusters = request.str.extract_all(r"(?:^|:)cl_\w+").list.unique()
     for frame in read_rows(path, LONGER, report):
         asked = r"^(\d+):ppn=(\d+)(?:[:#][^+]*)?$"
-        known = frame.with_columns(
-            pl.when(pl.col(FIELDS) == -1).then(None).otherwise(pl.col(FIELDS)).name.keep(),
+        known = _known(path, frame, report).with_columns(
             request.str.extract(asked, 1).cast(pl.Float64).alias("nodes"),
             request.str.extract(asked, 2).cast(pl.Float64).alias("cores"),
             pl.when(clusters.list.len() == 1).then(clusters.list.first().str.extract("cl_(.*)")).alias("cluster"),
@@ -127,7 +147,7 @@ def header(path: Path) -> dict[str, str]:
     """What the lines say that begin with `;`: by key, repeated keys on several lines."""
     notes: dict[str, str] = {}
     _, block = next(read_blocks(path, 1 << 16))
-    for line in block.decode("utf-8", "replace").splitlines():
+    for line in block.decode("utf-8", "replace").removeprefix("\ufeff").splitlines():
         if not line.startswith(";"):
             if line.strip():
                 break
@@ -167,16 +187,19 @@ def _jobs(frame: pl.DataFrame, report: Report, in_bytes: bool) -> pl.DataFrame:
     )
 
 
-def _from_header(path: Path, notes: dict[str, str]) -> pl.DataFrame | None:
+def _from_header(notes: dict[str, str], report: Report) -> pl.DataFrame | None:
     numbers: dict[str, int] = {}
     for key in ("MaxNodes", "MaxProcs"):
         if key in notes:
             text = notes[key].split()[0].replace(",", "") if notes[key].split() else ""
-            if not text.isdigit() or int(text) < 1:
-                if text in ("-1", ""):
-                    continue
-                raise InvalidInput("a number ≥ 1", value=notes[key], key=f"; {key}", file=path)
-            numbers[key] = int(text)
+            try:
+                number = float(text)
+            except ValueError:
+                number = -1.0
+            if number >= 1 and number == int(min(number, LARGEST)):
+                numbers[key] = int(number)
+            elif text not in ("-1", ""):
+                report.repair(f"header's {key} forgotten, which is no number above 0", 1)
     if not numbers:
         return None
     nodes = numbers.get("MaxNodes", numbers.get("MaxProcs", 1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -353,8 +354,14 @@ class Workload(_Part):
         return _lines({"format": self.format, "version": self.version, **told}, 0) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the file."""
-        Path(path).write_text(self.text(), encoding="utf-8")
+        """Write the file, whole or not at all."""
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(self.text(), encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def short(value: float, digits: int = 5) -> float:

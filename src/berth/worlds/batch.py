@@ -21,7 +21,7 @@ from berth.problems.placement import PlacementProblem, Tasks
 from berth.traces.trace import CORES, MACHINE_COLUMNS, Trace, filled
 from berth.worlds.placement import Failure, PlacementWorld
 
-__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "pooled", "squeezed"]
+__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "offered", "pooled", "squeezed"]
 
 FOREVER = 1e15
 """A deadline that no job misses."""
@@ -71,13 +71,15 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
     estimate is over.
     """
     if not len(trace.machines):
-        raise InvalidInput("a trace that has some; or give a number of processors", found="none", key="machines")
+        raise InvalidInput(
+            "a table of machines (--machines), or a number of --processors", found="none", key="machines"
+        )
     if not len(trace.jobs):
         raise InvalidInput("at least one usable job", found="none", key="jobs")
     names = [resource.name for resource in trace.resources]
     if not names:
         raise InvalidInput(
-            "jobs that ask for something that machines have; give a number of processors", found="none", key="jobs"
+            "jobs that ask for something that machines have, or a number of --processors", found="none", key="jobs"
         )
     graph, port = _graph(trace, names)
     jobs = trace.jobs
@@ -151,19 +153,26 @@ def squeezed(trace: Trace, load: float) -> Trace:
     """
     if not (np.isfinite(load) and load > 0):
         raise InvalidInput("a number above 0", value=load, key="load")
+    if not len(trace.machines) or not len(trace.jobs):
+        return trace
+    now = offered(trace)
+    if now is None:
+        raise InvalidInput("jobs that come at more than one moment", key="load")
+    first = float(trace.jobs["submit_s"][0])
+    drawn = pl.lit(first) + (pl.col("submit_s") - first) * (now / load)
+    return trace.replace(jobs=trace.jobs.with_columns(drawn.alias("submit_s")))
+
+
+def offered(trace: Trace) -> float | None:
+    """The offered load of a usable trace, as `squeezed` has it; None where nothing has time to come."""
     names = [resource.name for resource in trace.resources]
     jobs, machines = trace.jobs, trace.machines
-    if not len(machines) or not len(jobs):
-        return trace
+    if not len(machines) or not len(jobs) or not names:
+        return None
     held = (jobs["run_s"] * jobs["pieces"]).to_numpy() @ jobs.select(names).to_numpy()
-    there = machines["count"].fill_null(1).to_numpy() @ machines.select(names).to_numpy()
-    seconds = float((held / np.where(there > 0, there, np.inf)).max()) / load
-    first = float(jobs["submit_s"][0])
-    span = float(jobs["submit_s"][-1]) - first
-    if not span > 0:
-        raise InvalidInput("jobs that come at more than one moment", key="load")
-    drawn = pl.lit(first) + (pl.col("submit_s") - first) * (seconds / span)
-    return trace.replace(jobs=jobs.with_columns(drawn.alias("submit_s")))
+    there = machines["count"].fill_null(1).to_numpy() @ machines.select(pl.col(names).fill_null(0.0)).to_numpy()
+    span = float(jobs["submit_s"][-1]) - float(jobs["submit_s"][0])
+    return float((held / np.where(there > 0, there, np.inf)).max()) / span if span > 0 else None
 
 
 class AsPool(NamedTuple):
