@@ -56,7 +56,7 @@ def _options(path: Path) -> dict[str, Any]:
 
 
 def _timed(trace: Trace) -> Trace:
-    """Jobs that do not say when they come do so a minute apart; they run from a minute to three hours unless they say."""
+    """Jobs that do not say when they come do so a minute apart; else unknown, run times are a minute to three hours."""
     rng = np.random.default_rng(3)
     jobs = trace.jobs.head(SOME)
     run = pl.Series(np.exp(rng.uniform(np.log(60.0), np.log(10_800.0), len(jobs))))
