@@ -71,10 +71,10 @@ def test_one_policy_is_an_object_and_several_are_a_list(capsys: pytest.CaptureFi
 
 
 def test_several_of_which_one_can_serve_are_a_list_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", CLEAN, "-p", "fcfs", "-p", "first-fit", "-o", "json"]) == 0
+    assert main(["replay", CLEAN, "-p", "fcfs", "-p", "random-placement", "-o", "json"]) == 0
     shown = capsys.readouterr()
     assert [row["policy"] for row in as_json(shown.out)] == ["fcfs"]
-    assert "berth: not here: first-fit: FirstFit cannot serve a problem with gangs\n" in shown.err
+    assert "berth: not here: random-placement: random-placement cannot serve a problem with gangs\n" in shown.err
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,8 +85,8 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "policy wait p95 turnaround slowdown p95 used fair"
     assert lines[1].startswith("fcfs 0 s 0 s 7.6 min 1.000 1.000 ")
     assert "left out or repaired: larger than any machine 1 (see: berth trace check)" in lines
-    assert main(["replay", CLEAN, "-p", "fcfs", "-p", "first-fit", "-q"]) == 0
-    assert "not here: first-fit: FirstFit cannot serve a problem with gangs" in capsys.readouterr().out
+    assert main(["replay", CLEAN, "-p", "fcfs", "-p", "random-placement", "-q"]) == 0
+    assert "not here: random-placement: random-placement cannot serve a problem with gangs" in capsys.readouterr().out
 
 
 def test_long_names_are_folded_and_numbers_are_whole(
@@ -132,7 +132,7 @@ def test_results_are_kept_where_told(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([ITP], "machines: got none, expected a trace that has some; or give a number of processors"),
+        ([ITP], "machines: got none, expected a table of machines (--machines), or a number of --processors"),
         ([CLEAN, "--processors", "0"], "processors: got 0.0, expected a number above 0"),
         ([CLEAN, "--processors", "nan"], "processors: got nan, expected a number above 0"),
         ([CLEAN, "--processors", "many"], "'--processors'"),
@@ -143,7 +143,7 @@ def test_results_are_kept_where_told(tmp_path: Path, capsys: pytest.CaptureFixtu
         ([CLEAN, "-p", "ogasched"], "ogasched, of the allocation family, expected a policy of the placement family"),
         ([CLEAN, "-p", "easey"], "did you mean 'easy'?"),
         ([CLEAN, "-p", "easy:order=best"], "one of arrival, shortest"),
-        ([CLEAN, "-p", "first-fit"], "gangs"),
+        ([CLEAN, "-p", "random-placement"], "gangs"),
         ([CLEAN, "--first", "0"], "'--first'"),
         ([CLEAN, "--load", "nan"], "load: got nan, expected a number above 0"),
         ([CLEAN, "--format", "swg"], "did you mean 'swf'?"),

@@ -137,12 +137,12 @@ def test_a_reservation_on_a_machine_that_goes_away_never_starts() -> None:
 
 def test_who_cannot_serve_is_named() -> None:
     gangs = Trace.of(JOBS, CLUSTER)
-    found = replay(gangs, ["first-fit", "fcfs"])
+    found = replay(gangs, ["random-placement", "fcfs"])
     assert [row["policy"] for row in found.rows] == ["fcfs"]
-    assert list(found.refused) == ["first-fit"]
-    assert "gangs" in found.refused["first-fit"]
+    assert list(found.refused) == ["random-placement"]
+    assert "gangs" in found.refused["random-placement"]
     with pytest.raises(UnsupportedProblem, match="gangs"):
-        replay(gangs, ["first-fit"])
+        replay(gangs, ["random-placement"])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_who_cannot_serve_is_named() -> None:
         (["ogasched"], POOL, "a policy of the placement family"),
         (["fcsf"], POOL, "did you mean 'fcfs'"),
         (["fcfs:fit=tight"], POOL, "one of first, best"),
-        (["fcfs"], Setting(), "give a number of processors"),
+        (["fcfs"], Setting(), "a number of --processors"),
         (["fcfs"], Setting(resource="cpu"), "processors too"),
         (["fcfs"], Setting(processors=4, resource="gpu"), "gpu"),
         (["fcfs"], Setting(processors=4, load=-1.0), "a number above 0"),

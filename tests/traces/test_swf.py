@@ -64,5 +64,28 @@ def test_what_field_10_is(sample: Sample) -> None:
 def test_a_header_that_makes_no_sense(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text("; MaxProcs: many\n" + "1 " * 18 + "\n")
-    with pytest.raises(InvalidInput, match="MaxProcs: got 'many', expected a number"):
-        load_trace(path)
+    reading = open_trace(path)
+    assert len(reading.trace().machines) == 0
+    assert dict(reading.report.repaired) == {"header's MaxProcs forgotten, which is no number above 0": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "processors"), [("2,048", 2048), ("4.0", 4), ("1e2", 100), ("1024 (512 nodes)", 1024)]
+)
+def test_numbers_of_the_header(tmp_path: Path, text: str, processors: int) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text(f"\ufeff; MaxProcs: {text}\n" + "1 " * 18 + "\n", encoding="utf-8")
+    assert load_trace(path).machines["count"].to_list() == [processors]
+
+
+@pytest.mark.parametrize(("field", "text"), [(7, "99999999999999999999"), (4, "4.5"), (11, "2.5")])
+def test_parts_and_numbers_too_large_to_count_are_named(tmp_path: Path, field: int, text: str) -> None:
+    path = tmp_path / "log.swf"
+    cells = ["1"] * 18
+    cells[field] = text
+    path.write_text("1 " * 18 + "\n" + " ".join(cells) + "\n")
+    reading = open_trace(path)
+    assert len(reading.trace()) == 1
+    assert "log.swf:2: " in str(reading.report.examples["no whole number"][0])
+    with pytest.raises(InvalidInput, match="expected a whole number"):
+        load_trace(path, strict=True)

@@ -75,7 +75,7 @@ def test_run_times_may_be_known_or_cut() -> None:
 
 
 def test_nothing_to_place_is_said() -> None:
-    with pytest.raises(InvalidInput, match="give a number of processors"):
+    with pytest.raises(InvalidInput, match="a number of --processors"):
         batch_jobs(made(machines=None))
     with pytest.raises(InvalidInput, match="at least one usable job"):
         batch_jobs(made({"run_s": [0.0, -1.0, None]}))
