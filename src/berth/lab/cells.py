@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from berth.registry import PolicySpec
 from berth.scenario import Scenario
 from berth.simulation import simulate
 
-__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_in"]
+__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "Work", "cell_key", "run_cell", "run_in"]
 
 # What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
@@ -52,6 +52,13 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.seed}" + ("" if self.is_oracle else f", arrivals {self.information}")
+
+
+class Work(NamedTuple):
+    """A cell of the scenario at this place of a list."""
+
+    place: int
+    cell: Cell
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import UnsupportedProblem
-from berth.lab.cells import Cell, Record, run_cell
+from berth.lab.cells import Cell, Record, Work, run_cell
 from berth.lab.warm import warm_groups, warm_up
 from berth.scenario import Scenario
 
-__all__ = ["Failure", "leave_if_imported_by_worker", "run_cells"]
+__all__ = ["Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class Failure:
     unsupported: bool = False
 
 
-Done = Callable[[Cell, Record | Failure], None]
+Done = Callable[[Work, Record | Failure], None]
 
-_scenario: Scenario | None = None  # a worker's own, sent once when it starts
+_scenarios: Sequence[Scenario] | None = None  # a worker's own, sent once when it starts
 
 
-def run_cells(scenario: Scenario, cells: Sequence[Cell], workers: int, done: Done) -> None:
+def run_cells(scenarios: Sequence[Scenario], works: Sequence[Work], workers: int, done: Done) -> None:
     """Compute every cell and hand each to `done` as it finishes, in no particular order.
 
     With one worker everything happens in this process. An interrupt (Ctrl-C) ends the workers at
     once and is raised again.
     """
-    workers = min(workers, len(cells))
+    workers = min(workers, len(works))
     if workers > 1:
-        left = _in_pool(scenario, cells, workers, done)
+        left = _in_pool(scenarios, works, workers, done)
         if left is not None:
-            for cell in left:
-                done(cell, _alone(scenario, cell))
+            for work in left:
+                done(work, _alone(scenarios[work.place], work.cell))
             return
         warnings.warn(
             "no worker process could start, so this one does all the work; in a script, call compare() under "
@@ -65,9 +65,10 @@ def run_cells(scenario: Scenario, cells: Sequence[Cell], workers: int, done: Don
             RuntimeWarning,
             stacklevel=3,
         )
-    warm_up(scenario, cells)
-    for cell in cells:
-        done(cell, _attempt(scenario, cell))
+    for group in warm_groups(scenarios, works):
+        warm_up(scenarios, group)
+    for work in works:
+        done(work, attempt(scenarios[work.place], work.cell))
 
 
 def leave_if_imported_by_worker() -> None:
@@ -80,7 +81,8 @@ def leave_if_imported_by_worker() -> None:
         sys.exit(1)
 
 
-def _attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
+def attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
+    """Compute one cell, whatever happens."""
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what a policy prints must not end up among the results
             return run_cell(scenario, cell)
@@ -91,11 +93,11 @@ def _attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
         return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
 
 
-def _start(scenario: Scenario) -> None:
+def _start(scenarios: Sequence[Scenario]) -> None:
     """First thing in a worker. Ctrl-C is for its parent, which ends its workers; one thread each is fastest."""
-    global _scenario
+    global _scenarios
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _scenario = scenario
+    _scenarios = scenarios
     import numba
 
     numba.set_num_threads(1)
@@ -116,23 +118,23 @@ def _ready() -> int:
     return os.getpid()
 
 
-def _warm(cells: Sequence[Cell]) -> None:
-    if _scenario is None:
+def _warm(works: Sequence[Work]) -> None:
+    if _scenarios is None:
         raise RuntimeError("a worker was not started by _start")
-    warm_up(_scenario, cells)
+    warm_up(_scenarios, works)
 
 
-def _work(cell: Cell) -> Record | Failure:
-    if _scenario is None:
+def _work(work: Work) -> Record | Failure:
+    if _scenarios is None:
         raise RuntimeError("a worker was not started by _start")
-    return _attempt(_scenario, cell)
+    return attempt(_scenarios[work.place], work.cell)
 
 
 @contextmanager
-def _pool(scenario: Scenario, workers: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(scenarios: Sequence[Scenario], workers: int) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenario,)
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenarios,)
     )
     try:
         yield pool
@@ -145,29 +147,30 @@ def _pool(scenario: Scenario, workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_pool(scenario: Scenario, cells: Iterable[Cell], workers: int, done: Done) -> list[Cell] | None:
+def _in_pool(scenarios: Sequence[Scenario], works: Iterable[Work], workers: int, done: Done) -> list[Work] | None:
     """Cells left over because a worker died; None when no worker could start at all.
 
     The latter happens in a script that calls `compare` outside `if __name__ == "__main__":`, since a
     worker imports the script again; then this process does the work.
     """
-    left = dict.fromkeys(cells)
+    left = dict.fromkeys(works)
     started = False
     try:
-        with _pool(scenario, workers) as pool:
+        with _pool(scenarios, workers) as pool:
             _submit(pool, _ready).result()
             started = True
-            waiting: dict[Future[Any], list[Cell]] = {_submit(pool, _warm, g): g for g in warm_groups(left)}
-            running: dict[Future[Record | Failure], Cell] = {}
+            groups = warm_groups(scenarios, left)
+            waiting: dict[Future[Any], list[Work]] = {_submit(pool, _warm, group): group for group in groups}
+            running: dict[Future[Record | Failure], Work] = {}
             while waiting or running:
                 for future in wait([*waiting, *running], return_when=FIRST_COMPLETED).done:
                     outcome = future.result()
                     if future in waiting:
-                        running.update((_submit(pool, _work, cell), cell) for cell in waiting.pop(future))
+                        running.update((_submit(pool, _work, work), work) for work in waiting.pop(future))
                         continue
-                    cell = running.pop(future)
-                    del left[cell]
-                    done(cell, outcome)
+                    work = running.pop(future)
+                    del left[work]
+                    done(work, outcome)
     except BrokenProcessPool:
         return list(left) if started else None
     return []
@@ -176,8 +179,8 @@ def _in_pool(scenario: Scenario, cells: Iterable[Cell], workers: int, done: Done
 def _alone(scenario: Scenario, cell: Cell) -> Record | Failure:
     """One cell in a process of its own: if that dies, it was this cell that killed it."""
     try:
-        with _pool(scenario, 1) as pool:
-            outcome: Record | Failure = _submit(pool, _work, cell).result()
+        with _pool([scenario], 1) as pool:
+            outcome: Record | Failure = _submit(pool, _work, Work(0, cell)).result()
             return outcome
     except BrokenProcessPool:
         return Failure("its process died (out of memory, or a crash in compiled code)")
