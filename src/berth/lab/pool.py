@@ -46,7 +46,7 @@ Done = Callable[[Work, Record | Failure], None]
 _scenarios: Sequence[Scenario] | None = None  # a worker's own, sent once when it starts
 
 
-def run_cells(scenarios: Sequence[Scenario], works: Sequence[Work], workers: int, done: Done) -> None:
+def run_cells(scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int = 1) -> None:
     """Compute every cell and hand each to `done` as it finishes, in no particular order.
 
     With one worker everything happens in this process. An interrupt (Ctrl-C) ends the workers at

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import berth
@@ -43,7 +44,7 @@ def run_on_ray(
     address: str | None = None,
     workers: int | None = None,
 ) -> None:
-    """Compute every cell on the cluster at `address` (one is started on this machine without) and hand each to `done`."""
+    """Compute every cell on the cluster at `address`, or on one started here, and hand each to `done`."""
     try:
         import ray
         import ray.exceptions
@@ -51,10 +52,9 @@ def run_on_ray(
         raise MissingExtra("running on Ray", "ray") from None
     began = not ray.is_initialized()
     if began:
-        path = os.pathsep.join(
-            filter(None, [str(os.path.dirname(os.path.dirname(berth.__file__))), os.environ.get("PYTHONPATH")])
-        )
-        environment = {"env_vars": {"PYTHONPATH": path}}
+        here = str(Path(berth.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        environment = {"env_vars": {"PYTHONPATH": path}}  # nodes of this machine find berth where this process does
         try:
             ray.init(
                 address=address,
@@ -81,7 +81,8 @@ def _run(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work], done: D
     stored = [ray.put(scenario) for scenario in scenarios]
     groups = warm_groups(scenarios, works)
     ray.get([compile_for.remote(*_alone(scenarios, group)) for group in groups])
-    waiting, running = list(reversed(works)), {}
+    waiting = list(reversed(works))
+    running: dict[Any, Work] = {}
     try:
         while waiting or running:
             room = max(int(ray.cluster_resources().get("CPU", 1)), 1) * AHEAD
