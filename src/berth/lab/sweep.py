@@ -120,6 +120,23 @@ class Sweep:
         ]
         return pl.DataFrame(table, infer_schema_length=None)
 
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return {
+            "points": [
+                {
+                    "point": point.number,
+                    "changes": dict(point.changes),
+                    "summary": [row.as_dict() for row in self.rows.get(point.number, ())],
+                    "failed": dict(self.failed.get(point.number, {})),
+                    "unsupported": dict(self.left_out.get(point.number, {})),
+                }
+                for point in self.points
+            ],
+            "cells_reused": self.reused,
+            "seconds": round(self.seconds, 3),
+        }
+
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)
