@@ -175,21 +175,29 @@ def run_plans(
     """Compute all cells of all plans, except those that `directory` has; hand over each plan when it is complete.
 
     Finished cells are kept in `directory` at once. What a plan's outcome holds is let go of when it was handed over.
+    A cell that several plans have is computed once.
     """
     outcomes: dict[int, Outcome] = {}
     keys: dict[Work, str] = {}
+    wanted: dict[str, list[Work]] = {}  # who waits for a key
+    missing: list[Work] = []
     total = reused = finished_cells = slots = 0
 
     def tell(note: str) -> None:
         if progress is not None:
             progress(Progress(finished_cells, total, reused, slots, note))
 
+    def complete(place: int) -> None:
+        if not outcomes[place].left:
+            finished(place, outcomes.pop(place))
+
     for place, plan in enumerate(plans):
         outcome = outcomes[place] = Outcome(plan.cells, unsupported=list(plan.unsupported))
+        if directory is not None or len(plans) > 1:
+            keys.update((Work(place, cell), cell_key(plan.scenario, cell)) for cell in outcome.cells)
         if directory is not None:
             for cell in outcome.cells:
-                key = keys[Work(place, cell)] = cell_key(plan.scenario, cell)
-                record = directory.load(key, plan.slots)
+                record = directory.load(keys[Work(place, cell)], plan.slots)
                 if record is not None:
                     outcome.records[cell] = record
         outcome.reused = len(outcome.records)
@@ -199,36 +207,35 @@ def run_plans(
             outcome.unsupported = plan.refusals(outcome.records)
             refused = {(item.information, item.policy) for item in outcome.unsupported}
             outcome.cells = [cell for cell in outcome.cells if (cell.information, cell.name) not in refused]
+        for cell in outcome.cells:
+            if cell not in outcome.records:
+                work = Work(place, cell)
+                same = wanted.setdefault(keys.get(work, str(work)), [])
+                if not same:
+                    missing.append(work)
+                same.append(work)
         total += len(outcome.cells)
         reused += outcome.reused
         finished_cells += outcome.reused
-
-    def complete(place: int) -> None:
-        if not outcomes[place].left:
-            finished(place, outcomes.pop(place))
+        complete(place)  # at once: all finished cells of a long sweep would not fit into memory
 
     def done(work: Work, result: Record | Failure) -> None:
         nonlocal finished_cells, slots
-        outcome = outcomes[work.place]
-        if isinstance(result, Failure):
-            outcome.failed[work.cell] = result
-        else:
+        key = keys.get(work, str(work))
+        if not isinstance(result, Failure):
             if directory is not None:
-                directory.save(keys[work], work.cell, result)
-            outcome.records[work.cell] = result
+                directory.save(key, work.cell, result)
             slots += len(result.reward)
-        finished_cells += 1
-        tell(str(work.cell))
-        complete(work.place)
+        for place, cell in wanted.pop(key):
+            outcome = outcomes[place]
+            if isinstance(result, Failure):
+                outcome.failed[cell] = result
+            else:
+                outcome.records[cell] = result
+            finished_cells += 1
+            tell(str(cell))
+            complete(place)
 
-    missing = [
-        Work(place, cell)
-        for place, outcome in outcomes.items()
-        for cell in outcome.cells
-        if cell not in outcome.records
-    ]
-    for place in range(len(plans)):
-        complete(place)
     try:
         if missing:
             tell("compiling")

@@ -14,7 +14,8 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -43,31 +44,39 @@ class Failure:
 
 Done = Callable[[Work, Record | Failure], None]
 
+DIED = Failure("its process died (out of memory, or a crash in compiled code)")
+
+AHEAD = 2
+"""Cells that are handed out for each worker: enough to keep it busy, and few to be looked at when one dies."""
+
 _scenarios: Sequence[Scenario] | None = None  # a worker's own, sent once when it starts
 
 
-def run_cells(scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int = 1) -> None:
+def run_cells(
+    scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int = 1, apart: bool = False
+) -> None:
     """Compute every cell and hand each to `done` as it finishes, in no particular order.
 
-    With one worker everything happens in this process. An interrupt (Ctrl-C) ends the workers at
-    once and is raised again.
+    With one worker everything happens in this process, unless cells are to run `apart` from it. An interrupt (Ctrl-C)
+    ends the workers at once and is raised again.
     """
-    workers = min(workers, len(works))
-    if workers > 1:
-        left = _in_pool(scenarios, works, workers, done)
-        if left is not None:
-            for work in left:
-                done(work, _alone(scenarios[work.place], work.cell))
-            return
-        warnings.warn(
-            "no worker process could start, so this one does all the work; in a script, call compare() under "
-            '`if __name__ == "__main__":`',
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    for group in warm_groups(scenarios, works):
+    left, workers = list(works), min(workers, len(works))
+    while left and (apart or workers > 1):
+        suspects = _in_pool(scenarios, left, workers, done)
+        if suspects is None:
+            warnings.warn(
+                "no worker process could start, so this one does all the work; in a script, call compare() under "
+                '`if __name__ == "__main__":`',
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            break
+        for work in suspects:
+            left.remove(work)
+            done(work, _alone(scenarios[work.place], work.cell))
+    for group in warm_groups(scenarios, left):
         warm_up(scenarios, group)
-    for work in works:
+    for work in left:
         done(work, attempt(scenarios[work.place], work.cell))
 
 
@@ -147,40 +156,54 @@ def _pool(scenarios: Sequence[Scenario], workers: int) -> Iterator[ProcessPoolEx
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_pool(scenarios: Sequence[Scenario], works: Iterable[Work], workers: int, done: Done) -> list[Work] | None:
-    """Cells left over because a worker died; None when no worker could start at all.
+def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done: Done) -> list[Work] | None:
+    """Compute what is `left`, which shrinks. Where a worker dies, this ends with the cells that may have killed it.
 
-    The latter happens in a script that calls `compare` outside `if __name__ == "__main__":`, since a
-    worker imports the script again; then this process does the work.
+    None when no worker could start at all, which happens in a script that calls `compare` outside
+    `if __name__ == "__main__":`, since a worker imports the script again; then this process does the work.
     """
-    left = dict.fromkeys(works)
+    cold, ready = deque(warm_groups(scenarios, left)), deque[Work]()
+    warming: dict[Future[Any], list[Work]] = {}
+    running: dict[Future[Record | Failure], Work] = {}
     started = False
     try:
         with _pool(scenarios, workers) as pool:
             _submit(pool, _ready).result()
             started = True
-            groups = warm_groups(scenarios, left)
-            waiting: dict[Future[Any], list[Work]] = {_submit(pool, _warm, group): group for group in groups}
-            running: dict[Future[Record | Failure], Work] = {}
-            while waiting or running:
-                for future in wait([*waiting, *running], return_when=FIRST_COMPLETED).done:
+            while cold or warming or ready or running:
+                while cold and len(warming) < workers:
+                    group = cold.popleft()
+                    warming[_submit(pool, _warm, group)] = group
+                while ready and len(running) < AHEAD * workers:
+                    work = ready.popleft()
+                    running[_submit(pool, _work, work)] = work
+                for future in wait([*warming, *running], return_when=FIRST_COMPLETED).done:
                     outcome = future.result()
-                    if future in waiting:
-                        running.update((_submit(pool, _work, work), work) for work in waiting.pop(future))
+                    if future in warming:
+                        ready.extend(warming.pop(future))
                         continue
                     work = running.pop(future)
-                    del left[work]
+                    left.remove(work)
                     done(work, outcome)
     except BrokenProcessPool:
-        return list(left) if started else None
+        if not started:
+            return None
+        # a group that was being compiled is under suspicion if it kills a process of its own as well
+        deadly = [group for group in warming.values() if _in_own_process(scenarios, _warm, group) is DIED]
+        return [*running.values(), *(work for group in deadly for work in group)]
     return []
+
+
+def _in_own_process(scenarios: Sequence[Scenario], function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives in a process of its own, or `DIED`."""
+    try:
+        with _pool(scenarios, 1) as pool:
+            return _submit(pool, function, *arguments).result()
+    except BrokenProcessPool:
+        return DIED
 
 
 def _alone(scenario: Scenario, cell: Cell) -> Record | Failure:
     """One cell in a process of its own: if that dies, it was this cell that killed it."""
-    try:
-        with _pool([scenario], 1) as pool:
-            outcome: Record | Failure = _submit(pool, _work, Work(0, cell)).result()
-            return outcome
-    except BrokenProcessPool:
-        return Failure("its process died (out of memory, or a crash in compiled code)")
+    outcome: Record | Failure = _in_own_process([scenario], _work, Work(0, cell))
+    return outcome

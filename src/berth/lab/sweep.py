@@ -8,25 +8,29 @@ as soon as it is done: so a sweep may be stopped, or be killed, and goes on wher
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, PrivateAttr
 
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, UnknownName
 from berth.lab.manifest import manifest, now, versions
 from berth.lab.plans import Outcome, Plan, Progress, Stopped, concluded, plan_comparison, run_plans, worker_count
 from berth.lab.pool import leave_if_imported_by_worker, run_cells
 from berth.lab.results import Comparison, Row
 from berth.lab.store import ResultDirectory
 from berth.random import stream
-from berth.scenario.reading import key_text, read_file
+from berth.scenario.checks import Mistake, checked
+from berth.scenario.layering import did_you_mean, find_file
+from berth.scenario.reading import Key, Tree, read_file
+from berth.scenario.settings import Part, said
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,18 +39,24 @@ __all__ = ["Drawn", "Point", "Sweep", "SweepFile", "SweepInterrupted", "load_swe
 
 KIND = "berth sweep"
 
+Number = Annotated[float, said("a number")]
+Span = Annotated[list[Number], Field(min_length=2, max_length=2), said("two numbers, [lowest, highest]")]
+WholeSpan = Annotated[list[int], Field(min_length=2, max_length=2), said("two whole numbers, [lowest, highest]")]
+Seed = Annotated[int, Field(ge=0)]
+Values = Annotated[list[Any], Field(min_length=1)]
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
+class Drawn(Part):
+    """How a value is drawn: `uniform` or `log_uniform` between two numbers, whole (`integers`), or one of `choices`.
 
-class Drawn(_Part):
-    """How a value is drawn: `uniform` or `log_uniform` between two numbers, whole (`integers`), or one of `choices`."""
+    >>> Drawn(integers=[3, 5]).value(0.99)
+    5
+    """
 
-    uniform: tuple[float, float] | None = None
-    log_uniform: tuple[float, float] | None = None
-    integers: tuple[int, int] | None = None
-    choices: list[Any] | None = None
+    uniform: Span | None = None
+    log_uniform: Span | None = None
+    integers: WholeSpan | None = None
+    choices: Values | None = None
 
     def value(self, luck: float) -> Any:
         """The value for a number in [0, 1)."""
@@ -60,30 +70,44 @@ class Drawn(_Part):
         return low + luck * (high - low)
 
 
-class RandomSearch(_Part):
+class RandomSearch(Part):
     """So many points, each key drawn by itself: more points only add to them."""
 
-    points: Annotated[int, Field(ge=1, le=1_000_000)]
+    points: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")]
     keys: Annotated[dict[str, Drawn], Field(min_length=1)]
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[Seed, said("a whole number ≥ 0")] = 0
 
 
-class SweepFile(_Part):
+class SweepFile(Part):
     """What a sweep file says."""
 
-    scenario: str | dict[str, Any] = Field(description="name or file of a scenario, or a scenario itself")
-    title: str = ""
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        default_factory=dict, description="values by key: every combination is a point"
-    )
+    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")]
+    title: Annotated[str, said("a text")] = ""
+    grid: dict[str, Values] = Field(default_factory=dict, description="values by key: every combination is a point")
     random: RandomSearch | None = None
     set: dict[str, Any] = Field(default_factory=dict, description="changed at every point")
-    policies: list[str] | None = None
-    seeds: int | list[int] | None = None
+    policies: Annotated[list[str], Field(min_length=1)] | None = None
+    seeds: (
+        Annotated[
+            Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
+            said("how many seeds, or a list of seeds ≥ 0"),
+        ]
+        | None
+    ) = None
     baseline: str | None = None
     arrivals: Literal["hidden", "revealed", "both"] | None = None
     oracles: list[str] | None = None
-    folder: str = Field(default="", exclude=True)
+    _file: Path | None = PrivateAttr(None)
+    _tree: Tree | None = PrivateAttr(None)
+
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from."""
+        return self._file
+
+    def line(self, key: Key) -> int | None:
+        """The line of a key, where it was read from a file."""
+        return None if self._tree is None else self._tree.place(key)[1]
 
 
 @dataclass(frozen=True)
@@ -113,12 +137,15 @@ class Sweep:
         """A row for each point, information setting and policy: the keys that are swept, then all numbers."""
         import polars as pl
 
-        table = [
-            {"point": point.number, **{key: _plain(point.changes.get(key)) for key in self.keys}, **row.flat()}
-            for point in self.points
-            for row in self.rows.get(point.number, ())
-        ]
-        return pl.DataFrame(table, infer_schema_length=None)
+        lines = [(point, row.flat()) for point in self.points for row in self.rows.get(point.number, ())]
+        columns: dict[str, list[Any]] = {"point": [point.number for point, _ in lines]}
+        results = dict.fromkeys(name for _, row in lines for name in row)
+        for key in self.keys:
+            # a scenario's key may be called like a result, as `overhead` is
+            name = f"swept_{key}" if key in results else key
+            columns[name] = _alike([point.changes.get(key) for point, _ in lines])
+        columns.update((name, [row.get(name) for _, row in lines]) for name in results)
+        return pl.DataFrame(columns)
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON takes it."""
@@ -138,8 +165,13 @@ class Sweep:
         }
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+def _alike(values: list[Any]) -> list[Any]:
+    """Values of one column: as they are where all are numbers, or texts, or truths; else as texts."""
+    kinds = {float if type(value) is int else type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and kinds <= {float, str, bool}:
+        whole = all(type(value) is int for value in values)
+        return values if whole or kinds != {float} else [None if v is None else float(v) for v in values]
+    return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -158,36 +190,38 @@ def load_sweep(path: str | os.PathLike[str]) -> SweepFile:
     berth.errors.InvalidInput: nowhere.yaml: ...
     """
     file = Path(path)
-    tree = read_file(file)
-    try:
-        found = SweepFile.model_validate({**tree.value, "folder": str(file.parent)})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = tuple(first["loc"])
-        line = tree.place(place)[1]
-        given = first.get("input")
-        shown = ... if isinstance(given, dict | list) or first["type"] == "missing" else given
-        raise InvalidInput(first["msg"].lower(), value=shown, key=key_text(place), file=file, line=line) from None
-    for key, drawn in (found.random.keys if found.random else {}).items():
-        if problem := _drawn_badly(drawn):
-            raise InvalidInput(problem, key=f"random.keys.{key}", file=file)
+    tree = read_file(file, "sweep")
+    found = checked(tree, SweepFile, _mistakes)
+    found._file, found._tree = file, tree
     return found
 
 
-def _drawn_badly(drawn: Drawn) -> str | None:
-    given = [name for name in ("uniform", "log_uniform", "integers", "choices") if getattr(drawn, name) is not None]
-    if len(given) != 1:
-        return "one of uniform, log_uniform, integers and choices"
-    span = getattr(drawn, given[0])
-    if given[0] == "choices":
-        return None if span else "at least one choice"
-    if not (math.isfinite(span[0]) and math.isfinite(span[1]) and span[0] <= span[1]):
-        return "[lowest, highest]"
-    return "numbers above 0" if given[0] == "log_uniform" and span[0] <= 0 else None
+def _mistakes(plan: SweepFile) -> Iterator[Mistake]:
+    drawn = {} if plan.random is None else plan.random.keys
+    if not plan.grid and not drawn:
+        yield Mistake(("grid",), "at least one key under grid or random", found="nothing to sweep")
+    for key, values in plan.grid.items():
+        for i, value in enumerate(values):
+            if value in values[:i] and any(type(other) is type(value) and other == value for other in values[:i]):
+                yield Mistake(("grid", key, i), "each value once", value)
+    for key, kind in drawn.items():
+        place = ("random", "keys", key)
+        if key in plan.grid:
+            yield Mistake(place, "a key in one of them", found="a key that is in the grid too")
+        given = [name for name in Drawn.model_fields if getattr(kind, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            yield Mistake(place, "one of uniform, log_uniform, integers and choices", found=found)
+        elif given[0] != "choices":
+            span = getattr(kind, given[0])
+            if span[0] > span[1]:
+                yield Mistake((*place, given[0]), "[lowest, highest] in this order", span)
+            elif given[0] == "log_uniform" and span[0] <= 0:
+                yield Mistake((*place, given[0]), "numbers above 0", span)
 
 
 def points_of(plan: SweepFile) -> list[Point]:
-    """Every point: each combination of the grid, at each of the points drawn at random.
+    """Every point: at each of those drawn at random, each combination of the grid.
 
     >>> plan = SweepFile(scenario="small", grid={"ports.count": [3, 5], "horizon": [10]})
     >>> [str(point) for point in points_of(plan)]
@@ -201,7 +235,8 @@ def points_of(plan: SweepFile) -> list[Point]:
             {key: kind.value(float(lucks[key][i])) for key, kind in plan.random.keys.items()}
             for i in range(plan.random.points)
         ]
-    return [Point(number, {**a, **b}) for number, (a, b) in enumerate(itertools.product(grid, drawn))]
+    # what is drawn goes outside, so that more of it only adds points
+    return [Point(number, {**a, **b}) for number, (b, a) in enumerate(itertools.product(drawn, grid))]
 
 
 def sweep(
@@ -224,6 +259,8 @@ def sweep(
     points = points_of(plan)
     runner = _runner(on, workers, address)
     plans = [_planned(plan, point, seeds) for point in points]
+    if plan.policies is not None:
+        plans[0].refusals(())  # a policy's setting that is wrong is told before anything runs
     directory = None if out is None else ResultDirectory(out, KIND)
     facts = {
         "sweep": plan.model_dump(),
@@ -262,28 +299,74 @@ def sweep(
 
 
 def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> Plan:
-    scenario: Any = plan.scenario
-    if isinstance(scenario, str) and plan.folder and (Path(plan.folder) / scenario).is_file():
-        scenario = Path(plan.folder) / scenario  # beside the sweep file
+    """The comparison at one point; what is swept goes before what the file says for all points."""
+    changes = {**plan.set, **point.changes}
+
+    def unless(key: str, value: Any) -> Any:
+        return None if key in changes else value
+
+    if plan.policies is not None:
+        # as if the scenario named them: one that cannot serve some point is listed there and stops nothing
+        changes = {"policies": list(plan.policies), **changes}
     try:
         return plan_comparison(
-            scenario,
-            plan.policies,
-            seeds if seeds is not None else plan.seeds,
-            plan.baseline,
-            plan.arrivals,
-            plan.oracles,
-            {**plan.set, **point.changes},
+            _scenario(plan),
+            None,
+            seeds if seeds is not None else unless("seeds", plan.seeds),
+            unless("baseline", plan.baseline),
+            unless("arrivals_known", plan.arrivals),
+            unless("oracles", plan.oracles),
+            changes,
         )
     except InvalidInput as error:
-        raise error.at(key=f"point {point.number} ({point})") from None
+        raise _placed(error, plan, point) from None
+    except UnknownName as error:
+        wrong = InvalidInput(f"a known {error.what}{did_you_mean(error.name, error.known)}", value=error.name)
+        raise _placed(wrong, plan, point, error.what) from None
+
+
+def _scenario(plan: SweepFile) -> Any:
+    """The scenario; files that it names are looked for beside the sweep file."""
+    if plan.file is None:
+        return plan.scenario
+    if isinstance(plan.scenario, str):
+        return find_file(plan.scenario, plan.file.parent)
+    base = plan.scenario.get("extends")
+    return (
+        {**plan.scenario, "extends": str(find_file(base, plan.file.parent))}
+        if isinstance(base, str)
+        else {**plan.scenario}
+    )
+
+
+def _placed(error: InvalidInput, plan: SweepFile, point: Point, what: str = "") -> InvalidInput:
+    """The error with the point, and with the line of the key that is wrong."""
+    named = error.key or what
+    line = None
+    for key, value in {**plan.set, **point.changes}.items():
+        if named == key or named.startswith((f"{key}.", f"{key}[")) or key.startswith(f"{named}."):
+            place: Key = ("set", key) if key in plan.set else ("random", "keys", key)
+            line = plan.line(("grid", key, plan.grid[key].index(value)) if key in plan.grid else place)
+    if line is None:
+        own = next((name for name in SweepFile.model_fields if named.startswith(name.removesuffix("s"))), None)
+        line = None if own is None else plan.line((own,))
+    at = f"{error.key or what} (point {point.number}: {point})".strip()
+    return InvalidInput(
+        error.expected,
+        value=error.value,
+        found=error.found,
+        key=at,
+        file=error.file or plan.file,
+        line=error.line if error.file else line,
+    )
 
 
 def _runner(on: str, workers: int | None, address: str | None) -> Any:
     if on == "local":
         if address is not None:
             raise InvalidInput("no address, or --on ray", value=address, key="address")
-        return partial(run_cells, workers=worker_count(workers))
+        # always in processes of their own: a cell that kills its process must not end the sweep
+        return partial(run_cells, workers=worker_count(workers), apart=True)
     if on == "ray":
         from berth.lab.ray_cells import run_on_ray
 
