@@ -236,9 +236,9 @@ def run_plans(
             tell(str(cell))
             complete(place)
 
+    tell("compiling" if missing else "all there")
     try:
         if missing:
-            tell("compiling")
             runner([plan.scenario for plan in plans], missing, done)
     except KeyboardInterrupt as stop:
         raise Stopped(finished_cells, total) from stop

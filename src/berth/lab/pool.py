@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections import deque
@@ -106,10 +107,19 @@ def _start(scenarios: Sequence[Scenario]) -> None:
     """First thing in a worker. Ctrl-C is for its parent, which ends its workers; one thread each is fastest."""
     global _scenarios
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     _scenarios = scenarios
     import numba
 
     numba.set_num_threads(1)
+
+
+def _leave_with_parent() -> None:
+    """A parent that is killed cannot end its workers, and they would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:

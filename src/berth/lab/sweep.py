@@ -321,8 +321,10 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
     except InvalidInput as error:
         raise _placed(error, plan, point) from None
     except UnknownName as error:
-        wrong = InvalidInput(f"a known {error.what}{did_you_mean(error.name, error.known)}", value=error.name)
-        raise _placed(wrong, plan, point, error.what) from None
+        said = {"scenario": [plan.scenario], "baseline": [plan.baseline], "oracles": plan.oracles or []}
+        key = next((key for key, names in said.items() if error.name in names), error.what)
+        expected = f"a known {error.what}{did_you_mean(error.name, error.known)}"
+        raise _placed(InvalidInput(expected, value=error.name, key=key), plan, point) from None
 
 
 def _scenario(plan: SweepFile) -> Any:
@@ -339,26 +341,26 @@ def _scenario(plan: SweepFile) -> Any:
     )
 
 
-def _placed(error: InvalidInput, plan: SweepFile, point: Point, what: str = "") -> InvalidInput:
+def _placed(error: InvalidInput, plan: SweepFile, point: Point) -> InvalidInput:
     """The error with the point, and with the line of the key that is wrong."""
-    named = error.key or what
-    line = None
-    for key, value in {**plan.set, **point.changes}.items():
-        if named == key or named.startswith((f"{key}.", f"{key}[")) or key.startswith(f"{named}."):
-            place: Key = ("set", key) if key in plan.set else ("random", "keys", key)
-            line = plan.line(("grid", key, plan.grid[key].index(value)) if key in plan.grid else place)
-    if line is None:
-        own = next((name for name in SweepFile.model_fields if named.startswith(name.removesuffix("s"))), None)
-        line = None if own is None else plan.line((own,))
-    at = f"{error.key or what} (point {point.number}: {point})".strip()
+    wrong = error.key or ""
+    places: dict[str, Key] = {name: (name,) for name in ("scenario", "policies", "baseline", "oracles")}
+    places |= {key: ("set", key) for key in plan.set}
+    places |= {key: ("random", "keys", key) for key in point.changes}
+    places |= {key: ("grid", key, values.index(point.changes[key])) for key, values in plan.grid.items()}
+    place = next((place for key, place in places.items() if _within(wrong, key) or _within(key, wrong)), ())
     return InvalidInput(
         error.expected,
         value=error.value,
         found=error.found,
-        key=at,
+        key=f"{wrong} (point {point.number}: {point})",
         file=error.file or plan.file,
-        line=error.line if error.file else line,
+        line=error.line if error.file else plan.line(place),
     )
+
+
+def _within(key: str, outer: str) -> bool:
+    return key == outer or key.startswith((f"{outer}.", f"{outer}["))
 
 
 def _runner(on: str, workers: int | None, address: str | None) -> Any:
