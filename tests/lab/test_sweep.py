@@ -83,7 +83,7 @@ def test_random_points_lie_where_they_should_and_more_only_add() -> None:
     assert 0.25 <= min(chances) < 0.3 < 0.7 < max(chances) <= 0.75
     # as many below as above 1, the middle of 0.01 to 100 on a logarithmic scale
     contention = [point["ports.contention"] for point in many]
-    assert 0.01 <= min(contention)
+    assert min(contention) >= 0.01
     assert max(contention) <= 100
     assert 140 < sum(value < 1 for value in contention) < 260
 

@@ -6,8 +6,10 @@ itself, so the numbers are the same. Every node needs berth, the very same code.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ __all__ = ["run_on_ray"]
 AHEAD = 2
 """Cells that are handed to Ray for each processor: enough to keep it busy."""
 
-TRIES = 4
+TRIES = 3
 """How often a cell is begun when its process or node dies: a cell that kills its process must not go on for ever."""
 
 
@@ -54,13 +56,14 @@ def run_on_ray(
     except ImportError:
         raise MissingExtra("running on Ray", "ray") from None
     began = not ray.is_initialized()
-    if began:
-        _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", workers)
-    try:
-        _run(ray, scenarios, works, done, workers)
-    finally:
+    with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes and nodes that died
         if began:
-            ray.shutdown()
+            _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", workers)
+        try:
+            _run(ray, scenarios, works, done, workers)
+        finally:
+            if began:
+                ray.shutdown()
 
 
 def _connect(ray: Any, address: str, workers: int | None) -> None:
