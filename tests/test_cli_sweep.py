@@ -149,6 +149,7 @@ def test_ctrl_c_says_what_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_example(tmp_path: Path) -> None:
     file = ROOT / "examples" / "sweep.yaml"
+    assert f"```yaml\n{file.read_text()}```" in (ROOT / "docs" / "sweeps.md").read_text()
     plan = load_sweep(file)
     assert len(points_of(plan)) == 12
     short = plan.model_copy(update={"set": {**plan.set, "horizon": 5}, "policies": ["fairness"], "oracles": []})
