@@ -89,11 +89,10 @@ def test_random_points_lie_where_they_should_and_more_only_add() -> None:
 
 
 def test_a_key_is_drawn_by_itself() -> None:
-    one = SweepFile(scenario="small", random={"points": 5, "keys": {"ports.count": {"integers": [2, 900]}}, "seed": 3})
-    two = drawn(5, grid={})
-    wide = two.random.model_copy(update={"keys": {**two.random.keys, **one.random.keys}}) if two.random else None
-    both = [point.changes["ports.count"] for point in points_of(two.model_copy(update={"random": wide}))]
-    assert both == [point.changes["ports.count"] for point in points_of(one)]
+    alone = plan(grid={}, random={"points": 5, "keys": {"ports.contention": {"log_uniform": [0.01, 100]}}, "seed": 3})
+    found = [[point.changes["ports.contention"] for point in points_of(one)] for one in (alone, drawn(5, grid={}))]
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 5
 
 
 def test_a_grid_at_random_points_grows_at_its_end() -> None:

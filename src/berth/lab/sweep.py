@@ -321,7 +321,11 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
     except InvalidInput as error:
         raise _placed(error, plan, point) from None
     except UnknownName as error:
-        said = {"scenario": [plan.scenario], "baseline": [plan.baseline], "oracles": plan.oracles or []}
+        said: dict[str, list[Any]] = {
+            "scenario": [plan.scenario],
+            "baseline": [plan.baseline],
+            "oracles": plan.oracles or [],
+        }
         key = next((key for key, names in said.items() if error.name in names), error.what)
         expected = f"a known {error.what}{did_you_mean(error.name, error.known)}"
         raise _placed(InvalidInput(expected, value=error.name, key=key), plan, point) from None
