@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,15 +50,19 @@ def ray_cluster(nodes: int) -> Iterator[RayCluster]:
 
 
 def main() -> None:
+    # a short path: sockets lie in it, whose names have little room
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        serve(folder, int(sys.argv[1]))
+
+
+def serve(folder: str, nodes: int) -> None:
     from ray.cluster_utils import Cluster
 
     # addresses of their own: on 127.0.0.1 all nodes would be one
-    head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": "127.0.0.20"}
+    head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": "127.0.0.20", "temp_dir": folder}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        started = [
-            cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{21 + number}") for number in range(int(sys.argv[1]))
-        ]
+        started = [cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{21 + number}") for number in range(nodes)]
         processes = [node.all_processes["raylet"][0].process.pid for node in started]
         print(json.dumps({"address": cluster.address, "nodes": processes}), flush=True)
         sys.stdin.read()

@@ -192,6 +192,12 @@ def test_a_wrong_file_is_one_clear_error(case: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_sweep_of_a_program_is_checked_too() -> None:
+    upside_down = {"points": 2, "keys": {"overhead": {"log_uniform": [0, 1]}}}
+    with pytest.raises(InvalidInput, match=r"random\.keys\.overhead\.log_uniform: got \[0.*above 0"):
+        sweep(plan(grid={}, random=upside_down))
+
+
 def test_files_are_looked_for_beside_the_sweep_file(tmp_path: Path, here: None) -> None:
     (tmp_path / "mine.yaml").write_text("extends: small\nhorizon: 6\npolicies: [fairness]\noracles: []\n")
     (tmp_path / "sweep.yaml").write_text("scenario: mine.yaml\ngrid: {cluster.servers: [3]}\nseeds: 1\n")

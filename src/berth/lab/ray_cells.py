@@ -80,7 +80,7 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
             logging_level="ERROR",
             **new,
         )
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
         raise BerthError(f"no Ray cluster at {address}: {' '.join(str(error).split())[:200]}") from error
     if not ray.cluster_resources().get("CPU"):
         ray.shutdown()

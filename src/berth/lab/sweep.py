@@ -27,7 +27,7 @@ from berth.lab.pool import leave_if_imported_by_worker, run_cells
 from berth.lab.results import Comparison, Row
 from berth.lab.store import ResultDirectory
 from berth.random import stream
-from berth.scenario.checks import Mistake, checked
+from berth.scenario.checks import Mistake, checked, first_of
 from berth.scenario.layering import did_you_mean, find_file
 from berth.scenario.reading import Key, Tree, read_file
 from berth.scenario.settings import Part, said
@@ -202,7 +202,7 @@ def _mistakes(plan: SweepFile) -> Iterator[Mistake]:
         yield Mistake(("grid",), "at least one key under grid or random", found="nothing to sweep")
     for key, values in plan.grid.items():
         for i, value in enumerate(values):
-            if value in values[:i] and any(type(other) is type(value) and other == value for other in values[:i]):
+            if any(type(other) is type(value) and other == value for other in values[:i]):  # 1 is not true
                 yield Mistake(("grid", key, i), "each value once", value)
     for key, kind in drawn.items():
         place = ("random", "keys", key)
@@ -255,7 +255,10 @@ def sweep(
     """
     leave_if_imported_by_worker()
     began = time.perf_counter()
-    plan = plan if isinstance(plan, SweepFile) else load_sweep(plan)
+    if not isinstance(plan, SweepFile):
+        plan = load_sweep(plan)
+    elif mistakes := list(_mistakes(plan)):
+        raise first_of(mistakes, Tree({}))
     points = points_of(plan)
     runner = _runner(on, workers, address)
     plans = [_planned(plan, point, seeds) for point in points]
