@@ -37,6 +37,13 @@ class Dies(Fairness):
         return super().decide(slot)
 
 
+class DiesAtOnce(Fairness):
+    """Takes its whole process down in its first slot, and so when it is only to be compiled."""
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        os._exit(3)
+
+
 class Slow(Fairness):
     """Takes its time."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.cells import Cell, run_cell
+from berth.lab.cells import Cell, Work, run_cell
 from berth.lab.compare import compare
 from berth.lab.families import FAMILIES
 from berth.lab.heat import SelectionShare
@@ -215,7 +215,8 @@ def test_shares_are_of_the_pool() -> None:
 
 def test_policies_that_share_a_solver_are_compiled_together() -> None:
     cells = [Cell(name, 0, "revealed") for name in ("escb", "cucb", "hauf")] + [Cell("slot", 0)]
-    groups = [{cell.name for cell in group} for group in warm_groups(cells)]
+    works = [Work(0, cell) for cell in cells]
+    groups = [{work.cell.name for work in group} for group in warm_groups([load_scenario("esdp-small")], works)]
     assert groups[-1] == {"hauf"}
     assert {"slot"} <= groups[0]
 

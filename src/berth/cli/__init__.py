@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -25,17 +24,18 @@ from berth.cli.common import (
     OutputOption,
     QuietOption,
     WorkersOption,
+    cell_progress,
     complete_policy,
     complete_scenario,
     print_json,
     told_when_stopped,
 )
 from berth.cli.replay import replay_command
+from berth.cli.sweep import sweep_command
 from berth.cli.trace import trace_app
 from berth.errors import BerthError
 
 if TYPE_CHECKING:
-    from berth.lab.compare import Progress
     from berth.lab.results import Comparison
 
 __all__ = ["app", "main"]
@@ -52,6 +52,7 @@ app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
 app.command("replay")(replay_command)
+app.command("sweep")(sweep_command)
 
 
 class Arrivals(StrEnum):
@@ -89,7 +90,7 @@ def demo(
     """Compare all policies on a small cluster, and write a report to look at."""
     from berth.lab.compare import compare
 
-    with told_when_stopped(), _progress(quiet) as show:
+    with told_when_stopped(), cell_progress(quiet) as show:
         comparison = compare("demo", out=out, workers=workers, progress=show)
     _print_table(comparison)
     typer.echo("")
@@ -141,7 +142,7 @@ def compare_command(
     from berth.lab.compare import compare
     from berth.scenario import parse_overrides
 
-    with told_when_stopped(), _progress(quiet) as show:
+    with told_when_stopped(), cell_progress(quiet) as show:
         comparison = compare(
             scenario,
             policies=policy or None,
@@ -316,51 +317,6 @@ def _exit_with_failures(comparison: Comparison) -> None:
             typer.echo(failure.traceback, err=True)
     if comparison.failed:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """Shows how far a comparison is, on stderr: a bar on a terminal, else a line at either end."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True, highlight=False)
-    terminal = console.is_terminal
-    bar = Bar(
-        TextColumn("{task.description}", justify="left"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("cells  {task.fields[speed]}"),
-        TimeRemainingColumn(compact=True),
-        console=console,
-        transient=True,
-        disable=not terminal,
-        expand=True,
-    )
-    last: list[Progress] = []
-    begun: list[tuple[float, int]] = []
-    with bar:
-        task = bar.add_task("starting", total=None, speed="")
-
-        def show(now: Progress) -> None:
-            if not last and not terminal:
-                console.print(f"berth: {now.total} cells, {now.reused} of them already there")
-            last[:] = [now]
-            if not begun and now.slots:  # compiling comes first and is not to count
-                begun.append((time.monotonic(), now.slots))
-            seconds = time.monotonic() - begun[0][0] if begun else 0.0
-            speed = f"{(now.slots - begun[0][1]) / seconds:,.0f} slots/s" if seconds > 1 else ""
-            label = now.note if len(now.note) < 40 else now.note[:39] + "…"
-            bar.update(task, completed=now.done, total=now.total, description=label, speed=speed)
-
-        yield show
-    if last:
-        again = f", {last[0].reused} reused" if last[0].reused else ""
-        console.print(f"berth: {last[0].done} cells done{again}", style="dim")
 
 
 @contextmanager

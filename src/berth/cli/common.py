@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from berth.lab.plans import Progress
 
 __all__ = [
     "Output",
     "OutputOption",
     "QuietOption",
     "WorkersOption",
+    "cell_progress",
     "complete_policy",
     "complete_scenario",
     "print_json",
@@ -58,3 +63,48 @@ def told_when_stopped() -> Iterator[None]:
     except KeyboardInterrupt as stop:
         typer.echo(f"berth: {str(stop) or 'stopped'}", err=True)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def cell_progress(quiet: bool) -> Iterator[Any]:
+    """Shows how far a comparison is, on stderr: a bar on a terminal, else a line at either end."""
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True, highlight=False)
+    terminal = console.is_terminal
+    bar = Bar(
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("cells  {task.fields[speed]}"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        transient=True,
+        disable=not terminal,
+        expand=True,
+    )
+    last: list[Progress] = []
+    begun: list[tuple[float, int]] = []
+    with bar:
+        task = bar.add_task("starting", total=None, speed="")
+
+        def show(now: Progress) -> None:
+            if not last and not terminal:
+                console.print(f"berth: {now.total} cells, {now.reused} of them already there")
+            last[:] = [now]
+            if not begun and now.slots:  # compiling comes first and is not to count
+                begun.append((time.monotonic(), now.slots))
+            seconds = time.monotonic() - begun[0][0] if begun else 0.0
+            speed = f"{(now.slots - begun[0][1]) / seconds:,.0f} slots/s" if seconds > 1 else ""
+            label = now.note if len(now.note) < 40 else now.note[:39] + "…"
+            bar.update(task, completed=now.done, total=now.total, description=label, speed=speed)
+
+        yield show
+    if last:
+        again = f", {last[0].reused} reused" if last[0].reused else ""
+        console.print(f"berth: {last[0].done} cells done{again}", style="dim")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,17 @@ from berth.registry import PolicySpec
 from berth.scenario import Scenario
 from berth.simulation import simulate
 
-__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "cell_key", "run_cell", "run_in"]
+__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "Work", "cell_key", "code_hash", "run_cell", "run_in"]
 
 # What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
 
 
 # Modules of the lab that only show numbers.
-TOLD = ("plots", "report", "tables", "words", "replay_plots", "replay_table", "trace_plots", "trace_report")
+TOLD = (
+    *("plots", "report", "tables", "words", "replay_plots", "replay_table", "sweep_table"),
+    *("trace_plots", "trace_report"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,13 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.seed}" + ("" if self.is_oracle else f", arrivals {self.information}")
+
+
+class Work(NamedTuple):
+    """A cell of the scenario at this place of a list."""
+
+    place: int
+    cell: Cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +89,7 @@ class Record:
 
 
 @cache
-def _berth() -> str:
+def code_hash() -> str:
     """A hash of all of berth that can change a number: whoever edits any of it wants cells run again."""
     here = Path(berth.__file__).parent
     told = {*(here / "cli").glob("*.py"), *(here / "lab" / f"{name}.py" for name in TOLD)}
@@ -103,7 +113,7 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
     """The name under which a finished cell is kept: a hash of all that its numbers depend on."""
     settings = {key: value for key, value in scenario.dump().items() if key not in NOT_IN_KEY}
     parts = {
-        "berth": _berth(),
+        "berth": code_hash(),
         "scenario": settings,
         "name": cell.name,
         "seed": cell.seed,

@@ -7,11 +7,11 @@ kernel at the same time would both compile it; so cells are grouped by what they
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from berth.lab.cells import REVEALED, Cell, run_in
+from berth.lab.cells import REVEALED, Cell, Work, run_in
 from berth.lab.families import FAMILIES
 from berth.problems.programme import Programme
 from berth.registry import PolicySpec
@@ -22,17 +22,18 @@ __all__ = ["warm_groups", "warm_up"]
 SLOTS = 2
 
 
-def warm_groups(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Cells in groups to be compiled apart: all that use the solver together, the others by name.
+def warm_groups(scenarios: Sequence[Scenario], works: Iterable[Work]) -> list[list[Work]]:
+    """Cells in groups to be compiled apart: by family all that use the solver together, the others by name.
 
     The solver is by far the largest kernel. To miss that a policy uses it would cost time, nothing
     else, so a look at its module is enough.
     """
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault("the solver" if _uses_solver(cell) else cell.name, []).append(cell)
+    groups: dict[tuple[str, str], list[Work]] = {}
+    for work in works:
+        kind = "the solver" if _uses_solver(work.cell) else work.cell.name
+        groups.setdefault((scenarios[work.place].family, kind), []).append(work)
     # the longest first
-    return sorted(groups.values(), key=lambda group: not _uses_solver(group[0]))
+    return sorted(groups.values(), key=lambda group: not _uses_solver(group[0].cell))
 
 
 def _uses_solver(cell: Cell) -> bool:
@@ -46,14 +47,14 @@ def _of_solvers(value: object) -> bool:
     return str(getattr(value, "__module__", "")).startswith("berth.solvers")
 
 
-def warm_up(scenario: Scenario, cells: Iterable[Cell]) -> None:
+def warm_up(scenarios: Sequence[Scenario], works: Iterable[Work]) -> None:
     """Run the first slots of one cell of each kind."""
-    first = {(cell.name, cell.information): cell for cell in cells}
-    worlds: dict[bool, Any] = {}
-    family = FAMILIES[scenario.family]
-    for cell in first.values():
+    first = {(work.cell.name, work.cell.information): work for work in works}
+    worlds: dict[tuple[int, bool], Any] = {}
+    for place, cell in first.values():
         with suppress(Exception):  # whatever is wrong, the cell itself reports it
-            known = cell.information == REVEALED
-            if known not in worlds:
-                worlds[known] = family.shortened(scenario.build(cell.seed, known), SLOTS)
-            run_in(family, worlds[known], cell)
+            scenario, known = scenarios[place], cell.information == REVEALED
+            family = FAMILIES[scenario.family]
+            if (place, known) not in worlds:
+                worlds[place, known] = family.shortened(scenario.build(cell.seed, known), SLOTS)
+            run_in(family, worlds[place, known], cell)

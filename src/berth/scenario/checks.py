@@ -34,8 +34,7 @@ from berth.scenario.settings import (
 
 __all__ = ["Mistake", "across_allocation", "checked", "resource_names"]
 
-Model = TypeVar("Model", bound=Common)
-PartModel = TypeVar("PartModel", bound=Part)
+Model = TypeVar("Model", bound=Part)
 
 LARGEST_TABLE = 500_000_000
 """The most slots × job types: about what fits into memory."""
@@ -52,12 +51,15 @@ class Mistake:
 
 
 def checked(
-    tree: Tree, model: type[Model], across: Callable[[Model], Iterable[Mistake]], elsewhere: Mapping[str, str]
+    tree: Tree,
+    model: type[Model],
+    across: Callable[[Model], Iterable[Mistake]],
+    elsewhere: Mapping[str, str] | None = None,
 ) -> Model:
     """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others.
 
     `across` finds what pydantic cannot see: names that must exist or be unique, lists and limits that must match.
-    `elsewhere` names the family of each key that only other families have.
+    `elsewhere` names the family of each key that only other families have, where this is a scenario.
     """
     try:
         settings = model.model_validate(tree.value)
@@ -70,12 +72,12 @@ def checked(
     raise first_of(mistakes, tree)
 
 
-def part_of(tree: Tree, key: str, model: type[PartModel]) -> PartModel:
+def part_of(tree: Tree, key: str, model: type[Model]) -> Model:
     """The settings under one key, before all others are read."""
     try:
         return model.model_validate(tree.value[key])
     except ValidationError as error:
-        mistakes = [_plain_words({**detail, "loc": (key, *detail["loc"])}, {}) for detail in error.errors()]
+        mistakes = [_plain_words({**detail, "loc": (key, *detail["loc"])}) for detail in error.errors()]
     raise first_of(mistakes, tree)
 
 
@@ -108,7 +110,7 @@ def resource_names(settings: Settings) -> list[str]:
     return [entry if isinstance(entry, str) else entry.name for entry in settings.cluster.resources]
 
 
-def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str]) -> Mistake:
+def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None) -> Mistake:
     """One of pydantic's errors in our words."""
     key: Key = tuple(part for part in detail["loc"] if part not in TAGS)
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
@@ -116,7 +118,7 @@ def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str]) -> Mis
         return Mistake(key, "this key", found="nothing")
     if kind == "unknown_key":
         known, name = context["known"], detail["loc"][-1]
-        if len(detail["loc"]) == 1:
+        if len(detail["loc"]) == 1 and elsewhere is not None:
             if name in elsewhere:
                 return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
             known = sorted([*known, "extends"])  # read and gone before the settings are made

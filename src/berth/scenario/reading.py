@@ -56,11 +56,11 @@ def key_text(key: Key) -> str:
     return text.removeprefix(".")
 
 
-def read_file(path: Path) -> Tree:
+def read_file(path: Path, what: str = "scenario") -> Tree:
     """The mapping in this file; one `InvalidInput` for whatever is wrong with it."""
     try:
         if path.is_dir():
-            raise InvalidInput("a scenario file", found="a folder", file=path)
+            raise InvalidInput(f"a {what} file", found="a folder", file=path)
         size = path.stat().st_size
         if size <= LARGEST_FILE:
             with path.open("rb") as stream:
@@ -69,22 +69,20 @@ def read_file(path: Path) -> Tree:
             size = len(data)
         if size > LARGEST_FILE:
             raise InvalidInput(
-                f"a scenario file of at most {LARGEST_FILE / 2**20:g} MiB",
+                f"a {what} file of at most {LARGEST_FILE / 2**20:g} MiB",
                 found=f"one of {size / 2**20:.1f} MiB",
                 file=path,
             )
         text = data.decode("utf-8-sig")
     except FileNotFoundError:
-        raise InvalidInput("a scenario file", found="no such file", file=path) from None
+        raise InvalidInput(f"a {what} file", found="no such file", file=path) from None
     except UnicodeDecodeError as error:
         raise InvalidInput("text in UTF-8", found=f"something else at byte {error.start}", file=path) from None
     except OSError as error:
-        raise InvalidInput(
-            "a readable scenario file", found=(error.strerror or str(error)).lower(), file=path
-        ) from None
+        raise InvalidInput(f"a readable {what} file", found=(error.strerror or str(error)).lower(), file=path) from None
     except ValueError:
         # a name that no file can have, such as one with a NUL in it
-        raise InvalidInput("a scenario file", found="no such file", file=path) from None
+        raise InvalidInput(f"a {what} file", found="no such file", file=path) from None
     tree = read_text(text, str(path))
     if tree.value is None:
         raise InvalidInput("a mapping (key: value)", found="an empty file", file=path)

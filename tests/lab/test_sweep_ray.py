@@ -1,0 +1,89 @@
+"""Sweeps on a real Ray cluster of several nodes; everything of Ray runs in processes of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.lab.ray_cluster import ray_cluster
+
+ROOT = Path(__file__).parents[2]
+HERE = "tests.lab.policies"
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: berth[ray]")
+
+
+def start(file: Path, out: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "berth", "sweep", str(file), "--out", str(out), "-o", "json", *words]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answer(running: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
+    said, told = running.communicate(timeout=200)
+    assert running.returncode == code, told
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def table(out: Path) -> pl.DataFrame:
+    return pl.read_parquet(out / "summary.parquet").drop("decide_microseconds")
+
+
+def test_a_cluster_gives_the_same_table_even_when_it_loses_a_node(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "scenario: small\nset: {horizon: 40}\ngrid: {cluster.servers: [3, 4]}\nseeds: 2\narrivals: hidden\n"
+        f"policies: [fairness, random-allocation, ogasched, '{HERE}:Slow']\noracles: [slot]\n"
+    )
+    deadly = tmp_path / "deadly.yaml"
+    deadly.write_text(
+        "scenario: small\ngrid: {cluster.servers: [3]}\nset: {horizon: 12}\nseeds: 1\narrivals: hidden\noracles: []\n"
+        f"policies: [fairness, '{HERE}:Dies', '{HERE}:DiesAtOnce']\n"
+    )
+    local = answer(start(file, tmp_path / "local", "--workers", "2"))
+    with ray_cluster(2) as cluster:
+        on = ("--on", "ray", "--address", cluster.address)
+        whole = answer(start(file, tmp_path / "ray", *on))
+        assert table(tmp_path / "ray").equals(table(tmp_path / "local"))
+        assert [point["changes"] for point in whole["points"]] == [point["changes"] for point in local["points"]]
+
+        # cells that kill their process are given up, and no other
+        (point,) = answer(start(deadly, tmp_path / "deadly", *on), code=1)["points"]
+        assert [row["policy"] for row in point["summary"]] == ["fairness"]
+        assert len(point["failed"]) == 2
+        assert all("its process died" in error for error in point["failed"].values())
+
+        running = start(file, tmp_path / "lost", *on)
+        until = time.monotonic() + 120
+        while len(list((tmp_path / "lost").glob("cells/*.parquet"))) < 8:
+            assert running.poll() is None, running.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        cluster.kill_node(0)
+        assert len(list((tmp_path / "lost").glob("cells/*.parquet"))) < 16, "it was over before the node was lost"
+        lost = answer(running)
+        assert lost["cells_reused"] == 0
+        assert not any(point["failed"] for point in lost["points"])
+        assert table(tmp_path / "lost").equals(table(tmp_path / "local"))
+    assert table(tmp_path / "local").height == 8
+
+
+def test_no_cluster_at_the_address_is_one_clear_error(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("scenario: small\ngrid: {cluster.servers: [3]}\npolicies: [fairness]\noracles: []\nseeds: 1\n")
+    with socket.create_server(("127.0.0.29", 0)) as taken:
+        free = f"127.0.0.29:{taken.getsockname()[1]}"
+    running = start(file, tmp_path / "out", "--on", "ray", "--address", free, "--quiet")
+    said, told = running.communicate(timeout=100)
+    assert (running.returncode, said) == (2, "")
+    assert told.splitlines() == [f"berth: error: no Ray cluster at {free}: Connection refused"]
