@@ -7,9 +7,10 @@ Axes: N tasks, T intervals between batches, R servers, K resources.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -155,6 +156,9 @@ class PlacementWorld:
         self._pending = np.zeros(0, dtype=np.int64)
         self._devices = np.array(problem.all_devices)
         self._berth: dict[int, _Held] = {}
+        self._rows = self._table({})
+        self._gone: set[int] = set()  # tasks that are still among the rows, but have left
+        self._new: dict[int, _Held] = {}  # tasks that are not among the rows yet
         self._turn = np.zeros(size, dtype=np.int64)  # how often a task was placed: events of earlier turns are void
         self._events: list[tuple[float, int, int, int]] = []
         self._index = 0  # of the latest batch
@@ -236,8 +240,14 @@ class PlacementWorld:
         return float(self.problem.rate[server] * (self.problem.weight @ demand) * time)
 
     def _finish(self, task: int, now: float) -> None:
-        self._release(self._berth.pop(task), now)
+        self._release(self._leave(task), now)
         self._ended.append(task)
+
+    def _leave(self, task: int) -> _Held:
+        """Take a task off its berth."""
+        if self._new.pop(task, None) is None:
+            self._gone.add(task)
+        return self._berth.pop(task)
 
     def _release(self, held: _Held, now: float) -> None:
         for row, server in enumerate(held.server.tolist()):
@@ -255,7 +265,7 @@ class PlacementWorld:
         """Take a failed server's tasks away: what they would have brought is lost, what they have cost is not."""
         lost = sorted(task for task, held in self._berth.items() if server in held.server)
         for task in lost:
-            held = self._berth.pop(task)
+            held = self._leave(task)
             if held.start < now or (held.start == now and task in self._started):
                 self._release(held, now)
                 self._value -= self._worth(task, held.done)
@@ -279,17 +289,28 @@ class PlacementWorld:
         )
 
     def _berths(self) -> Berths:
-        """All that runs or is reserved, as the policy sees it."""
-        held, resources = list(self._berth.values()), self._free.shape[1]
+        """All that runs or is reserved, as the policy sees it: a copy, which it may spoil."""
+        keep = ~np.isin(self._rows.task, list(self._gone)) if self._gone else slice(None)
+        parts = [self._rows] if not self._new else [self._rows, self._table(self._new)]
+        columns: list[Any] = []
+        for column in dataclasses.fields(Berths):
+            first, *more = (getattr(part, column.name) for part in parts)
+            columns.append(None if first is None else np.concatenate([first[keep], *more]))
+        self._rows, self._gone, self._new = Berths(*columns), set(), {}
+        spare: list[Any] = [None if column is None else column.copy() for column in columns]
+        return Berths(*spare)
+
+    def _table(self, berths: dict[int, _Held]) -> Berths:
+        held, resources = list(berths.values()), self._free.shape[1]
         size = np.array([len(part.server) for part in held], dtype=np.int64)
-        task = np.fromiter(self._berth, dtype=np.int64, count=len(held))
+        task = np.fromiter(berths, dtype=np.int64, count=len(held))
         none = np.zeros((0, self._devices.shape[1]))
         devices = [part.devices for part in held if part.devices is not None]
         return Berths(
             np.repeat(task, size),
             np.concatenate([part.server for part in held]) if held else task,
-            np.repeat([part.start for part in held], size),
-            np.repeat([part.end for part in held], size),
+            np.repeat(np.array([part.start for part in held], dtype=np.float64), size),
+            np.repeat(np.array([part.end for part in held], dtype=np.float64), size),
             np.concatenate([part.demand for part in held]) if held else np.zeros((0, resources)),
             np.concatenate([none, *devices]) if self.problem.devices is not None else None,
         )
@@ -310,7 +331,8 @@ class PlacementWorld:
             run, said = self.runs[task], self.tasks.work[task]
             done = end if run == said else start + float(run / self.problem.speed[new.server[rows]].min())
             devices = None if new.devices is None else new.devices[rows]
-            self._berth[task] = _Held(new.server[rows], new.demand[rows], devices, start, end, done)
+            held = _Held(new.server[rows], new.demand[rows], devices, start, end, done)
+            self._berth[task] = self._new[task] = held
             self._turn[task] += 1
             heapq.heappush(self._events, (done, END, task, int(self._turn[task])))
             if start > slot.time:
