@@ -174,7 +174,8 @@ def run_plans(
 ) -> None:
     """Compute all cells of all plans, except those that `directory` has; hand over each plan when it is complete.
 
-    Finished cells are kept in `directory` at once. What a plan's outcome holds is let go of when it was handed over.
+    Finished cells are kept in `directory` at once. A cell that several plans have is computed once. What a plan's
+    outcome holds is let go of when it was handed over.
     """
     outcomes: dict[int, Outcome] = {}
     keys: dict[Work, str] = {}
@@ -186,10 +187,10 @@ def run_plans(
 
     for place, plan in enumerate(plans):
         outcome = outcomes[place] = Outcome(plan.cells, unsupported=list(plan.unsupported))
-        if directory is not None:
+        if directory is not None or len(plans) > 1:
             for cell in outcome.cells:
                 key = keys[Work(place, cell)] = cell_key(plan.scenario, cell)
-                record = directory.load(key, plan.slots)
+                record = None if directory is None else directory.load(key, plan.slots)
                 if record is not None:
                     outcome.records[cell] = record
         outcome.reused = len(outcome.records)
@@ -204,22 +205,25 @@ def run_plans(
         finished_cells += outcome.reused
 
     def complete(place: int) -> None:
-        if not outcomes[place].left:
+        if place in outcomes and not outcomes[place].left:
             finished(place, outcomes.pop(place))
 
     def done(work: Work, result: Record | Failure) -> None:
         nonlocal finished_cells, slots
-        outcome = outcomes[work.place]
-        if isinstance(result, Failure):
-            outcome.failed[work.cell] = result
-        else:
+        if isinstance(result, Record):
             if directory is not None:
                 directory.save(keys[work], work.cell, result)
-            outcome.records[work.cell] = result
             slots += len(result.reward)
-        finished_cells += 1
+        everyone = sharing[keys[work]] if keys else [work]
+        for place, cell in everyone:
+            if isinstance(result, Failure):
+                outcomes[place].failed[cell] = result
+            else:
+                outcomes[place].records[cell] = result
+        finished_cells += len(everyone)
         tell(str(work.cell))
-        complete(work.place)
+        for place, _ in everyone:
+            complete(place)
 
     missing = [
         Work(place, cell)
@@ -227,6 +231,11 @@ def run_plans(
         for cell in outcome.cells
         if cell not in outcome.records
     ]
+    sharing: dict[str, list[Work]] = {}
+    if keys:
+        for work in missing:
+            sharing.setdefault(keys[work], []).append(work)
+        missing = [works[0] for works in sharing.values()]
     for place in range(len(plans)):
         complete(place)
     try:
