@@ -49,7 +49,7 @@ def reproduce_command(
 
     Exit code: 0 everything done, whatever the verdicts; 1 some cells failed; 2 bad input.
     """
-    from berth.lab.experiments import chosen, experiment_names
+    from berth.lab.experiments import chosen
 
     if names[0] == "list":
         wanted = chosen(names[1:] or ["all"])
@@ -71,10 +71,7 @@ def reproduce_command(
         from berth.lab.reproduce_report import render_markdown
 
         said = shlex.join(["berth", "reproduce", *names, *(["--quick"] if quick else []), "--docs", str(docs)])
-        text = render_markdown(found, said)
-        missing = len(experiment_names()) - len(found.experiments)
-        more = f"\nNot run here: {missing} of the {len(experiment_names())} experiments.\n" if missing > 0 else ""
-        docs.write_text(text + more, encoding="utf-8")
+        docs.write_text(render_markdown(found, said), encoding="utf-8")
     if output is Output.json:
         print_json(found.as_dict())
     else:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from berth.errors import InvalidInput, UnknownName
+from berth.errors import BerthError, InvalidInput, UnknownName
 from berth.registry import PolicySpec
 from berth.scenario.reading import key_text, read_file
 
@@ -313,8 +313,16 @@ def _check_names(experiment: Experiment, file: Path) -> None:
 
 def _check_policy(name: str, settings: Sequence[Setting], oracle: bool, key: str, file: Path) -> None:
     for setting in settings:
-        run = [str(PolicySpec.parse(text)) for text in setting.run.policies or []]
+        run = [_canonical(text, "policies", file) for text in setting.run.policies or []]
         if oracle and name in (setting.run.oracles or []):
             continue
-        if str(PolicySpec.parse(name)) not in run:
+        if _canonical(name, key, file) not in run:
             raise InvalidInput(f"a policy that is run at {setting}", value=name, key=key, file=file)
+
+
+def _canonical(name: str, key: str, file: Path) -> str:
+    """A policy as berth writes it."""
+    try:
+        return str(PolicySpec.parse(name))
+    except BerthError as error:
+        raise InvalidInput("a policy", found=str(error), key=key, file=file) from None

@@ -385,7 +385,7 @@ def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> 
         measured = family.measured_in if oracle and series == "reward" else series
         ours = result.values(place, policy, claim.arrivals, measured, claim.until, claim.total)
         if isinstance(claim.over, str):
-            compared = "reward" if oracle or series == "claimed" else series
+            compared = "reward" if oracle else series
             theirs = result.values(place, claim.over, claim.arrivals, compared, claim.until, claim.total)
         else:
             theirs = dict.fromkeys(ours, float(claim.over or 0.0))
@@ -394,11 +394,16 @@ def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> 
 
 
 def _above(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """By which part ours is above theirs, seed by seed; of its size, where theirs is below zero."""
-    return {
-        seed: (ours[seed] - theirs[seed]) / abs(theirs[seed]) if theirs[seed] else math.nan
-        for seed in sorted(ours.keys() & theirs.keys())
-    }
+    """By which part ours is above theirs, seed by seed.
+
+    A ratio to what is not positive says nothing: where a seed has that, differences are divided by the mean size of
+    theirs over all seeds.
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    if all(theirs[seed] > 0 for seed in seeds):
+        return {seed: ours[seed] / theirs[seed] - 1.0 for seed in seeds}
+    size = math.fsum(abs(theirs[seed]) for seed in seeds) / len(seeds)
+    return {seed: (ours[seed] - theirs[seed]) / size if size else math.nan for seed in seeds}
 
 
 def _averaged(values: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from berth.lab.experiments import PAPERS, Claim
+from berth.lab.experiments import PAPERS, Claim, experiment_names
 from berth.lab.report import inline_svg, page
 from berth.lab.reproduce import ClaimResult, ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate
@@ -179,6 +179,9 @@ def render_markdown(found: Reproduced, command: str) -> str:
         lines += [f"## {title}", ""]
         for result in mine:
             lines += _markdown(result)
+    run = {result.experiment.name for result in found.experiments}
+    missing = [name for name in experiment_names() if name not in run]
+    lines += [f"Not run for this page: {', '.join(missing)}."] if missing else []
     return "\n".join(lines).rstrip() + "\n"
 
 
