@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from berth.lab import reproduce as module
 from berth.lab.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.families import FAMILIES
 from berth.lab.plans import Progress
+from berth.lab.pool import run_cells
 from berth.lab.reproduce import ExperimentResult, Reproduced, ReproduceInterrupted, effect, reproduce
 from berth.lab.reproduce_report import render_markdown
 from berth.lab.statistics import Estimate
@@ -43,6 +45,7 @@ TINY: dict[str, Any] = {
     "plots": [
         {"kind": "curve", "title": "curve", "show": "ratio", "over": "fairness"},
         {"kind": "line", "title": "line", "x": "ports.contention"},
+        {"kind": "cdf", "title": "cdf"},
         {"kind": "bars", "title": "bars", "where": {"ports.contention": 10}, "over": "fairness"},
     ],
     "claims": [
@@ -160,6 +163,14 @@ def test_what_is_shipped_loads_and_builds(name: str) -> None:
                 scenario.build(0, True)
 
 
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    path = tmp_path / "my.yaml"
+    path.write_text(page.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    experiment = load_experiment(path)
+    assert [str(setting) for setting in settings_of(experiment)] == ["ports.contention=1", "ports.contention=10"]
+
+
 def test_names_choose_experiments() -> None:
     assert [e.name for e in chosen(["all"])] == experiment_names()
     assert {e.paper for e in chosen(["esdp"])} == {"esdp"}
@@ -188,11 +199,11 @@ def test_end_to_end_with_report(tmp_path: Path) -> None:
     assert contention.printed is not None
     assert first.printed is not None
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert "http" not in page.replace("http://www.w3.org", "")
     for text in ("more than FAIRNESS", "berth&#x27;s best", "as printed", over.verdict.value):
         assert text in page or text.replace("&#x27;", "'") in page
-    assert len(list((out / "plots").glob("*.png"))) == len(list((out / "plots").glob("*.svg"))) == 3
+    assert len(list((out / "plots").glob("*.png"))) == len(list((out / "plots").glob("*.svg"))) == 4
     frame = pl.read_parquet(out / "results.parquet")
     assert frame.height == 24
     assert set(frame["policy"]) == {"ogasched-printed", "ogasched-aware", "fairness", "slot"}
@@ -245,11 +256,10 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 def test_what_experiments_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[Any] = []
-    real = module.run_cells
 
     def counting(scenarios: Any, works: Any, done: Any, **more: Any) -> None:
         computed.extend(works)
-        real(scenarios, works, done, **more)
+        run_cells(scenarios, works, done, **more)
 
     monkeypatch.setattr(module, "run_cells", counting)
     one = load_experiment(written(tmp_path))
@@ -268,7 +278,7 @@ def constructed(rewards: dict[str, list[float]], **more: Any) -> tuple[Experimen
     experiment = Experiment.model_validate({"name": "x", **TINY, "claims": claim(), "plots": []})
     result = ExperimentResult(experiment, False, tuple(settings_of(experiment)[:1]), ("allocation",))
     result.runs[0] = {
-        Cell(name, seed, "revealed"): Run({"reward": value}, {}, None, None, 10)  # type: ignore[arg-type]
+        Cell(name, seed, "revealed"): Run({"reward": value}, {}, np.zeros(0), np.zeros(0), 10, np.zeros(0))
         for name, values in rewards.items()
         for seed, value in enumerate(values)
     }

@@ -79,9 +79,9 @@ class Quick(Changes):
 
 
 class Plot(_Part):
-    """A picture: `curve` over slots, `line` over a key of the grid, or `bars` for each point."""
+    """A picture: `curve` over slots, `line` over a key of the grid, `bars` for each point, `cdf` of deciding times."""
 
-    kind: Literal["curve", "line", "bars"]
+    kind: Literal["curve", "line", "bars", "cdf"]
     title: str
     metric: str = "reward"
     show: Literal["average", "cumulative", "ratio"] = "average"

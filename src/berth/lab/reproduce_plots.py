@@ -130,11 +130,23 @@ def _bars(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
     axes.set_ylabel(_spoken(plot))
 
 
+def _cdf(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
+    place, looks = result.places(plot.where)[-1], _looks(result)
+    for policy in _policies(result, plot):
+        runs = [run for run in result.named(place, policy, plot.arrivals).values() if len(run.seconds)]
+        if runs:
+            seconds = np.mean([run.seconds for run in runs], axis=0)
+            axes.plot(1e3 * seconds, np.arange(101) / 100.0, label=policy, **looks[policy])
+    axes.set_xscale("log")
+    axes.set_xlabel("milliseconds that deciding took, percentiles averaged over seeds")
+    axes.set_ylabel("share of slots")
+
+
 def _short(label: str) -> str:
     return label.removeprefix("scenario=")
 
 
-PICTURES = {"curve": _curve, "line": _line, "bars": _bars}
+PICTURES = {"curve": _curve, "line": _line, "bars": _bars, "cdf": _cdf}
 
 
 def draw(result: ExperimentResult) -> list[Figure]:

@@ -52,7 +52,7 @@ def _print(result: ExperimentResult, console: Console) -> None:
     e = result.experiment
     console.print(Text.assemble((f"{e.figure}: {e.title}", "bold"), f"  {e.name}  ", _state(result.verdict)))
     table = Table(box=None, pad_edge=False)
-    table.add_column("claim", overflow="fold", min_width=28)
+    table.add_column("claim", overflow="fold", min_width=22)
     unchecked = console.width >= WIDE and any(claim.claimed is not None for claim in result.claims)
     for head in ("paper", "as printed", *(("unchecked",) if unchecked else ()), "berth's best", "verdict"):
         table.add_column(head, justify="right", no_wrap=True)
