@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.capacity import TOLERANCE, Violation, overfull, usage
+from berth.capacity import TOLERANCE, Found, Violation, overfull, usage
 from berth.model import Instance
 from berth.problems.allocation import AllocationProblem
 from berth.testing.strategies import allocation_problems
@@ -53,3 +53,25 @@ def test_what_is_not_a_number_is_overfull() -> None:
     (found,) = overfull(GRAPH, used, GRAPH.capacity)
     assert found.where == "server-1/resource-0"
     assert str(found) == "capacity of server-1/resource-0: nan used, 0 allowed"
+
+
+def test_found_is_a_sequence_that_spells_out_only_what_is_looked_at() -> None:
+    spelled: list[int] = []
+
+    def one(place: int) -> Violation:
+        spelled.append(place)
+        return Violation("capacity", f"server-{place}", 2.0, 1.0)
+
+    found = Found(([3, 5], one), ([], one), ([7], one))
+    assert len(found) == 3
+    assert spelled == []
+    assert found[2].where == found[-1].where == "server-7"
+    assert spelled == [7, 7]
+    assert [violation.where for violation in found] == ["server-3", "server-5", "server-7"]
+    assert [violation.where for violation in found[1:]] == ["server-5", "server-7"]
+    assert found == list(found)
+    assert found != []
+    assert not Found()
+    for outside in (3, -4):
+        with pytest.raises(IndexError):
+            found[outside]

@@ -5,14 +5,16 @@ Axes: R servers, K resources, E channels.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 
 from berth.kernels.capacity import server_usage
-from berth.model import Floats, Instance
+from berth.model import Floats, Instance, Ints
 
-__all__ = ["TOLERANCE", "Violation", "overfull", "usage"]
+__all__ = ["TOLERANCE", "Found", "Violation", "overfull", "usage"]
 
 TOLERANCE = 1e-9
 """How far, relative to 1 + the limit, a sum of floats may exceed its limit before it counts."""
@@ -35,6 +37,46 @@ class Violation:
         return f"{self.kind} of {self.where}: {self.used:g} used, {self.allowed:g} allowed"
 
 
+class Found(Sequence[Violation]):
+    """Violations that are spelled out only when they are looked at.
+
+    A run of an algorithm that breaks thousands of constraints in every slot counts them, and reads none. Made of parts:
+    places, and a function that says what is broken at one.
+
+    >>> found = Found((np.array([3, 5]), lambda place: Violation("capacity", f"server-{place}", 9.0, 8.0)))
+    >>> len(found), str(found[1])
+    (2, 'capacity of server-5: 9 used, 8 allowed')
+    """
+
+    def __init__(self, *parts: tuple[Sequence[Any] | Floats | Ints, Callable[[Any], Violation]]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(places) for places, _ in self._parts)
+
+    def __iter__(self) -> Iterator[Violation]:
+        return (spelled(place) for places, spelled in self._parts for place in places)
+
+    @overload
+    def __getitem__(self, index: int) -> Violation: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Violation]: ...
+    def __getitem__(self, index: int | slice) -> Violation | Sequence[Violation]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        left = index if index >= 0 else len(self) + index
+        for places, spelled in self._parts:
+            if 0 <= left < len(places):
+                return spelled(places[left])
+            left -= len(places)
+        raise IndexError(index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def usage(instance: Instance, amounts: Floats) -> Floats:
     """What each server gives out, (R, K), when every channel takes `amounts` (E, K)."""
     used = np.empty(instance.capacity.shape)
@@ -42,16 +84,18 @@ def usage(instance: Instance, amounts: Floats) -> Floats:
     return used
 
 
-def overfull(instance: Instance, used: Floats, free: Floats) -> list[Violation]:
+def overfull(instance: Instance, used: Floats, free: Floats) -> Found:
     """A violation for each server and resource where `used` (R, K) exceeds `free` (R, K).
 
     >>> graph = Instance.from_arrays([[5.0]], [[4.0], [4.0]], [(0, 0), (1, 0)])
     >>> [str(v) for v in overfull(graph, usage(graph, np.array([[4.0], [2.0]])), graph.capacity)]
     ['capacity of server-0/resource-0: 6 used, 5 allowed']
     """
-    places = np.argwhere(~(used <= free + TOLERANCE * (1.0 + free)))
     cluster = instance.cluster
-    return [
-        Violation("capacity", f"{cluster.servers[r]}/{cluster.resources[k].name}", float(used[r, k]), float(free[r, k]))
-        for r, k in places
-    ]
+
+    def spelled(place: Ints) -> Violation:
+        r, k = place
+        where = f"{cluster.servers[r]}/{cluster.resources[k].name}"
+        return Violation("capacity", where, float(used[r, k]), float(free[r, k]))
+
+    return Found((np.argwhere(~(used <= free + TOLERANCE * (1.0 + free))), spelled))

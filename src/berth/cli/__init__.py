@@ -31,6 +31,7 @@ from berth.cli.common import (
     told_when_stopped,
 )
 from berth.cli.replay import replay_command
+from berth.cli.reproduce import reproduce_command
 from berth.cli.sweep import sweep_command
 from berth.cli.trace import trace_app
 from berth.errors import BerthError
@@ -53,6 +54,7 @@ app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
 app.command("replay")(replay_command)
 app.command("sweep")(sweep_command)
+app.command("reproduce")(reproduce_command)
 
 
 class Arrivals(StrEnum):

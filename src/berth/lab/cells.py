@@ -35,8 +35,21 @@ NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "
 
 # Modules of the lab that only show numbers.
 TOLD = (
-    *("plots", "report", "tables", "words", "replay_plots", "replay_table", "sweep_table"),
-    *("trace_plots", "trace_report"),
+    "experiments",
+    "plots",
+    "replay_plots",
+    "replay_table",
+    "report",
+    "reproduce",
+    "reproduce_plots",
+    "reproduce_report",
+    "reproduce_table",
+    "sweep_table",
+    "tables",
+    "trace_plots",
+    "trace_report",
+    "verdicts",
+    "words",
 )
 
 

@@ -24,11 +24,13 @@ from berth.regret import Band, band, growth_exponent
 
 __all__ = [
     "COLOURS",
+    "DASHES",
     "GRID",
     "INK",
     "STYLE",
     "TITLES",
     "draw",
+    "finish",
     "new_figure",
     "palette",
     "save_plots",
@@ -144,13 +146,13 @@ def _frame(figure: Figure, left: float, right: float, top: float, bottom: float,
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=between)
 
 
-def _finish(figure: Figure, axes: Axes, top: float = 0.15, between: float = 0.0) -> None:
+def finish(figure: Figure, axes: Axes, top: float = 0.15, between: float = 0.0, bottom: float = 0.0) -> None:
     """Margins, and the legend below the picture, where it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
     width, height = figure.get_size_inches()
     columns = max(1, min(len(labels), int((width - 0.4) / (0.6 + 0.075 * max(map(len, labels), default=1)))))
     lines = -(-len(labels) // columns)
-    room = 0.21 * lines + 0.1
+    room = 0.21 * lines + 0.1 + bottom
     figure.set_size_inches(width, height + room)
     _frame(figure, 0.85, 0.2, top, 0.48 + room, between)
     figure.legend(
@@ -195,7 +197,7 @@ def _over_time(
     if not focus:
         axes.yaxis.set_major_formatter(FuncFormatter(short_number))
     _slot_axis(axes)
-    _finish(figure, axes)
+    finish(figure, axes)
     return figure
 
 
@@ -247,7 +249,7 @@ def ratio(comparison: Comparison, information: str) -> Figure | None:
     _focus(axes, settled)
     axes.set_ylabel(f"reward ÷ reward of {comparison.baseline}")
     _slot_axis(axes)
-    _finish(figure, axes)
+    finish(figure, axes)
     return figure
 
 
@@ -282,7 +284,7 @@ def regret(comparison: Comparison, information: str) -> Figure | None:
         if scale == "log":
             axes.set_xscale("log")
     grid[0][0].set_ylabel("cumulative regret")
-    _finish(figure, grid[0][0], top=0.4, between=0.2)
+    finish(figure, grid[0][0], top=0.4, between=0.2)
     return figure
 
 

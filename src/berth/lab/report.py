@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -15,7 +15,7 @@ from berth.lab.results import Comparison, Row, spoken
 from berth.lab.statistics import Estimate
 from berth.lab.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 
-__all__ = ["render_report"]
+__all__ = ["inline_svg", "page", "render_report"]
 
 CAPTIONS = {
     "average-reward": "Reward over the slots so far, divided by their number; mean over seeds. "
@@ -77,6 +77,11 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
     ]
     body += [_section(comparison, information, plots) for information in comparison.information]
     body += [_broken(comparison), _failed(comparison), _repeat(comparison, manifest)]
+    return page(title, body)
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """A whole page of these parts, in berth's look."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -135,7 +140,7 @@ def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str,
     parts.append(_needs(comparison, information))
     for name, caption in {**CAPTIONS, **comparison.family.captions}.items():
         if (information, name) in plots:
-            picture = _inline(plots[information, name], f"{name}-{information}")
+            picture = inline_svg(plots[information, name], f"{name}-{information}")
             parts.append(
                 f"<h3>{escape(TITLES[name])}</h3>\n<figure><div class='scroll'>{picture}</div>"
                 f"<figcaption>{escape(caption)}</figcaption></figure>"
@@ -270,7 +275,7 @@ def _repeat(comparison: Comparison, manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _inline(svg: str, prefix: str) -> str:
+def inline_svg(svg: str, prefix: str) -> str:
     """An SVG to stand in a page: without XML head and page-wide names, its ink and grid as the page has them."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

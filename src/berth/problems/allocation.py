@@ -10,6 +10,7 @@ Axes: L ports, R servers, K resources, E channels, J jobs a slot (J = L unless p
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -17,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from berth.capacity import TOLERANCE, Violation, overfull, usage
+from berth.capacity import TOLERANCE, Found, Violation, overfull, usage
 from berth.errors import InvalidInput
 from berth.kernels.capacity import scale_to_fit
 from berth.kernels.lanes import Lanes, build_lanes
@@ -179,30 +180,32 @@ class AllocationProblem(FrozenArrays):
         """A copy with these fields changed, validated again."""
         return dataclasses.replace(self, **changes)
 
-    def violations(self, slot: AllocationSlot, decision: Floats) -> list[Violation]:
+    def violations(self, slot: AllocationSlot, decision: Floats) -> Sequence[Violation]:
         """Every constraint that the decision breaks: shape, requests, capacities, gangs."""
         if np.shape(decision) != self.cap.shape:
             raise InvalidInput(f"a decision of shape {self.cap.shape}", value=np.shape(decision))
-        found: list[Violation] = []
         graph = self.instance
         slack = TOLERANCE * (1.0 + self.cap)
         inside = (decision >= -TOLERANCE) & (decision <= self.cap + slack)
-        if not inside.all():
-            for e, k in np.argwhere(~inside):
-                port = graph.ports[graph.channel_port[e]].name
-                server = graph.cluster.servers[graph.channel_server[e]]
-                where = f"{port} on {server}/{graph.cluster.resources[k].name}"
-                kind = "request" if decision[e, k] > 0 else "sign" if decision[e, k] < 0 else "not a number"
-                allowed = float(self.cap[e, k]) if kind == "request" else 0.0
-                found.append(Violation(kind, where, float(decision[e, k]), allowed))
-        found.extend(overfull(graph, usage(graph, decision), slot.free))
-        if self.gang is not None:
-            seated = self.seated(decision)
-            found.extend(
-                Violation("gang", f"job-{job} (components seated)", float(seated[job]), float(self.gang.minimum[job]))
-                for job in self._broken_gangs(decision)
-            )
-        return found
+        full = overfull(graph, usage(graph, decision), slot.free)
+        broken = self._broken_gangs(decision)
+        if inside.all() and not full and not len(broken):
+            return []
+
+        def asked(place: Ints) -> Violation:
+            e, k = place
+            port = graph.ports[graph.channel_port[e]].name
+            server = graph.cluster.servers[graph.channel_server[e]]
+            where = f"{port} on {server}/{graph.cluster.resources[k].name}"
+            kind = "request" if decision[e, k] > 0 else "sign" if decision[e, k] < 0 else "not a number"
+            allowed = float(self.cap[e, k]) if kind == "request" else 0.0
+            return Violation(kind, where, float(decision[e, k]), allowed)
+
+        def gang(job: int) -> Violation:
+            least = 0 if self.gang is None else self.gang.minimum[job]
+            return Violation("gang", f"job-{job} (components seated)", float(self.seated(decision)[job]), float(least))
+
+        return Found((np.argwhere(~inside), asked), (full, lambda one: one), (broken, gang))
 
     def seated(self, decision: Floats) -> Ints:
         """How many components of each job are seated, (J,); only for problems with gangs."""
