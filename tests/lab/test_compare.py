@@ -327,3 +327,10 @@ def test_a_mistake_in_the_first_command_does_not_lock_the_directory(tmp_path: Pa
     (out / "cells").mkdir(parents=True)
     compare("small", ["fairness"], seeds=1, oracles=[], out=out, workers=1, overrides={"horizon": 3})
     assert (out / "manifest.json").is_file()
+
+
+def test_only_policies_of_others_are_hashed_by_their_own_files() -> None:
+    from berth.lab.cells import _source
+
+    assert _source("fairness") == ""  # berth's own files are in every key, without those that only show numbers
+    assert len(_source(f"{HERE}:Cheat")) == 64

@@ -112,8 +112,10 @@ def code_hash() -> str:
 
 @cache
 def _source(name: str) -> str:
-    """A hash of the package (or the single file) a policy is written in, which need not be part of berth."""
+    """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `_berth`."""
     cls = PolicySpec.parse(name).load()
+    if cls.__module__.partition(".")[0] == berth.__name__:
+        return ""
     file = inspect.getsourcefile(cls)
     if file is None:
         return ""
