@@ -138,7 +138,7 @@ def test_machines_beside_it_and_elsewhere(tmp_path: Path) -> None:
         ("", "an empty file"),
         ("submit_s,run_s\n0,soon\n", "own.csv:2: run_s: got 'soon', expected a finite number"),
         ("submit_s,run_s\n0,nan\n", "own.csv:2: run_s: got 'nan', expected a finite number"),
-        ("submit_s,run_s\n0,1\n\n0,1,2\n", "own.csv:4: got 3, expected 2 columns"),
+        ("submit_s,run_s\n0,1\n\n0,1,2\n", "own.csv:4: got 3 columns, expected 2 columns"),
         ("submit_s,run_s,pieces\n0,1,1\n0,1,1.5\n", "own.csv:3: pieces: got 1.5, expected a whole number"),
     ],
 )

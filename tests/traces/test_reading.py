@@ -55,8 +55,8 @@ def test_good_rows_have_their_lines(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason", "words"),
     [
-        ("c,3", "wrong number of columns", "table.csv:4: got 2, expected 3 columns"),
-        ("c,3,1,4", "wrong number of columns", "table.csv:4: got 4, expected 3 columns"),
+        ("c,3", "wrong number of columns", "table.csv:4: got 2 columns, expected 3 columns"),
+        ("c,3,1,4", "wrong number of columns", "table.csv:4: got 4 columns, expected 3 columns"),
         ("c,many,1", "no whole number", "table.csv:4: count: got 'many', expected a whole number"),
         ("c,1.5,1", "no whole number", "table.csv:4: count: got '1.5', expected a whole number"),
         ("c,99999999999999999999,1", "no whole number", "table.csv:4: count: got '99999999999999999999'"),

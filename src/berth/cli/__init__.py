@@ -52,9 +52,6 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
-app.command("replay")(replay_command)
-app.command("sweep")(sweep_command)
-app.command("reproduce")(reproduce_command)
 
 
 class Arrivals(StrEnum):
@@ -164,6 +161,12 @@ def compare_command(
         if out is not None:
             typer.echo(f"\nReport: {(out / 'report.html').resolve()}")
     _exit_with_failures(comparison)
+
+
+# of modules of their own; here, because help lists commands in this order
+app.command("replay")(replay_command)
+app.command("sweep")(sweep_command)
+app.command("reproduce")(reproduce_command)
 
 
 @app.command()

@@ -111,12 +111,12 @@ def replay(
     """
     setting = setting or Setting()
     unreadable: dict[str, int] = {}
-    example = ""
+    unread: InvalidInput | None = None
     if not isinstance(trace, Trace):
         reading = open_trace(trace, format, machines=machines, strict=strict)
         trace = reading.trace()
         unreadable = dict(reading.report.skipped)
-        example = str(next((found[0] for found in reading.report.examples.values()), ""))
+        unread = next((found[0] for found in reading.report.examples.values()), None)
     if setting.processors is not None:
         trace = pooled(trace, setting.processors, setting.resource)
     elif setting.resource is not None:
@@ -130,6 +130,8 @@ def replay(
     try:
         batch = batch_jobs(playable, exact=setting.exact, stopped=setting.stopped)
     except InvalidInput as error:
+        if not len(trace) and unread is not None:
+            raise unread from None
         raise error.at(file=next(iter(trace.source.files), None)) from None
     chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
     specs = [_placement(text) for text in dict.fromkeys(chosen)]
@@ -155,7 +157,7 @@ def replay(
         tables.append(found[1].select(pl.lit(str(spec)).alias("policy"), pl.all()))
     if not rows:
         raise UnsupportedProblem("; ".join(refused.values()))
-    result = Replay(source, setting, rows, pl.concat(tables), left_out, refused, example)
+    result = Replay(source, setting, rows, pl.concat(tables), left_out, refused, "" if unread is None else str(unread))
     if kept is not None:
         kept.finish(result)
     return result

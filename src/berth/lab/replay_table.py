@@ -41,8 +41,9 @@ def print_replay(result: Replay, console: Console) -> None:
     console.print(table)
     first = result.rows[0]
     load = first.get("offered_load")
-    told = f"{first['jobs']:,} jobs{'' if load is None else f', offered load {load:.3g}'}. "
-    told += "Means and 95th percentiles; slowdown is bounded (10 s), used is the share of "
+    told = f"{first['jobs']:,} {'job' if first['jobs'] == 1 else 'jobs'}"
+    told += "" if load is None else f", offered load {load:.3g}"
+    told += ". Means and 95th percentiles; slowdown is bounded (10 s), used is the share of "
     told += f"{first.get('resource', 'everything')} until the last end, fair is Jain's index of users' mean slowdowns"
     told += ", fragments the share of devices that are free but of no use to a job." if shared else "."
     console.print(Text(told, style="dim"))

@@ -18,7 +18,7 @@ from berth.traces.summary import PERCENTILES, Spread
 __all__ = ["bars", "print_check", "print_info", "spoken_time"]
 
 BARS = "▁▂▃▄▅▆▇█"
-BINS = 24
+BINS = 18
 MISSING = "–"
 STYLES = {DROPPED: "red", REPAIRED: "yellow"}
 

@@ -366,7 +366,7 @@ def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes,
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(names) and not (layout.more and len(cells) > len(names)):
-            wrong = InvalidInput(f"{len(names)} columns", found=f"{len(cells)}", file=path, line=at)
+            wrong = InvalidInput(f"{len(names)} columns", found=f"{len(cells)} columns", file=path, line=at)
             report.skip("wrong number of columns", wrong)
             continue
         try:
