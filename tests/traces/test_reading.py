@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnknownName
-from berth.traces import reading
+from berth.traces import reading, reading_json
 from berth.traces.formats import FORMATS, load_trace, open_trace, recognised
 from berth.traces.reading import (
     Field,
@@ -21,10 +21,10 @@ from berth.traces.reading import (
     as_published,
     beside,
     parts,
-    read_json_rows,
     read_rows,
     read_whole,
 )
+from berth.traces.reading_json import read_json_rows
 
 LAYOUT = Layout((Field("name", required=True), Field("count", pl.Int64), Field("size", pl.Float64)))
 GOOD = "name,count,size\na,1,0.5\nb,2,\n"
@@ -278,13 +278,13 @@ def test_fast_and_slow_give_the_same_from_json(folder: Path, trees: list[dict[st
 
     usual = read()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_fast_json", lambda *_: None)
+        patch.setattr(reading_json, "_fast_json", lambda *_: None)
         assert read() == usual
 
 
 def test_good_json_is_read_fast(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text('{"a": {"b": "9007199254740993", "c": 0.25}, "d": "x"}\n{"d": "y", "f": [1, {}]}\n')
-    monkeypatch.setattr(reading, "_slow_json", lambda *_: pytest.fail("read line by line"))
+    monkeypatch.setattr(reading_json, "_slow_json", lambda *_: pytest.fail("read line by line"))
     (table,) = read_json_rows(path, JSON_FIELDS, Report())
     assert table.rows() == [(1, 9007199254740993, 0.25, "x"), (2, None, None, "y")]
 

@@ -24,8 +24,9 @@ from berth.errors import InvalidInput
 from berth.traces import google_events
 from berth.traces.formats import Reading
 from berth.traces.google_events import RESOURCES, Events, Machines
-from berth.traces.reading import Field, Layout, Report, beside, first_line, read_json_rows, read_rows, read_whole
+from berth.traces.reading import Field, Layout, Report, beside, first_line, read_rows, read_whole
 from berth.traces.reading import parts as all_parts
+from berth.traces.reading_json import read_json_rows
 from berth.traces.trace import Source, job_table, machine_table
 
 __all__ = ["read"]

@@ -29,10 +29,10 @@ from berth.traces.reading import (
     as_published,
     beside,
     first_line,
-    read_json_array,
     read_rows,
     read_whole,
 )
+from berth.traces.reading_json import read_json_array
 from berth.traces.trace import GPUS, JOB_COLUMNS, Source, job_table, machine_table
 
 __all__ = ["read"]

@@ -7,7 +7,6 @@ Memory is bounded by the size of a block, whatever the size of the file.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import dataclasses
 import glob
@@ -18,7 +17,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -37,11 +36,14 @@ __all__ = [
     "beside",
     "converted",
     "first_line",
+    "open_text",
     "parts",
-    "read_json_array",
-    "read_json_rows",
+    "read_blocks",
+    "read_part",
     "read_rows",
     "read_whole",
+    "typed_cell",
+    "with_required",
 ]
 
 BLOCK = 1 << 23
@@ -49,7 +51,6 @@ BLOCK = 1 << 23
 
 EXAMPLES = 5
 PARQUET = b"PAR1"
-_WHITE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def as_published(path: Path, layout: Layout) -> Layout:
 # ---------------------------------------------------------------------------- blocks of whole lines
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_text(path: Path) -> IO[bytes]:
     if not path.exists():
         raise InvalidInput("a file", found="nothing there", file=path)
     if path.is_dir():
@@ -156,7 +157,7 @@ def _open(path: Path) -> IO[bytes]:
         raise InvalidInput("a file that can be read", found=error.strerror or str(error), file=path) from error
 
 
-def _read(path: Path, file: IO[bytes], size: int, line: int) -> bytes:
+def read_part(path: Path, file: IO[bytes], size: int, line: int) -> bytes:
     try:
         part = file.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -173,8 +174,8 @@ def _read(path: Path, file: IO[bytes], size: int, line: int) -> bytes:
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
     """The file in blocks of whole lines, each with the number of its first line, from 1."""
     line, rest = 1, b""
-    with _open(path) as file:
-        while part := _read(path, file, size, line):
+    with open_text(path) as file:
+        while part := read_part(path, file, size, line):
             rest += part
             end = rest.rfind(b"\n") + 1
             if end:
@@ -191,13 +192,13 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
 
 def first_line(path: Path) -> str:
     """The first line that is not blank, to recognise a format by; of a Parquet file its mark, `PAR1`."""
-    _open(path).close()
+    open_text(path).close()
     with path.open("rb") as file:
         if file.read(4) == PARQUET:
             return PARQUET.decode()
-    with _open(path) as file:
+    with open_text(path) as file:
         rest = b""
-        while part := _read(path, file, 1 << 16, 1):
+        while part := read_part(path, file, 1 << 16, 1):
             rest = (rest + part).lstrip(b"\xef\xbb\xbf\r\n\t ")
             if b"\n" in rest or len(rest) > 1 << 16:  # enough of a line that has no end
                 break
@@ -229,7 +230,7 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
         frame = _slow(path, layout, names, line, block, report) if whole_block is None else whole_block
         frame = frame.filter(~pl.all_horizontal(pl.exclude("line").is_null()))  # blank lines and comments
         if len(frame):
-            frame = _required(path, layout, frame, report)
+            frame = with_required(path, layout, frame, report)
         found = found or len(frame) > 0 or report.skipped.total() > skipped
         report.rows += len(frame)
         if len(frame):
@@ -386,10 +387,10 @@ def _cell(layout: Layout, item: Field, text: str) -> Any:
     text = text.strip()
     if text in layout.missing:
         return None
-    return _typed(item, text)
+    return typed_cell(item, text)
 
 
-def _typed(item: Field, value: Any) -> Any:
+def typed_cell(item: Field, value: Any) -> Any:
     if item.kind == pl.String:
         return value if isinstance(value, str) else json.dumps(value)
     try:
@@ -409,7 +410,7 @@ def _typed(item: Field, value: Any) -> Any:
         raise InvalidInput(expected, value=value, key=item.name) from None
 
 
-def _required(path: Path, layout: Layout, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
+def with_required(path: Path, layout: Layout, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
     for item in layout.fields:
         if not item.required or not frame[item.name].null_count():
             continue
@@ -418,138 +419,3 @@ def _required(path: Path, layout: Layout, frame: pl.DataFrame, report: Report) -
             report.skip(f"no {item.name}", InvalidInput("a value", found="none", key=item.name, file=path, line=line))
         frame = frame.filter(pl.col(item.name).is_not_null())
     return frame
-
-
-# ---------------------------------------------------------------------------- JSON lines
-
-
-def read_json_rows(path: Path, fields: Sequence[Field], report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
-    """The same for files with a JSON object a line; `a.b` names field b of object a. Numbers may be written as text."""
-    layout = Layout(tuple(fields))
-    found = False
-    for line, block in read_blocks(path, size):
-        found = found or bool(block.strip())
-        fast = _fast_json(fields, line, block)
-        frame = _slow_json(path, fields, line, block, report) if fast is None else fast
-        frame = _required(path, layout, frame, report)
-        report.rows += len(frame)
-        if len(frame):
-            yield frame
-    if not found:
-        raise InvalidInput("at least one row", found="none", file=path)
-
-
-def _fast_json(fields: Sequence[Field], line: int, block: bytes) -> pl.DataFrame | None:
-    """The whole block at once, or None where any line of it might be bad or is unusual."""
-    tree: dict[str, Any] = {}
-    for item in fields:
-        *outer, leaf = item.name.split(".")
-        branch = tree
-        for key in outer:
-            branch = branch.setdefault(key, {})
-        branch[leaf] = pl.String
-        if outer and f'"{item.name}"'.encode() in block:
-            return None
-    try:
-        frame = pl.read_ndjson(io.BytesIO(block), schema=_schema(tree))
-        texts = {item.name: _leaf(item.name) for item in fields}
-        columns = [pl.when(texts[item.name] != "").then(texts[item.name]).cast(item.kind) for item in fields]
-        frame = frame.select(value.alias(item.name) for item, value in zip(fields, columns, strict=True))
-    except (pl.exceptions.PolarsError, UnicodeDecodeError):
-        return None
-    if len(frame) != block.count(b"\n"):
-        return None
-    floats = [item.name for item in fields if item.kind == pl.Float64]
-    if floats and not frame.select(pl.all_horizontal(pl.col(floats).is_finite().fill_null(True).all())).item():
-        return None
-    return frame.select(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line"), pl.all())
-
-
-def _schema(tree: dict[str, Any]) -> dict[str, Any]:
-    return {key: pl.Struct(_schema(value)) if isinstance(value, dict) else value for key, value in tree.items()}
-
-
-def _leaf(name: str) -> pl.Expr:
-    first, *rest = name.split(".")
-    value = pl.col(first)
-    for key in rest:
-        value = value.struct.field(key)
-    return value
-
-
-def _slow_json(path: Path, fields: Sequence[Field], start: int, block: bytes, report: Report) -> pl.DataFrame:
-    rows: list[tuple[Any, ...]] = []
-    for line, text in enumerate(block.split(b"\n"), start):
-        if not text.strip():
-            continue
-        try:
-            tree = json.loads(text)
-            if not isinstance(tree, dict):
-                raise ValueError("no object")
-        except ValueError as error:
-            shown = f"{text[:40].decode('utf-8', 'replace')} ({error})"
-            report.skip("no JSON object", InvalidInput("a JSON object", found=shown, file=path, line=line))
-            continue
-        try:
-            rows.append((line, *(_json_cell(item, tree) for item in fields)))
-        except InvalidInput as error:
-            report.skip(f"no {error.expected.removeprefix('a ')}", error.at(file=path, line=line))
-    schema = {"line": pl.Int64, **{item.name: item.kind for item in fields}}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _json_cell(item: Field, tree: dict[str, Any]) -> Any:
-    value: Any = tree.get(item.name)
-    if value is None:
-        value = tree
-        for key in item.name.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-    return None if value is None or value == "" else _typed(item, value)
-
-
-def read_json_array(path: Path, report: Report, size: int = BLOCK) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    """The objects of one big JSON array, in lists of those that end in a block, each with the line where it begins.
-
-    A mistake in the text is an error, strict or not: nothing tells where the next object begins.
-    """
-    decoder, text, line, last, closed = json.JSONDecoder(), "", 1, False, False
-    incremental = codecs.getincrementaldecoder("utf-8-sig")("replace")
-    opened = False
-    with _open(path) as file:
-        while not last:
-            part = _read(path, file, size, line)
-            last = not part
-            text, objects, at = text + incremental.decode(part, final=last), [], 0
-            while True:
-                white = _WHITE.match(text, at)
-                start = white.end() if white else at
-                line, at = line + text.count("\n", at, start), start
-                if at == len(text):
-                    break
-                if not opened and text[at] == "[":
-                    opened, at = True, at + 1
-                    continue
-                if opened and not closed and text[at] in ",]":
-                    closed, at = text[at] == "]", at + 1
-                    continue
-                if closed or not opened:
-                    raise InvalidInput("one JSON array", found=repr(text[at : at + 20]), file=path, line=line)
-                try:
-                    tree, end = decoder.raw_decode(text, at)
-                except json.JSONDecodeError as error:
-                    if not last:
-                        break  # the rest of it is in the next block
-                    where = line + text.count("\n", at, error.pos)
-                    raise InvalidInput("a whole JSON array", found=error.msg, file=path, line=where) from error
-                if isinstance(tree, dict):
-                    objects.append((line, tree))
-                else:
-                    shown = json.dumps(tree)[:40]
-                    report.skip("no JSON object", InvalidInput("a JSON object", found=shown, file=path, line=line))
-                line, at = line + text.count("\n", at, end), end
-            text = text[at:]
-            report.rows += len(objects)
-            if objects:
-                yield objects
-    if not closed:
-        raise InvalidInput("a whole JSON array", found="the end of the file", file=path, line=line)
