@@ -56,7 +56,7 @@ def install(extras: str) -> None:
 
 def test(arguments: list[str]) -> None:
     """Everything that must hold before a change is accepted."""
-    install("test,docs,gym,ray")
+    install("test,docs,gym,ray,serve")
     slow = "--slow" in arguments
     rest = [argument for argument in arguments if argument != "--slow"]
     for title, command in (

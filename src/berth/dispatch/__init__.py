@@ -1,0 +1,1 @@
+"""The live scheduler's core: events in, commands out; no IO and no clock."""

@@ -1,0 +1,194 @@
+"""The dispatcher: events in, commands out. It does no IO and looks at no clock.
+
+`handle` takes note of what happened; `decide` asks the policy what to start now and gives a `Decided` event, which
+takes effect when it is handled in turn. Whoever drives it writes events down in between, so that nothing is done that
+is not on paper. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the fallback.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from berth.dispatch.drivers import Driver, make_driver
+from berth.dispatch.events import Decided, Event, PolicyChanged, Start
+from berth.dispatch.queues import Queues
+from berth.dispatch.state import Handled, JobRecord, Outcome, State
+from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, violations
+from berth.errors import BerthError, InfeasibleDecision
+from berth.model import Ints
+
+__all__ = ["FALLBACK", "Dispatcher"]
+
+FALLBACK = "in-order-best-fit"
+"""What serves when the policy does not: everybody who fits, in order, where they leave least."""
+LEVELS = 8
+"""So many levels are decided one after another; all below the last of them are decided with it."""
+MEMORY = 10_000
+"""Runs that are shown to a policy that is made anew."""
+
+
+class Dispatcher:
+    """A scheduler without a world around it.
+
+    `budget` is how many seconds a policy may take to decide; `stopwatch` tells seconds, and without one no time passes.
+    """
+
+    def __init__(
+        self,
+        policy: str = FALLBACK,
+        *,
+        seed: int = 0,
+        queues: Queues | None = None,
+        budget: float = 1.0,
+        stopwatch: Callable[[], float] | None = None,
+    ) -> None:
+        self.state = State(queues, policy)
+        self.seed, self.budget = seed, budget
+        self.refusals: Counter[str] = Counter()
+        """How often decisions were refused, by the kind of reason."""
+        self.memory: deque[Outcome] = deque(maxlen=MEMORY)
+        self._stopwatch = stopwatch or (lambda: 0.0)
+        self._driver: Driver | None = self._make_driver(policy)
+
+    @property
+    def driver(self) -> Driver | None:
+        """What translates between the state and the policy; None where the fallback decides by itself."""
+        return self._driver
+
+    def _make_driver(self, policy: str) -> Driver | None:
+        return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory)
+
+    def handle(self, event: Event) -> Handled:
+        """Take note of an event; what is to be done about it, and whose records changed."""
+        if isinstance(event, PolicyChanged):
+            driver = self._make_driver(event.policy)  # refuses what it cannot use before anything changes
+            handled = self.state.handle(event)
+            self._driver = driver
+            return handled
+        handled = self.state.handle(event)
+        if handled.outcome is not None:
+            self.memory.append(handled.outcome)
+            if self._driver is not None:
+                self._driver.learn(handled.outcome)
+        return handled
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Come to the state that these events lead to; whatever is to be done about them was told before."""
+        for event in events:
+            self.handle(event)
+
+    # ------------------------------------------------------------------ deciding
+
+    def decide(self, time: float) -> Decided | None:
+        """What to start now; None where there is nothing to say. It takes effect when it is handled."""
+        before = dict(self.state.reserved)
+        first, taken, reserved = self._patience(time)
+        view = make_view(self.state, time, reserved)
+        waiting = len(view.records)
+        if first:
+            others = [i for i, r in enumerate(view.records) if r.job.id != first[0].job]
+            view = view.only(others, np.maximum(view.free - taken, 0))
+        began = self._stopwatch()
+        by, placing, refused = self._chosen(view, began)
+        spent = self._stopwatch() - began
+        starts = (*first, *view.starts(placing))
+        if not starts and refused is None and reserved == before:
+            return None
+        return Decided(time, by, starts, waiting, spent, refused, reserved)
+
+    def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
+        """Who decided, what, and why it was not the policy."""
+        if self._driver is None or not view.records:
+            return FALLBACK if self._driver is None else self.state.policy, placed_in_order(view), None
+        try:
+            placing = proposed(self._driver, view)
+            spent = self._stopwatch() - began
+            if spent > self.budget:
+                kind, refused = "late", f"late: took {spent:.3f} s, may take {self.budget:g} s"
+            elif broken := violations(view, placing):
+                kind, refused = "infeasible", f"infeasible: {broken[0]}"
+            else:
+                return self.state.policy, placing, None
+        except BerthError as error:
+            kind, refused = "refused", f"refused: {error}"
+        except Exception as error:  # a policy may be anybody's code, and the cluster must go on
+            kind, refused = "raised", f"raised {type(error).__name__}: {error}"
+        self.refusals[kind] += 1
+        return FALLBACK, placed_in_order(view), refused[:500]
+
+    # ------------------------------------------------------------------ patience
+
+    def _patience(self, time: float) -> tuple[tuple[Start, ...], Ints, dict[str, str]]:
+        """Serve who has waited too long: start it if it fits, else keep servers for it until it does.
+
+        Gives its start, what that takes of each server (R, K), and the servers that are kept.
+        """
+        state = self.state
+        nothing = np.zeros_like(state.capacity)
+        late = [r for _, r in ordered(state, time) if time - r.submitted > state.queues.patience]
+        if not late:
+            return (), nothing, {}
+        kept_for = set(state.reserved.values())
+        chosen = next((r for r in late if r.job.id in kept_for), None)
+        candidates = [chosen] if chosen else sorted(late, key=lambda r: r.number)
+        everything = make_view(state, time)
+        place = {record.job.id: i for i, record in enumerate(everything.records)}
+        for record in candidates:
+            if record.job.id not in place:  # a quota holds it back, or nobody has what it needs
+                continue
+            view = everything.only([place[record.job.id]])
+            left = view.free.copy()
+            if len((found := placed_in_order(view, left)).job):
+                return view.starts(found), view.free - left, {}
+            servers = _servers_for(view, record, state)
+            if servers:
+                return (), nothing, dict.fromkeys(servers, record.job.id)
+        return (), nothing, {}
+
+
+def proposed(driver: Driver, view: View) -> Placing:
+    """What a policy starts, level by level from the highest, the last of them together."""
+    levels = np.unique(view.level)[::-1]
+    if len(levels) <= 1:
+        return driver.propose(view)
+    merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
+    free, parts = view.free.copy(), []
+    for level in levels[:LEVELS]:
+        together = np.flatnonzero(merged == level)
+        chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
+        part = view.only(chosen, free)
+        found = driver.propose(part)
+        if broken := violations(part, found):
+            raise InfeasibleDecision(str(broken[0]))
+        np.subtract.at(free, found.server, found.count[:, None] * part.gangs.demand[found.role])
+        shift = view.gangs.start[chosen] - part.gangs.start[:-1]
+        parts.append(Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count))
+    return Placing.joined(parts)
+
+
+def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:
+    """Servers on which a job fits once they are empty: those already kept for it, or else the least busy."""
+    kept = [server for server, job in state.reserved.items() if job == record.job.id]
+    index = {name: i for i, name in enumerate(view.servers)}
+    if kept:
+        mine = np.zeros(len(view.servers), dtype=bool)
+        mine[[index[server] for server in kept]] = True
+        if len(placed_in_order(view, np.where((mine & view.usable)[:, None], view.capacity, 0)).job):
+            return kept
+    # the more is free of a server, the less is left of it for others: prefer what is nearly free already
+    capacity = np.where(view.usable[:, None], view.capacity, 0)
+    order = np.argsort((state.used * view.weight).sum(axis=1), kind="stable")
+    empty = np.zeros_like(capacity)
+    some = np.zeros(0, dtype=np.int64)
+    size = 1
+    while len(some) < len(order):
+        some = order[: min(size, len(order))]
+        empty[some] = capacity[some]
+        found = placed_in_order(view, empty.copy())
+        if len(found.job):
+            return [view.servers[r] for r in np.unique(found.server).tolist()]
+        size *= 2
+    return []

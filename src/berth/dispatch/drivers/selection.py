@@ -1,0 +1,151 @@
+"""Selection policies on a live cluster: they learn on which servers jobs of a type run fast.
+
+A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
+each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
+.5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
+until it starts no more.
+
+Axes: J types, L roles of all types, R servers, E channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from berth.dispatch.drivers.fleet import fleet_of, reach_of
+from berth.dispatch.state import JobRecord, Outcome
+from berth.dispatch.view import Placing, View
+from berth.model import Instance, Ints, JobType
+from berth.problems.selection import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
+from berth.random import stream
+from berth.registry import PolicySpec
+
+__all__ = ["SelectionDriver", "gain_of"]
+
+Kind = tuple[str, tuple[Any, ...]]
+
+
+def gain_of(speed: float) -> float:
+    """The gain of a task that ran at this speed.
+
+    >>> gain_of(1.0), gain_of(5.0)
+    (0.5, 1.0)
+    """
+    return min(0.5 * speed, 1.0)
+
+
+class SelectionDriver:
+    """Shows a selection policy one job of each type at a time, and tells it the speeds of what it opened."""
+
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
+        self._spec, self._seed = spec, seed
+        self._memory = memory
+        self._key: object = None
+        self._kinds: dict[Kind, tuple[JobRecord, int]] = {}
+        """Of each type and shape the first job, and the number of its first role."""
+        self._problem: SelectionProblem | None = None
+        self._policy: Any = None
+        self._channel: dict[tuple[Kind, str, str], int] = {}
+        self._slot = 0
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """Tell the policy what each task gained."""
+        if self._policy is not None:
+            self._tell(outcome)
+
+    def _tell(self, outcome: Outcome) -> None:
+        kind = outcome.job.type, outcome.job.shape
+        channels, tasks, gains = [], [], []
+        for place in outcome.places:
+            channel = self._channel.get((kind, place.role, place.server))
+            if channel is not None:
+                channels.append(channel)
+                tasks.append(place.count)
+                gains.append(place.count * outcome.gains.get(place.server, gain_of(outcome.speed)))
+        if channels:
+            whole = np.int64
+            told = np.array(gains)
+            self._policy.observe(
+                SelectionOutcome(
+                    max(self._slot - 1, 0), np.array(channels, whole), np.array(tasks, whole), told, float(told.sum())
+                )
+            )
+
+    def propose(self, view: View, /) -> Placing:
+        """Ask until nobody more starts."""
+        waiting: dict[Kind, list[int]] = {}
+        for i, record in enumerate(view.records):
+            waiting.setdefault((record.job.type, record.job.shape), []).append(i)
+        problem = self._prepare(view, waiting)
+        fleet_unit = self._unit
+        kinds = list(self._kinds)
+        free = np.where(view.usable[:, None], view.free, 0)
+        parts: list[Placing] = []
+        while waiting:
+            there = np.array([float(kind in waiting) for kind in kinds])
+            tasks = np.asarray(self._policy.decide(SelectionSlot(self._slot, free / fleet_unit, there)))
+            self._slot += 1
+            opened = np.flatnonzero(tasks)
+            if not len(opened):
+                break
+            placing = self._placing(view, problem, waiting, tasks, opened)
+            np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+            parts.append(placing)
+            if (free < 0).any():  # the check of the dispatcher will say so
+                break
+            for kind in {kinds[j] for j in problem.channel_job[opened]}:
+                waiting[kind].pop(0)
+                if not waiting[kind]:
+                    del waiting[kind]
+        return Placing.joined(parts)
+
+    def _placing(
+        self, view: View, problem: SelectionProblem, waiting: dict[Kind, list[int]], tasks: Any, opened: Ints
+    ) -> Placing:
+        kinds = list(self._kinds)
+        ports, servers = problem.instance.channel_port[opened], problem.instance.channel_server[opened]
+        jobs = np.array([waiting[kinds[j]][0] for j in problem.channel_job[opened]], dtype=np.int64)
+        first = np.array([self._kinds[kinds[j]][1] for j in problem.channel_job[opened]], dtype=np.int64)
+        return Placing(jobs, view.gangs.start[jobs] + ports - first, servers, tasks[opened].astype(np.int64))
+
+    def _prepare(self, view: View, waiting: dict[Kind, list[int]]) -> SelectionProblem:
+        """A problem, and a policy, that know these servers and types."""
+        fleet = fleet_of(view)
+        new = [kind for kind in waiting if kind not in self._kinds]
+        if self._problem is not None and fleet.key == self._key and not new:
+            return self._problem
+        self._key = fleet.key
+        for kind in new:
+            self._kinds[kind] = view.records[waiting[kind][0]], 0
+        ports: list[JobType] = []
+        pairs: list[tuple[int, int]] = []
+        job_of_port, minimum, most = [], [], []
+        for j, (kind, (record, _)) in enumerate(list(self._kinds.items())):
+            self._kinds[kind] = record, len(ports)
+            reach = np.flatnonzero(reach_of(view, record.job.needs)).tolist()
+            for role in record.job.roles:
+                row = np.zeros(len(view.resources), dtype=np.int64)
+                for name, milli in role.demand.items():
+                    row[view.state.resources[name]] = milli
+                pairs.extend((len(ports), r) for r in reach)
+                ports.append(JobType(f"{record.job.type}/{role.name}#{j}", fleet.amounts(row)))
+                job_of_port.append(j)
+                minimum.append(role.minimum)
+                most.append(role.count)
+        graph = Instance(fleet.cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+        roles = Roles(np.array(job_of_port), np.array(minimum), np.array(most))
+        self._problem = SelectionProblem(graph, np.zeros(len(graph.channel_port)), roles=roles)
+        self._unit = fleet.unit
+        self._policy = self._spec.build(self._problem, stream(self._seed, "live", str(self._spec)))
+        kinds = list(self._kinds)
+        names = [(kinds[j], role.name) for j, kind in enumerate(kinds) for role in self._kinds[kind][0].job.roles]
+        self._channel = {
+            (*names[port], fleet.cluster.servers[r]): e
+            for e, (port, r) in enumerate(zip(graph.channel_port.tolist(), graph.channel_server.tolist(), strict=True))
+        }
+        for outcome in self._memory:
+            self._tell(outcome)
+        return self._problem

@@ -1,0 +1,111 @@
+"""Amounts of resources as operators write them, kept exactly: whole thousandths, never floats.
+
+A quantity is a number with an optional suffix, as Kubernetes writes it: `2`, `500m` (thousandths), `1.5`, `16Gi`
+(powers of 1024), `4G` (powers of 1000). Slurm's lists are read too: `cpu=4,mem=16G,gres/gpu=2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from berth.errors import InvalidInput
+
+__all__ = ["MILLI", "Amounts", "amounts", "format_amounts", "format_quantity", "parse_quantity", "slurm_amounts"]
+
+MILLI = 1000
+"""Thousandths in one unit."""
+MOST = 2**53
+"""The largest number of thousandths: up to here floats, which policies compute with, are exact."""
+
+Amounts = Mapping[str, int]
+"""What is asked for, or there, of each resource by name, in thousandths; nothing of those that are not named."""
+
+BINARY = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5}
+DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+SUFFIXES = {"m": Fraction(1, 1000), **{name: Fraction(size) for name, size in {**BINARY, **DECIMAL}.items()}}
+QUANTITY = re.compile(r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})([A-Za-z]{0,2})", re.ASCII)
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9._/:-]{0,62}", re.ASCII)
+SLURM_NAMES = {"mem": "memory", "gres/gpu": "gpu"}
+
+
+def parse_quantity(value: object, key: str = "quantity") -> int:
+    """A quantity in thousandths.
+
+    >>> parse_quantity("500m"), parse_quantity("16Gi"), parse_quantity(2), parse_quantity("0.25")
+    (500, 17179869184000, 2000, 250)
+    >>> parse_quantity("-1", key="cpu")
+    Traceback (most recent call last):
+    berth.errors.InvalidInput: cpu: got '-1', expected a quantity such as 2, 500m or 16Gi
+    """
+    expected = "a quantity such as 2, 500m or 16Gi"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise InvalidInput(expected, value=value, key=key)
+    match = QUANTITY.fullmatch(value.strip() if isinstance(value, str) else repr(value))
+    if match is None or match[2] not in SUFFIXES:
+        raise InvalidInput(expected, value=value, key=key)
+    exact = Fraction(match[1]) * SUFFIXES[match[2]] * MILLI
+    if exact.denominator != 1:
+        raise InvalidInput("a quantity in whole thousandths", value=value, key=key)
+    if exact > MOST:
+        raise InvalidInput(f"a quantity of at most {format_quantity(MOST)}", value=value, key=key)
+    return int(exact)
+
+
+def format_quantity(milli: int) -> str:
+    """The shortest exact way to write it that a person reads easily.
+
+    >>> format_quantity(500), format_quantity(2000), format_quantity(17179869184000)
+    ('500m', '2', '16Gi')
+    """
+    if milli % MILLI:
+        return f"{milli}m"
+    whole = milli // MILLI
+    for suffix, size in reversed(BINARY.items()):
+        if whole and whole % size == 0:
+            return f"{whole // size}{suffix}"
+    return str(whole)
+
+
+def amounts(given: Mapping[str, object], key: str = "resources") -> dict[str, int]:
+    """Amounts by resource, checked; those of zero are left out.
+
+    >>> amounts({"cpu": "500m", "memory": "1Gi", "gpu": 0})
+    {'cpu': 500, 'memory': 1073741824000}
+    """
+    found = {}
+    for name, value in given.items():
+        if not NAME.fullmatch(name):
+            raise InvalidInput("the name of a resource: a letter, then letters, digits, . _ / : -", value=name, key=key)
+        if milli := parse_quantity(value, f"{key}.{name}"):
+            found[name] = milli
+    return found
+
+
+def format_amounts(given: Amounts) -> dict[str, str]:
+    """Amounts as a person writes them.
+
+    >>> format_amounts({"cpu": 500, "gpu": 2000})
+    {'cpu': '500m', 'gpu': '2'}
+    """
+    return {name: format_quantity(milli) for name, milli in given.items()}
+
+
+def slurm_amounts(text: str, key: str = "resources") -> dict[str, int]:
+    """Amounts from a list as Slurm writes it; `M`, `G` and `T` of memory are powers of 1024 there.
+
+    >>> slurm_amounts("cpu=4,mem=16G,gres/gpu=2")
+    {'cpu': 4000, 'memory': 17179869184000, 'gpu': 2000}
+    """
+    found: dict[str, object] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name:
+            raise InvalidInput("name=amount, such as cpu=4,mem=16G,gres/gpu=2", value=part, key=key)
+        plain = SLURM_NAMES.get(name, name.removeprefix("gres/"))
+        if plain in found:
+            raise InvalidInput("each resource once", value=name, key=key)
+        binary = plain == "memory" and value[-1:] in ("K", "M", "G", "T", "P")
+        found[plain] = f"{value}i" if binary else value
+    return amounts(found, key)

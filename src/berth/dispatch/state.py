@@ -1,0 +1,354 @@
+"""What is so now: jobs, servers, who holds what. Changed by events only, the same way in every replay.
+
+A job waits, is started (the command is out), runs, and ends; `ending` is an attempt that is to end and still holds its
+places, because only the engine knows when they are free.
+
+Axes: R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from berth.dispatch.events import (
+    Cancel,
+    Cancelled,
+    Command,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    PolicyChanged,
+    QueuesChanged,
+    ServerChanged,
+    ServerDrained,
+    ServerJoined,
+    ServerLost,
+    ServerResumed,
+    Start,
+    Started,
+    Submitted,
+)
+from berth.dispatch.jobs import Job, Place, Server
+from berth.dispatch.learned import Learned
+from berth.dispatch.quantities import Amounts
+from berth.dispatch.queues import Queues
+from berth.errors import InfeasibleDecision, InvalidInput
+from berth.model import Ints
+
+__all__ = ["ENDED", "Handled", "JobRecord", "Outcome", "ServerRecord", "State"]
+
+Phase = Literal["waiting", "starting", "running", "ending", "finished", "failed", "cancelled"]
+ENDED = frozenset({"finished", "failed", "cancelled"})
+HOLDING = frozenset({"starting", "running", "ending"})
+UNLUCKY = 20
+"""So often a job is started again after faults that were not its own."""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job and how it stands; `number` counts submissions. `reason` says why it ended, or waits again."""
+
+    job: Job
+    number: int
+    submitted: float
+    phase: Phase = "waiting"
+    attempt: int = 0
+    failures: int = 0
+    unlucky: int = 0
+    places: tuple[Place, ...] = ()
+    since: float = 0.0
+    """When it came to this phase."""
+    started: float | None = None
+    ended: float | None = None
+    unwanted: bool = False
+    """Somebody cancelled it; it is gone when its attempt has ended."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """A server and whether it may be used."""
+
+    server: Server
+    index: int
+    lost: bool = False
+    drained: bool = False
+
+    @property
+    def usable(self) -> bool:
+        return not (self.lost or self.drained)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that teaches: the job, where it ran, and its speed, or one for each server."""
+
+    number: int
+    job: Job
+    places: tuple[Place, ...]
+    speed: float
+    gains: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What came of an event: what is to be done, whose records changed, and what was learned."""
+
+    commands: tuple[Command, ...] = ()
+    changed: tuple[JobRecord, ...] = ()
+    outcome: Outcome | None = None
+
+
+class State:
+    """Everything that a scheduler must remember."""
+
+    def __init__(self, queues: Queues | None = None, policy: str = "") -> None:
+        self.queues = queues or Queues()
+        self.policy = policy
+        self.jobs: dict[str, JobRecord] = {}
+        """Those that have not ended."""
+        self.servers: dict[str, ServerRecord] = {}
+        self.reserved: dict[str, str] = {}
+        """Servers that are kept for a job."""
+        self.learned = Learned()
+        self.submissions = 0
+        self.time = 0.0
+        self.resources: dict[str, int] = {}
+        """Every resource that a server has, and its column."""
+        self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
+        self.used: Ints = np.zeros((0, 0), dtype=np.int64)
+        self.held: dict[str, dict[str, int]] = {}
+        """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
+        self._usage: dict[str, tuple[float, float]] = {}
+
+    # ------------------------------------------------------------------ events
+
+    def handle(self, event: Event) -> Handled:
+        """Take note of an event."""
+        self.time = max(self.time, event.time)
+        match event:
+            case Submitted():
+                return self._submitted(event)
+            case Cancelled():
+                return self._cancelled(event)
+            case Decided():
+                return self._decided(event)
+            case Started():
+                return self._started(event)
+            case Finished() | Failed():
+                return self._ended(event)
+            case ServerJoined() | ServerChanged():
+                return self._server(event.server)
+            case ServerLost():
+                return self._lost(event)
+            case ServerDrained() | ServerResumed():
+                record = self.server(event.server)
+                self.servers[event.server] = replace(record, drained=isinstance(event, ServerDrained))
+                return Handled()
+            case QueuesChanged():
+                self.queues = event.queues
+                return Handled()
+            case PolicyChanged():
+                self.policy = event.policy
+                return Handled()
+
+    def _submitted(self, event: Submitted) -> Handled:
+        job = event.job
+        if job.id in self.jobs:
+            raise InvalidInput("a job id that is not in use", value=job.id, key="job.id")
+        self.check_queue(job)
+        record = JobRecord(job, self.submissions, event.time, since=event.time)
+        self.submissions += 1
+        self.jobs[job.id] = record
+        return Handled(changed=(record,))
+
+    def check_queue(self, job: Job) -> None:
+        """Refuse a job for a queue that is not there, or takes none."""
+        queue = self.queues.queues.get(job.queue)
+        if queue is None or not queue.accepts:
+            there = ", ".join(name for name, found in self.queues.queues.items() if found.accepts)
+            raise InvalidInput(f"a queue that takes jobs: {there or 'there is none'}", value=job.queue, key="queue")
+
+    def _cancelled(self, event: Cancelled) -> Handled:
+        record = self.jobs.get(event.job)
+        if record is None or record.unwanted:
+            return Handled()
+        reason = f"cancelled by {event.by}" if event.by else "cancelled"
+        if record.phase == "waiting":
+            return self._gone(replace(record, phase="cancelled", ended=event.time, reason=reason))
+        changed = self._keep(replace(record, phase="ending", unwanted=True, since=event.time, reason=reason))
+        return Handled((Cancel(event.job, record.attempt),), (changed,))
+
+    def _decided(self, event: Decided) -> Handled:
+        commands: list[Command] = []
+        changed = []
+        for start in event.starts:
+            record = self.jobs.get(start.job)
+            if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
+                raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
+            record = replace(
+                record, phase="starting", attempt=start.attempt, places=start.places, since=event.time, reason=""
+            )
+            self._hold(record, 1)
+            changed.append(self._keep(record))
+            commands.append(start)
+        over = np.argwhere(self.used > self.capacity)
+        names = list(self.servers)
+        if len(over) and any(names[r] in {p.server for s in event.starts for p in s.places} for r, _ in over):
+            raise InfeasibleDecision(f"more than server {names[over[0][0]]} has")
+        self.reserved = dict(event.reserved)
+        return Handled(tuple(commands), tuple(changed))
+
+    def _started(self, event: Started) -> Handled:
+        record = self._attempt(event.job, event.attempt)
+        if record is None or record.phase == "running":
+            return Handled()
+        record = replace(record, started=event.time)
+        if record.phase == "starting":
+            record = replace(record, phase="running", since=event.time)
+        return Handled(changed=(self._keep(record),))
+
+    def _ended(self, event: Finished | Failed) -> Handled:
+        record = self._attempt(event.job, event.attempt)
+        if record is None:
+            return Handled()
+        self._hold(record, -1)
+        self._charge(record, event.time)
+        if isinstance(event, Finished):
+            outcome = self._learn(record, event)
+            phase: Phase = "finished"
+            gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
+            return replace(gone, outcome=outcome)
+        if record.unwanted or event.fault == "cancelled":
+            reason = record.reason or event.reason or "cancelled"
+            return self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
+        own = event.fault == "job"
+        record = replace(
+            record,
+            failures=record.failures + own,
+            unlucky=record.unlucky + (not own),
+            reason=f"attempt {record.attempt}: {event.reason or event.fault}",
+            since=event.time,
+        )
+        if record.failures > record.job.retries or record.unlucky > UNLUCKY:
+            return self._gone(replace(record, phase="failed", ended=event.time))
+        return Handled(changed=(self._keep(replace(record, phase="waiting", places=(), started=None)),))
+
+    def _learn(self, record: JobRecord, event: Finished) -> Outcome | None:
+        began = record.started if record.started is not None else record.since
+        seconds = event.time - began if event.seconds is None else event.seconds
+        if not seconds > 0 or record.unwanted:
+            return None
+        servers = dict.fromkeys(place.server for place in record.places)
+        speed = self.learned.add(record.job, servers, seconds)
+        return Outcome(record.number, record.job, record.places, speed, event.gains)
+
+    def _server(self, server: Server) -> Handled:
+        known = self.servers.get(server.name)
+        record = ServerRecord(server, len(self.servers)) if known is None else replace(known, server=server, lost=False)
+        self.servers[server.name] = record
+        for name in server.capacity:
+            self.resources.setdefault(name, len(self.resources))
+        shape = len(self.servers), len(self.resources)
+        for table in ("capacity", "used"):
+            old = getattr(self, table)
+            new = np.zeros(shape, dtype=np.int64)
+            new[: old.shape[0], : old.shape[1]] = old
+            setattr(self, table, new)
+        self.capacity[record.index] = 0
+        for name, milli in server.capacity.items():
+            self.capacity[record.index, self.resources[name]] = milli
+        return Handled()
+
+    def _lost(self, event: ServerLost) -> Handled:
+        record = self.server(event.server)
+        self.servers[event.server] = replace(record, lost=True)
+        ending = [
+            held
+            for held in self.jobs.values()
+            if held.phase in ("starting", "running") and any(place.server == event.server for place in held.places)
+        ]
+        reason = f"server {event.server} was lost"
+        changed = [self._keep(replace(held, phase="ending", since=event.time, reason=reason)) for held in ending]
+        return Handled(tuple(Cancel(held.job.id, held.attempt) for held in ending), tuple(changed))
+
+    # ------------------------------------------------------------------ parts
+
+    def server(self, name: str) -> ServerRecord:
+        """The record of a server."""
+        if name not in self.servers:
+            raise InvalidInput("a server that is known", value=name, key="server")
+        return self.servers[name]
+
+    def _attempt(self, job: str, attempt: int) -> JobRecord | None:
+        """The record of a job whose attempt this is and which holds places; None for what was told before."""
+        record = self.jobs.get(job)
+        return record if record is not None and record.attempt == attempt and record.phase in HOLDING else None
+
+    def _keep(self, record: JobRecord) -> JobRecord:
+        self.jobs[record.job.id] = record
+        return record
+
+    def _gone(self, record: JobRecord) -> Handled:
+        del self.jobs[record.job.id]
+        self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
+        return Handled(changed=(record,))
+
+    def owners(self, job: Job) -> tuple[str, str, str]:
+        """Under which names its holdings are counted."""
+        return f"queue:{job.queue}", f"team:{job.team}", f"user:{job.user}"
+
+    def _hold(self, record: JobRecord, sign: int) -> None:
+        total = taken(record.job, record.places)
+        demand = {role.name: role.demand for role in record.job.roles}
+        for place in record.places:
+            row = self.servers[place.server].index
+            for name, milli in demand[place.role].items():
+                self.used[row, self.resources[name]] += sign * milli * place.count
+        for owner in self.owners(record.job):
+            held = self.held.setdefault(owner, {})
+            for name, milli in total.items():
+                held[name] = held.get(name, 0) + sign * milli
+                if not held[name]:
+                    del held[name]
+            if not held:
+                del self.held[owner]
+
+    def _charge(self, record: JobRecord, now: float) -> None:
+        """Add what a job held, times how long, to the usage of its team."""
+        began = record.started if record.started is not None else record.since
+        total = taken(record.job, record.places)
+        whole = self.capacity.sum(axis=0)
+        share = max((milli / max(int(whole[self.resources[name]]), 1) for name, milli in total.items()), default=0.0)
+        value = self.usage(record.job.team, now) + share * max(now - began, 0.0)
+        self._usage[record.job.team] = value, now
+
+    def usage(self, team: str, now: float) -> float:
+        """Shares of the cluster times seconds that a team used, half forgotten every half life."""
+        value, then = self._usage.get(team, (0.0, now))
+        return float(value * 0.5 ** (max(now - then, 0.0) / self.queues.half_life))
+
+    @property
+    def teams(self) -> Iterable[str]:
+        """Those that used something."""
+        return self._usage.keys()
+
+
+def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
+    """What a job holds in all of these places."""
+    demand: dict[str, Amounts] = {role.name: role.demand for role in job.roles}
+    total: dict[str, int] = {}
+    for place in places:
+        for name, milli in demand[place.role].items():
+            total[name] = total.get(name, 0) + milli * place.count
+    return total
+
+
+def starts_of(records: Iterable[JobRecord]) -> tuple[Start, ...]:
+    """The commands that are out for these jobs, for an engine that may not have got them."""
+    return tuple(Start(r.job.id, r.attempt, r.places) for r in records if r.phase == "starting")

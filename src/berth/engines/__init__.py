@@ -1,0 +1,1 @@
+"""Engines: where jobs really run, or seem to."""

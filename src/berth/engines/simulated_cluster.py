@@ -1,0 +1,154 @@
+"""A cluster that is not there: jobs start at once and run as long as their work takes on their servers.
+
+What the scheduler does not know is how fast a type of job runs on a server: a factor for each, and luck for each
+attempt. Both come from named random streams, so that the same jobs meet the same luck whatever is decided. There is no
+clock here: whoever calls says what time it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from berth.dispatch.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
+from berth.dispatch.jobs import Job, Server
+from berth.errors import InvalidInput
+from berth.random import stream
+
+__all__ = ["SimulatedCluster", "Truth"]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How servers differ: by `spread` between types and servers and `noise` between runs, deviations of logarithms.
+
+    `faults` is the part of attempts that fail halfway.
+    """
+
+    seed: int = 0
+    spread: float = 0.0
+    noise: float = 0.0
+    faults: float = 0.0
+
+    def speed(self, type_: str, server: Server) -> float:
+        """The true speed of jobs of a type on a server."""
+        if not self.spread:
+            return server.speed
+        luck = stream(self.seed, "speed", type_, server.name).standard_normal()
+        return float(server.speed * math.exp(self.spread * luck))
+
+
+@dataclass
+class _Attempt:
+    start: Start
+    job: Job
+    began: float
+    ends: float
+    fails: bool
+    over: bool = False
+
+
+class SimulatedCluster:
+    """Servers, and what runs on them."""
+
+    def __init__(self, servers: Iterable[Server], truth: Truth | None = None) -> None:
+        self.servers = {server.name: server for server in servers}
+        self.truth = truth or Truth()
+        self.lost: set[str] = set()
+        self.started: dict[tuple[str, int], int] = {}
+        """How often each attempt was really begun: never more than once."""
+        self._attempts: dict[tuple[str, int], _Attempt] = {}
+        self._ends: list[tuple[float, int, tuple[str, int]]] = []
+        self._told: list[Event] = []
+
+    def joined(self, time: float) -> list[Event]:
+        """All servers, as events."""
+        return [ServerJoined(time, server) for name, server in self.servers.items() if name not in self.lost]
+
+    def execute(self, command: Start | Cancel, job: Job, time: float) -> None:
+        """Do as told; what was done already is not done again."""
+        key = command.job, command.attempt
+        if isinstance(command, Cancel):
+            attempt = self._attempts.get(key)
+            if attempt is not None and not attempt.over:
+                self._end(attempt, Failed(time, *key, "cancelled", "cancelled"))
+            elif attempt is None:
+                self._attempts[key] = _Attempt(Start(*key, ()), job, time, time, False, over=True)
+                self._told.append(Failed(time, *key, "cancelled before it began", "cancelled"))
+            return
+        if key in self._attempts:
+            return
+        away = [place.server for place in command.places if place.server in self.lost]
+        if away:
+            self._attempts[key] = _Attempt(command, job, time, time, False, over=True)
+            self._told.append(Failed(time, *key, f"server {away[0]} is away", "server"))
+            return
+        seconds = self._seconds(job, command)
+        luck = stream(self.truth.seed, "fault", *map(str, key)).random() if self.truth.faults else 1.0
+        fails = luck < self.truth.faults
+        attempt = _Attempt(command, job, time, time + (0.5 * seconds if fails else seconds), fails)
+        self._attempts[key] = attempt
+        self.started[key] = self.started.get(key, 0) + 1
+        heapq.heappush(self._ends, (attempt.ends, len(self.started), key))
+        self._told.append(Started(time, *key))
+
+    def _seconds(self, job: Job, start: Start) -> float:
+        slowest = min(self.truth.speed(job.type, self._server(place.server)) for place in start.places)
+        luck = 0.0
+        if self.truth.noise:
+            luck = stream(self.truth.seed, "run", start.job, str(start.attempt)).standard_normal()
+        return job.expected_seconds / slowest * math.exp(self.truth.noise * luck)
+
+    def _server(self, name: str) -> Server:
+        if name not in self.servers:
+            raise InvalidInput("a server of this cluster", value=name, key="server")
+        return self.servers[name]
+
+    def lose(self, name: str, time: float) -> None:
+        """A server goes away with everything on it; gangs lose all of their parts."""
+        self._server(name)
+        if name in self.lost:
+            return
+        self.lost.add(name)
+        self._told.append(ServerLost(time, name))
+        for key, attempt in self._attempts.items():
+            if not attempt.over and any(place.server == name for place in attempt.start.places):
+                self._end(attempt, Failed(time, *key, f"server {name} was lost", "server"))
+
+    def restore(self, name: str, time: float) -> None:
+        """A server comes back, empty."""
+        if name in self.lost:
+            self.lost.discard(name)
+            self._told.append(ServerJoined(time, self._server(name)))
+
+    def _end(self, attempt: _Attempt, event: Event) -> None:
+        attempt.over = True
+        self._told.append(event)
+
+    def due(self, time: float) -> list[Event]:
+        """Everything that happened up to this time and was not told yet, in the order in which it happened."""
+        while self._ends and self._ends[0][0] <= time:
+            ends, _, key = heapq.heappop(self._ends)
+            attempt = self._attempts[key]
+            if attempt.over:
+                continue
+            if attempt.fails:
+                self._end(attempt, Failed(ends, *key, "a simulated fault", "job"))
+            else:
+                self._end(attempt, Finished(ends, *key, ends - attempt.began))
+        told, self._told = self._told, []
+        return sorted(told, key=lambda event: event.time)
+
+    @property
+    def next_end(self) -> float:
+        """When the next job ends, if nothing else happens; infinity where nothing runs."""
+        while self._ends and self._attempts[self._ends[0][2]].over:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else math.inf
+
+    @property
+    def running(self) -> dict[tuple[str, int], Start]:
+        """What runs now."""
+        return {key: attempt.start for key, attempt in self._attempts.items() if not attempt.over}

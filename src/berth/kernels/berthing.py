@@ -1,0 +1,112 @@
+"""Places for gangs, in the order of a queue: all tasks that a job needs, or none.
+
+For each role the server is chosen that is left with least, as a sum over resources of shares of the largest server; it
+gets as many tasks as it has room for, then the next is chosen. First every role gets its minimum, then roles are filled
+up. Amounts are whole numbers, so sums are exact.
+
+Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from berth.kernels.compiled import compiled, inner
+
+__all__ = ["Gangs", "Placed", "berth_in_order"]
+
+
+class Gangs(NamedTuple):
+    """Jobs in order: where their roles begin (n+1,), the servers they may use (n,), and their shape (n,).
+
+    Of each role what a task takes (m, K), and how many tasks it has at least and at most (m,). Jobs of one shape fit in
+    the same places: where one found none, the others are not tried.
+    """
+
+    start: Any
+    reach: Any
+    shape: Any
+    demand: Any
+    minimum: Any
+    most: Any
+
+
+class Placed(NamedTuple):
+    """Rows (job, role, server, tasks); `size[0]` counts them. `failed` has a place for each shape."""
+
+    job: Any
+    role: Any
+    server: Any
+    count: Any
+    size: Any
+    failed: Any
+
+
+@inner
+def room(gangs: Gangs, free: Any, role: int, server: int, most: int) -> Any:
+    """How many tasks of a role a server has room for, up to `most`."""
+    count = most
+    for k in range(free.shape[1]):
+        need = gangs.demand[role, k]
+        if need > 0:
+            here = free[server, k] // need
+            if here < count:
+                count = here
+    return max(count, 0)
+
+
+@inner
+def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
+    """Place `wanted` tasks of a role where they leave least; how many found no place."""
+    left = wanted
+    while left > 0:
+        best = -1
+        least = 0.0
+        for r in range(free.shape[0]):
+            if not reach[gangs.reach[job], r] or room(gangs, free, role, r, 1) == 0:
+                continue
+            rest = 0.0
+            for k in range(free.shape[1]):
+                rest += (free[r, k] - gangs.demand[role, k]) * weight[k]
+            if best < 0 or rest < least:
+                best = r
+                least = rest
+        if best < 0 or placed.size[0] == placed.job.shape[0]:
+            return left
+        count = room(gangs, free, role, best, left)
+        for k in range(free.shape[1]):
+            free[best, k] -= count * gangs.demand[role, k]
+        row = placed.size[0]
+        placed.job[row] = job
+        placed.role[row] = role
+        placed.server[row] = best
+        placed.count[row] = count
+        placed.size[0] = row + 1
+        left -= count
+    return 0
+
+
+@compiled
+def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed) -> None:
+    """Place jobs one after another; `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
+
+    `weight` (K,) makes amounts comparable. A job that does not fit leaves everything as it was.
+    """
+    for job in range(gangs.reach.shape[0]):
+        if placed.failed[gangs.shape[job]]:
+            continue
+        first = placed.size[0]
+        missing = 0
+        for role in range(gangs.start[job], gangs.start[job + 1]):
+            missing += place(gangs, reach, weight, free, placed, job, role, gangs.minimum[role])
+            if missing > 0:
+                break
+        if missing > 0:
+            for row in range(first, placed.size[0]):
+                for k in range(free.shape[1]):
+                    free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+            placed.size[0] = first
+            placed.failed[gangs.shape[job]] = True
+            continue
+        for role in range(gangs.start[job], gangs.start[job + 1]):
+            place(gangs, reach, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])

@@ -1,0 +1,1 @@
+"""The running scheduler: store, pump, API and pages around the dispatcher."""
