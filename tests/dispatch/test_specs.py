@@ -1,0 +1,127 @@
+"""Jobs as people write them: read as meant, or refused with file, line, key, value and what was expected."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from berth.dispatch.specs import JobSpec, parse_duration, read_manifests, read_script
+from berth.errors import InvalidInput
+
+MANIFEST = """
+apiVersion: berth/v1
+kind: Job
+metadata: {name: train-1}
+spec:
+  type: resnet
+  roles:
+    ps: {count: 1, resources: {cpu: 4, memory: 16Gi}}
+    worker: {count: 8, minimum: 4, resources: {cpu: "8", gpu: 1}}
+  needs: {class: a100|h100}
+  work: 2h
+  command: [python, train.py]
+---
+{tasks: 2, resources: "cpu=4,mem=16G,gres/gpu=2"}
+"""
+
+SCRIPT = """#!/bin/bash
+#BERTH --name=bert -n 4 --resources=cpu=2,mem=4G
+#BERTH -t 1-00:00:00 --needs class=a100 --team nlp
+
+srun python train.py
+#BERTH --name=too-late
+"""
+
+
+def test_manifest() -> None:
+    first, second = read_manifests(MANIFEST)
+    job = first.job("train-1", "ann")
+    assert first.name == "train-1"
+    assert [(role.name, role.count, role.minimum) for role in job.roles] == [("ps", 1, 1), ("worker", 8, 4)]
+    assert job.work == 7200.0
+    assert job.payload == {"command": ["python", "train.py"]}
+    assert second.job("b", "ann").roles[0].demand == {"cpu": 4000, "memory": 16 * 2**30 * 1000, "gpu": 2000}
+
+
+def test_script() -> None:
+    spec = read_script(SCRIPT)
+    job = spec.job("x", "ann")
+    assert (spec.name, spec.tasks, job.team, job.needs) == ("bert", 4, "nlp", {"class": "a100"})
+    assert job.estimate == 86400.0
+    assert job.roles[0].demand == {"cpu": 2000, "memory": 4 * 2**30 * 1000}
+    assert job.payload == {"script": SCRIPT}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("1:30", 90), ("02:00:00", 7200), ("1-12", 129600), ("1-12:30", 131400), ("500ms", 0.5), (7, 7)],
+)
+def test_durations(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "value", ["", "5", "-5s", "1:99", "nan", float("nan"), float("inf"), -1, True, None, "9999999d"]
+)
+def test_bad_durations(value: object) -> None:
+    with pytest.raises(InvalidInput, match="estimate"):
+        parse_duration(value, "estimate")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1, 2", ["m.yaml:", "YAML"]),
+        ("", ["at least one job"]),
+        ("- 1", ["a mapping"]),
+        ("{kind: Pod, apiVersion: berth/v1}", ["kind", "Pod"]),
+        ("{kind: Job, apiVersion: v1}", ["apiVersion", "berth/v1"]),
+        ("{tasks: 0}", ["tasks", "0"]),
+        ("{tsks: 1}", ["tsks"]),
+        ("{resources: {cpu: -1}}", ["resources", "cpu"]),
+        ("{roles: {w: {count: 2}}, tasks: 3}", ["not both"]),
+        ("{command: [a], script: b}", ["not both"]),
+        ("{estimate: soon}", ["estimate", "soon"]),
+        ("{name: '../etc'}", ["name"]),
+        ("{value: .nan}", ["value"]),
+        ('{command: ["a\\0b"]}', ["NUL"]),
+    ],
+)
+def test_bad_manifests_name_the_place(text: str, words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_manifests(text, "m.yaml")
+    assert all(word in str(caught.value) for word in ["m.yaml", *words])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--tsks=1", ["--tsks"]),
+        ("--tasks=none", ["tasks", "none"]),
+        ("--tasks", ["--tasks", "value"]),
+        ("--name='x", ["quotation"]),
+        ("--needs=gpu", ["--needs"]),
+    ],
+)
+def test_bad_script_lines_name_the_line(line: str, words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_script(f"#!/bin/sh\n#BERTH {line}\ntrue\n", "job.sh")
+    assert all(word in str(caught.value).lower() for word in ["job.sh:2", *words])
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        read_manifests(text)
+    with contextlib.suppress(InvalidInput):
+        read_script(f"#BERTH {text}")
+
+
+@given(st.dictionaries(st.sampled_from(sorted(JobSpec.model_fields)), st.one_of(st.none(), st.integers(), st.text())))
+def test_any_fields_are_read_or_refused(fields: dict[str, object]) -> None:
+    with contextlib.suppress(ValidationError, InvalidInput):
+        JobSpec.model_validate(fields).job("a", "ann")
