@@ -19,6 +19,7 @@ import typer
 
 import berth
 from berth.cli import workload
+from berth.cli.cluster import decisions_command, learned_command, policy_app, servers_app
 from berth.cli.common import (
     Output,
     OutputOption,
@@ -30,6 +31,7 @@ from berth.cli.common import (
     print_json,
     told_when_stopped,
 )
+from berth.cli.jobs import job_app, jobs_command, plan_command, submit_command
 from berth.cli.replay import replay_command
 from berth.cli.reproduce import reproduce_command
 from berth.cli.sweep import sweep_command
@@ -52,6 +54,14 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
+app.command("submit")(submit_command)
+app.command("jobs")(jobs_command)
+app.add_typer(job_app, name="job")
+app.command("plan")(plan_command)
+app.add_typer(servers_app, name="servers")
+app.add_typer(policy_app, name="policy")
+app.command("learned")(learned_command)
+app.command("decisions")(decisions_command)
 
 
 class Arrivals(StrEnum):
@@ -372,7 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BerthError as error:
         if _debug:
             raise
-        return _complain(error)
+        return _complain(error, getattr(error, "code", 2))
     except usage_error as error:
         if _debug:
             raise
@@ -384,9 +394,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _complain(error: object) -> int:
+def _complain(error: object, code: int = 2) -> int:
     typer.echo(f"berth: error: {' '.join(str(error).split())}", err=True)
-    return 2
+    return code
 
 
 if __name__ == "__main__":

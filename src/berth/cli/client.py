@@ -1,0 +1,154 @@
+"""Talk to a running berth: what the commands for jobs, servers and policies share.
+
+Where the service is, and the token, are read from `--url` and `BERTH_URL`, and from `BERTH_TOKEN` or the file that
+`BERTH_TOKEN_FILE` names: a token on a command line would be seen by everybody on the machine. Only Python's own library
+is used, so that a login node needs nothing but berth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+import typer
+
+from berth.errors import BerthError, InvalidInput
+
+__all__ = ["Client", "Code", "Format", "FormatOption", "ServiceRefused", "ServiceUnreachable", "UrlOption", "shown"]
+
+DEFAULT_URL = "http://127.0.0.1:8642"
+TIMEOUT = 30.0
+
+
+class Code:
+    """Exit codes of the commands that talk to a service."""
+
+    refused = 1
+    bad_input = 2
+    unreachable = 3
+    not_allowed = 4
+    not_there = 5
+    would_wait = 10
+
+
+class Format(StrEnum):
+    """How a command answers."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to answer; wide shows more columns.")]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", envvar="BERTH_URL", help=f"Where the service is; {DEFAULT_URL} by default.")
+]
+
+
+class ServiceUnreachable(BerthError):
+    """There is no service, or it does not answer."""
+
+    code = Code.unreachable
+
+
+class ServiceRefused(BerthError):
+    """The service answered with a problem."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        self.status, self.body = status, body
+        self.code = {401: Code.not_allowed, 403: Code.not_allowed, 404: Code.not_there}.get(status, Code.refused)
+        detail = body.get("detail") or ""
+        super().__init__(f"{body.get('title', 'refused')}{f': {detail}' if detail else ''}")
+
+
+def _token() -> str | None:
+    if token := os.environ.get("BERTH_TOKEN"):
+        return token.strip()
+    file = os.environ.get("BERTH_TOKEN_FILE")
+    if not file:
+        return None
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("a file with a token", found=str(error), key="BERTH_TOKEN_FILE") from None
+
+
+class Client:
+    """A service somewhere."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = (url or DEFAULT_URL).rstrip("/")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput("an address such as http://127.0.0.1:8642", value=self.url, key="--url")
+        self._token = _token()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """One request; what it answers, read as JSON."""
+        given = {key: value for key, value in (query or {}).items() if value not in (None, [])}
+        address = f"{self.url}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
+        sent = {"Accept": "application/json", **(headers or {})}
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        data = None
+        if body is not None:
+            data = json.dumps(body, allow_nan=False).encode()
+            sent["Content-Type"] = "application/json"
+        request = Request(address, data, sent, method=method)
+        try:
+            with urlopen(request, timeout=TIMEOUT) as answer:
+                return json.loads(answer.read())
+        except HTTPError as error:
+            raise ServiceRefused(error.code, _problem(error)) from None
+        except (URLError, TimeoutError, ConnectionError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise ServiceUnreachable(
+                f"no berth service at {self.url} ({reason}); start one with: berth serve"
+            ) from None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Read something."""
+        return self.ask("GET", path, query=query)
+
+
+def _problem(error: HTTPError) -> dict[str, Any]:
+    try:
+        body = json.loads(error.read())
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {"title": f"HTTP {error.code}", "detail": str(error.reason)}
+
+
+def path(*parts: str) -> str:
+    """A path of the API; parts are names, and nothing in them can lead elsewhere.
+
+    >>> path("jobs", "../x")
+    '/v1/jobs/..%2Fx'
+    """
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def shown(value: Any, how: Format) -> bool:
+    """Print for programs, where that was asked for; False where a table is wanted."""
+    if how is Format.json:
+        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    elif how is Format.yaml:
+        import yaml
+
+        typer.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip())
+    return how in (Format.json, Format.yaml)

@@ -1,0 +1,120 @@
+"""`berth servers`, `berth policy`, `berth learned`, `berth decisions`: a running service and what it learned."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from berth.cli.client import Client, Format, FormatOption, UrlOption, path, shown
+from berth.cli.common import complete_policy
+from berth.cli.jobs import table
+
+__all__ = ["decisions_command", "learned_command", "policy_app", "servers_app"]
+
+servers_app = typer.Typer(help="The servers of a running service.", rich_markup_mode=None, invoke_without_command=True)
+policy_app = typer.Typer(help="Who decides in a running service.", rich_markup_mode=None, invoke_without_command=True)
+
+
+def _amounts(given: dict[str, str]) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in given.items())
+
+
+@servers_app.callback()
+def servers(context: typer.Context, url: UrlOption = None, output: FormatOption = Format.table) -> None:
+    """List servers, and what is free of each."""
+    if context.invoked_subcommand:
+        return
+    found = Client(url).get(path("servers"))
+    if shown(found, output):
+        return
+    rows = [
+        {
+            **{key: str(value or "") for key, value in server.items()},
+            "capacity": _amounts(server["capacity"]),
+            "free": _amounts(server["free"]),
+            "labels": _amounts(server["labels"]),
+        }
+        for server in found
+    ]
+    columns = ("name", "state", "free", "capacity")
+    table(rows, (*columns, "labels", "speed", "kept_for") if output is Format.wide else columns)
+
+
+@servers_app.command("drain")
+def drain(server: str, url: UrlOption = None) -> None:
+    """Start nothing new on a server; what runs there goes on."""
+    typer.echo(f"{server} {Client(url).ask('POST', path('servers', server, 'drain'))['state']}")
+
+
+@servers_app.command("resume")
+def resume(server: str, url: UrlOption = None) -> None:
+    """Use a drained server again."""
+    typer.echo(f"{server} {Client(url).ask('POST', path('servers', server, 'resume'))['state']}")
+
+
+@policy_app.callback()
+def policy(context: typer.Context, url: UrlOption = None, output: FormatOption = Format.table) -> None:
+    """Who decides now, and how often it was refused."""
+    if context.invoked_subcommand:
+        return
+    found = Client(url).get(path("policy"))
+    if not shown(found, output):
+        refused = ", ".join(f"{count} {kind}" for kind, count in found["refusals"].items()) or "none"
+        typer.echo(f"policy    {found['policy']}\nfallback  {found['fallback']}\nrefused   {refused}")
+
+
+@policy_app.command("switch")
+def switch(
+    name: Annotated[str, typer.Argument(autocompletion=complete_policy)],
+    reason: Annotated[str, typer.Option("--reason", help="Kept in the journal.")] = "",
+    url: UrlOption = None,
+) -> None:
+    """Let another policy decide from now on."""
+    found = Client(url).ask("PUT", path("policy"), {"policy": name, "reason": reason})
+    typer.echo(f"policy    {found['policy']}")
+
+
+def learned_command(
+    type: Annotated[str | None, typer.Option("--type", help="Of this type of job alone.")] = None,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """How fast jobs of each type ran on each server, and how sure that is."""
+    found = Client(url).get(path("learned"), type=type)
+    if shown(found, output):
+        return
+    if not found:
+        typer.echo("nothing yet: no job has finished")
+        return
+
+    def row(line: dict[str, Any]) -> dict[str, str]:
+        sure = "" if line["uncertainty"] is None else f"± {line['uncertainty']:.3f}"
+        return {**{k: str(v) for k, v in line.items()}, "speed": f"{line['speed']:.3f}", "95%": sure}
+
+    table([row(line) for line in found], ("type", "server", "runs", "speed", "95%"))
+
+
+def decisions_command(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many, the latest.")] = 20,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """The latest decisions: who decided, how long it took, what was started, and what was refused."""
+    found = Client(url).get(path("decisions"), limit=limit)
+    if shown(found, output):
+        return
+    rows = [
+        {
+            "number": str(decision["number"]),
+            "time": decision["time"] or "",
+            "by": decision["by"],
+            "ms": f"{1000 * decision['seconds']:.1f}",
+            "waiting": str(decision["waiting"]),
+            "started": " ".join(start["job"] for start in decision["starts"][:5])
+            + (f" and {len(decision['starts']) - 5} more" if len(decision["starts"]) > 5 else ""),
+            "refused": decision["refused"] or "",
+        }
+        for decision in found
+    ]
+    table(rows, ("number", "time", "by", "ms", "waiting", "started", "refused"))

@@ -1,0 +1,272 @@
+"""`berth submit`, `berth jobs`, `berth job …`, `berth plan`: jobs of a running service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from berth.cli.client import Client, Code, Format, FormatOption, UrlOption, path, shown
+from berth.errors import InvalidInput
+
+__all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
+
+job_app = typer.Typer(help="One job: how it stands, why it waits, and its end.", rich_markup_mode=None)
+
+MOST = 16 * 2**20
+"""Bytes of a file of jobs."""
+COLUMNS = ("id", "type", "phase", "user", "queue", "tasks", "submitted", "where")
+WIDE = (*COLUMNS, "team", "priority", "attempt", "started", "ended", "resources", "reason")
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", help="A YAML manifest, or a script with #BERTH lines; - reads standard input."),
+]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Jobs of one type are expected to run alike.")]
+TasksOption = Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")]
+MinimumOption = Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")]
+ResourcesOption = Annotated[
+    str | None, typer.Option("--resources", "-r", help="Of each task, such as cpu=4,memory=16Gi,gpu=1.")
+]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Where it waits.")]
+TeamOption = Annotated[str | None, typer.Option("--team", help="Whose share it counts against.")]
+PriorityOption = Annotated[int | None, typer.Option("--priority", help="Higher comes first.")]
+NeedsOption = Annotated[list[str] | None, typer.Option("--needs", help="A label of its servers, label=value (repeat).")]
+WorkOption = Annotated[str | None, typer.Option("--work", help="How long it runs at speed 1, such as 2h.")]
+TimeOption = Annotated[str | None, typer.Option("--time", "-t", help="How long it will run, as far as you know.")]
+NameOption = Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")]
+RetriesOption = Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")]
+CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What it runs.")]
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    from berth.dispatch.specs import read_manifests, read_script
+
+    name = "standard input" if str(file) == "-" else str(file)
+    try:
+        raw = sys.stdin.buffer.read(MOST + 1) if str(file) == "-" else _bytes(file)
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput("text in UTF-8", found=f"byte {error.start}", file=name) from None
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=str(error.strerror), file=name) from None
+    if len(raw) > MOST:
+        raise InvalidInput(f"at most {MOST // 2**20} MiB", found="more", file=name)
+    script = text.startswith("#!") or any(line.startswith("#BERTH") for line in text.splitlines()[:50])
+    specs = [read_script(text, name)] if script else read_manifests(text, name)
+    return [spec.model_dump(exclude_defaults=True) for spec in specs]
+
+
+def _bytes(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MOST + 1)
+
+
+def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None) -> list[dict[str, Any]]:
+    """Jobs of a file, or of the options alone; options stand above what the file says."""
+    from berth.dispatch.specs import JobSpec
+
+    specs = [{}] if file is None else _read(file)
+    if file is None and not command and not changes:
+        raise InvalidInput("a COMMAND, options such as --resources, or a file (-f)", found="nothing")
+    said = {key: value for key, value in changes.items() if value is not None}
+    if command:
+        said["command"] = command
+    if "needs" in said:
+        pairs = [text.partition("=") for text in said["needs"]]
+        if not all(equals and key for key, equals, _ in pairs):
+            raise InvalidInput("label=value", value=said["needs"], key="--needs")
+        said["needs"] = {key: value for key, _, value in pairs}
+    from pydantic import ValidationError
+
+    found = []
+    for spec in specs:
+        try:
+            found.append(JobSpec.model_validate({**spec, **said}).model_dump(mode="json", exclude_defaults=True))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or None
+            raise InvalidInput(first["msg"].removeprefix("Value error, "), value=first.get("input"), key=key) from None
+    return found
+
+
+def submit_command(
+    command: CommandArgument = None,
+    file: FileOption = None,
+    name: NameOption = None,
+    type: TypeOption = None,
+    tasks: TasksOption = None,
+    minimum: MinimumOption = None,
+    resources: ResourcesOption = None,
+    queue: QueueOption = None,
+    team: TeamOption = None,
+    priority: PriorityOption = None,
+    needs: NeedsOption = None,
+    work: WorkOption = None,
+    time: TimeOption = None,
+    retries: RetriesOption = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="An idempotency key: the same twice is accepted once.")
+    ] = None,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Print ids alone, one a line.")] = False,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Submit a job, or those of a file. What is printed was accepted, and is not lost any more.
+
+    Exit code: 0 accepted; 1 refused; 2 bad input; 3 no service; 4 not allowed.
+    """
+    changes = {
+        "name": name,
+        "type": type,
+        "tasks": tasks,
+        "minimum": minimum,
+        "resources": resources,
+        "queue": queue,
+        "team": team,
+        "priority": priority,
+        "needs": needs,
+        "work": work,
+        "estimate": time,
+        "retries": retries,
+    }
+    specs = _specs(file, changes, command)
+    headers = {"Idempotency-Key": key} if key else None
+    found = Client(url).ask("POST", path("jobs"), specs, headers=headers)["jobs"]
+    if shown(found, output):
+        return
+    for job in found:
+        typer.echo(job["id"] if parsable else f"submitted {job['id']}")
+
+
+def _row(job: dict[str, Any]) -> dict[str, str]:
+    tasks = sum(role["count"] for role in job["roles"].values())
+    where = ",".join(dict.fromkeys(place["server"] for place in job["places"]))
+    resources = ";".join(
+        f"{name}:{','.join(f'{k}={v}' for k, v in role['resources'].items())}" for name, role in job["roles"].items()
+    )
+    return {
+        **{key: str(job[key] if job[key] is not None else "") for key in job},
+        "tasks": str(tasks),
+        "where": where,
+        "resources": resources,
+    }
+
+
+def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
+    """Plain columns, wide enough for their longest cell: made for people, easy to cut."""
+    widths = {column: max([len(column), *(len(row.get(column, "")) for row in rows)]) for column in columns}
+    typer.echo("  ".join(column.upper().ljust(widths[column]) for column in columns).rstrip())
+    for row in rows:
+        typer.echo("  ".join(row.get(column, "").ljust(widths[column]) for column in columns).rstrip())
+
+
+def jobs_command(
+    phase: Annotated[
+        list[str] | None, typer.Option("--phase", help="waiting, running, finished, failed, cancelled, … (repeat).")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Whose.")] = None,
+    team: TeamOption = None,
+    queue: QueueOption = None,
+    type: TypeOption = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 100,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """List jobs, the latest first: those that have not ended, unless told otherwise."""
+    phases = phase or ([] if everything else ["waiting", "starting", "running", "ending"])
+    client, after = Client(url), None
+    found: list[dict[str, Any]] = []
+    while len(found) < limit:
+        page = client.get(
+            path("jobs"),
+            phase=phases,
+            user=user,
+            team=team,
+            queue=queue,
+            type=type,
+            after=after,
+            limit=min(limit - len(found), 1000),
+        )
+        found += page["jobs"]
+        after = page["after"]
+        if after is None:
+            break
+    if shown(found, output):
+        return
+    if not found:
+        typer.echo("no jobs")
+        return
+    table([_row(job) for job in found], WIDE if output is Format.wide else COLUMNS)
+
+
+@job_app.command("show")
+def show(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
+    """All that is known of a job."""
+    found = Client(url).get(path("jobs", job))
+    shown(found, Format.yaml if output in (Format.table, Format.wide) else output)
+
+
+@job_app.command("cancel")
+def cancel(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...")],
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """End jobs."""
+    client = Client(url)
+    found = [client.ask("DELETE", path("jobs", job)) for job in jobs]
+    if not shown(found, output):
+        for job in found:
+            typer.echo(f"{job['id']} {job['phase']}")
+
+
+@job_app.command("explain")
+def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
+    """Why a job waits: everything in its way, the smallest change that would help, and when it may start."""
+    found = Client(url).get(path("jobs", job, "explain"))
+    if not shown(found, output):
+        typer.echo(found["text"])
+
+
+def plan_command(
+    file: FileOption = None,
+    type: TypeOption = None,
+    tasks: TasksOption = None,
+    minimum: MinimumOption = None,
+    resources: ResourcesOption = None,
+    queue: QueueOption = None,
+    team: TeamOption = None,
+    priority: PriorityOption = None,
+    needs: NeedsOption = None,
+    work: WorkOption = None,
+    time: TimeOption = None,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Where would a job go now, or what would it wait for? Nothing is submitted.
+
+    Exit code: 0 it would start now; 10 it would wait.
+    """
+    changes = {
+        "type": type,
+        "tasks": tasks,
+        "minimum": minimum,
+        "resources": resources,
+        "queue": queue,
+        "team": team,
+        "priority": priority,
+        "needs": needs,
+        "work": work,
+        "estimate": time,
+    }
+    client = Client(url)
+    plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, changes, None)]
+    if not shown(plans if len(plans) > 1 else plans[0], output):
+        for found in plans:
+            typer.echo(found["text"])
+    if not all(found["starts"] for found in plans):
+        raise typer.Exit(Code.would_wait)

@@ -1,0 +1,312 @@
+"""The REST API: what a scheduler does and knows, over HTTP.
+
+`create_app` gives a FastAPI application around a `Scheduler`. Whoever may do what is in `berth.service.tokens`; errors
+are problems (`berth.service.problems`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+import berth
+from berth.dispatch.dispatcher import FALLBACK
+from berth.dispatch.events import write_event
+from berth.dispatch.jobs import Job
+from berth.dispatch.specs import JobSpec
+from berth.dispatch.state import JobRecord, Phase
+from berth.service.limits import Limits, RateLimit
+from berth.service.problems import PROBLEM, Refused, answer_problems
+from berth.service.scheduler import Conflict, Scheduler, fresh_ids
+from berth.service.tokens import ANYBODY, Caller, RoleName, digest
+from berth.service.views import (
+    Accepted,
+    DecisionView,
+    JobPage,
+    JobView,
+    LearnedView,
+    PolicyChange,
+    PolicyView,
+    QueuesSpec,
+    ServerView,
+    decision_view,
+    job_view,
+    server_view,
+)
+
+__all__ = ["create_app"]
+
+LARGEST = 8 * 2**20
+"""Bytes of a request."""
+BATCH = 10_000
+"""Jobs of a request."""
+RATE, BURST = 2000.0, 4000
+"""Requests of one client: in a second, and at once."""
+ALIVE = 15.0
+"""Seconds after which a quiet stream of events says that it is alive."""
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
+After = Annotated[int | None, Query(ge=0, le=2**62)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def caller_of(app: FastAPI) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency that says who sent a request."""
+
+    async def caller(request: Request) -> Caller:
+        given = request.headers.get("authorization")
+        if not app.state.authenticate:
+            return ANYBODY
+        kind, _, secret = (given or "").partition(" ")
+        if kind.lower() != "bearer" or not secret:
+            raise Refused(401, "no token", "send Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
+        found = None
+        if secret.startswith("berth_") and len(secret) <= 200:
+            found = await app.state.scheduler.find_token(digest(secret))
+        if found is None:
+            raise Refused(401, "unknown token", "it was never made, or is revoked", WWW_Authenticate="Bearer")
+        return found  # type: ignore[no-any-return]
+
+    return caller
+
+
+def create_app(scheduler: Scheduler, *, authenticate: bool = False, rate: RateLimit | None = None) -> FastAPI:
+    """The application around a scheduler that is open; closing it is its owner's affair."""
+    app = FastAPI(
+        title="berth",
+        version=berth.__version__,
+        summary="Places jobs that need several servers at once, learns from what happens, and says why",
+        openapi_url="/v1/openapi.json",
+        docs_url="/v1/docs",
+        redoc_url=None,
+    )
+    app.state.scheduler = scheduler
+    app.state.authenticate = authenticate
+    answer_problems(app)
+    app.add_middleware(Limits, largest=LARGEST, rate=rate or RateLimit(RATE, BURST))
+    refusals: dict[int | str, dict[str, Any]] = {
+        code: {"description": text, "content": {PROBLEM: {}}}
+        for code, text in {
+            400: "not a request",
+            401: "no or unknown token",
+            403: "not allowed",
+            404: "not there",
+            409: "in conflict with something accepted before",
+            413: "too large",
+            422: "invalid",
+            429: "too many",
+        }.items()
+    }
+    v1 = APIRouter(prefix="/v1", responses=refusals)
+    allow = Allow(caller_of(app))
+    _jobs(v1, scheduler, allow)
+    _cluster(v1, scheduler, allow)
+    _policies(v1, scheduler, allow)
+    _events(v1, scheduler, allow)
+    app.include_router(v1)
+
+    @app.get("/healthz", tags=["service"])
+    async def healthy() -> dict[str, str]:
+        """The process is there."""
+        return {"status": "ok", "version": berth.__version__}
+
+    @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
+    async def ready(response: Response) -> dict[str, Any]:
+        """Store and engine can be reached."""
+        health = scheduler.health
+        response.status_code = 200 if health.ready else 503
+        return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
+
+    return app
+
+
+class Allow:
+    """Dependencies that give the caller, where it has the role."""
+
+    def __init__(self, caller: Callable[[Request], Awaitable[Caller]]) -> None:
+        def needs(role: RoleName) -> Any:
+            async def allowed(request: Request) -> Caller:
+                found = await caller(request)
+                if not found.may(role):
+                    raise Refused(403, "not allowed", f"this needs a token with the role {role}")
+                return found
+
+            return Depends(allowed)
+
+        self.read, self.submit, self.operate = needs("read"), needs("submit"), needs("operate")
+
+
+async def _known(scheduler: Scheduler, job: str) -> JobRecord:
+    record = await scheduler.get(job)
+    if record is None:
+        raise Refused(404, "no such job", f"{job!r} was never submitted", "job")
+    return record
+
+
+def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    @v1.post("/jobs", status_code=201, tags=["jobs"], response_model=Accepted)
+    async def submit(
+        specs: JobSpec | Annotated[list[JobSpec], Field(min_length=1, max_length=BATCH)],
+        caller: Caller = allow.submit,
+        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> Any:
+        """Submit a job, or several: all of them are accepted or none. Accepted is durable."""
+        given = specs if isinstance(specs, list) else [specs]
+        ids = fresh_ids(len(given), idempotency_key, caller.user)
+        jobs: list[Job] = [spec.job(spec.name or made, caller.user) for spec, made in zip(given, ids, strict=True)]
+        try:
+            records = await scheduler.submit(jobs, idempotency_key, caller.user)
+        except Conflict as error:
+            raise Refused(409, "conflict", str(error)) from None
+        return Accepted(jobs=[job_view(record) for record in records])
+
+    @v1.get("/jobs", tags=["jobs"])
+    async def jobs(
+        caller: Caller = allow.read,
+        phase: Annotated[list[Phase] | None, Query()] = None,
+        user: str | None = None,
+        team: str | None = None,
+        queue: str | None = None,
+        type: str | None = None,
+        after: After = None,
+        limit: Limit = 100,
+    ) -> JobPage:
+        """Jobs that fit all filters, latest first."""
+        page = await scheduler.list_jobs(
+            phases=phase or (), user=user, team=team, queue=queue, type_=type, after=after, limit=limit
+        )
+        return JobPage(jobs=[job_view(record) for record in page.records], after=page.after)
+
+    @v1.get("/jobs/{job}", tags=["jobs"])
+    async def job(job: Name, caller: Caller = allow.read) -> JobView:
+        """One job, also one that has ended."""
+        return job_view(await _known(scheduler, job))
+
+    @v1.delete("/jobs/{job}", tags=["jobs"])
+    async def cancel(job: Name, caller: Caller = allow.submit) -> JobView:
+        """End a job; one that has ended stays as it is."""
+        record = await _known(scheduler, job)
+        if not caller.may_change(record.job.user):
+            raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
+        after = await scheduler.cancel(job, caller.user)
+        return job_view(after or record)
+
+
+def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    def known(server: str) -> str:
+        if server not in scheduler.dispatcher.state.servers:
+            raise Refused(404, "no such server", f"{server!r} never joined", "server")
+        return server
+
+    @v1.get("/servers", tags=["cluster"])
+    async def servers(caller: Caller = allow.read) -> list[ServerView]:
+        """Every server, and what is free of it."""
+        state = scheduler.dispatcher.state
+        return [server_view(record, state) for record in scheduler.servers()]
+
+    @v1.post("/servers/{server}/drain", tags=["cluster"])
+    async def drain(server: Name, caller: Caller = allow.operate) -> ServerView:
+        """Start nothing new on a server; what runs there goes on."""
+        return server_view(await scheduler.drain(known(server), caller.user), scheduler.dispatcher.state)
+
+    @v1.post("/servers/{server}/resume", tags=["cluster"])
+    async def resume(server: Name, caller: Caller = allow.operate) -> ServerView:
+        """Use a drained server again."""
+        return server_view(await scheduler.resume(known(server), caller.user), scheduler.dispatcher.state)
+
+    @v1.get("/queues", tags=["cluster"])
+    async def queues(caller: Caller = allow.read) -> QueuesSpec:
+        """Queues, shares and quotas."""
+        return QueuesSpec.of(scheduler.dispatcher.state.queues)
+
+    @v1.put("/queues", tags=["cluster"])
+    async def change_queues(spec: QueuesSpec, caller: Caller = allow.operate) -> QueuesSpec:
+        """Replace queues, shares and quotas."""
+        await scheduler.change_queues(spec.queues_(), caller.user)
+        return QueuesSpec.of(scheduler.dispatcher.state.queues)
+
+
+def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    def current() -> PolicyView:
+        dispatcher = scheduler.dispatcher
+        return PolicyView(
+            policy=dispatcher.state.policy, fallback=FALLBACK, refusals={k: v for k, v in dispatcher.refusals.items()}
+        )
+
+    @v1.get("/policy", tags=["policies"])
+    async def policy(caller: Caller = allow.read) -> PolicyView:
+        """Who decides now."""
+        return current()
+
+    @v1.put("/policy", tags=["policies"])
+    async def change_policy(change: PolicyChange, caller: Caller = allow.operate) -> PolicyView:
+        """Let another policy decide; the journal keeps who changed it and why."""
+        await scheduler.change_policy(change.policy, caller.user, change.reason)
+        return current()
+
+    @v1.get("/policies", tags=["policies"])
+    async def policies(caller: Caller = allow.read) -> list[str]:
+        """Every policy that could decide."""
+        from berth.registry import policy_names
+
+        return [FALLBACK, *sorted(policy_names())]
+
+    @v1.get("/decisions", tags=["policies"])
+    async def decisions(caller: Caller = allow.read, after: After = None, limit: Limit = 100) -> list[DecisionView]:
+        """Decisions after a number of the journal, or the latest."""
+        return [decision_view(number, decided) for number, decided in await scheduler.decisions(after, limit)]
+
+    @v1.get("/learned", tags=["policies"])
+    async def learned(caller: Caller = allow.read, type: str | None = None) -> list[LearnedView]:
+        """How fast jobs of each type ran on each server."""
+        return [
+            LearnedView(
+                type=kind,
+                server=server,
+                runs=speed.runs,
+                speed=speed.mean,
+                deviation=speed.deviation,
+                uncertainty=speed.uncertainty if speed.runs > 1 else None,
+            )
+            for kind, server, speed in scheduler.dispatcher.state.learned
+            if type is None or kind == type
+        ]
+
+
+def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    @v1.get("/events", tags=["service"], response_class=StreamingResponse)
+    async def events(
+        caller: Caller = allow.read,
+        after: After = None,
+        last_event_id: Annotated[int | None, Header(ge=0, le=2**62)] = None,
+    ) -> StreamingResponse:
+        """Everything that is written in the journal from now on, or after a number, as server-sent events."""
+        begin = last_event_id if last_event_id is not None else after
+        return StreamingResponse(_stream(scheduler, begin), media_type="text/event-stream")
+
+
+async def _stream(scheduler: Scheduler, after: int | None) -> AsyncIterator[str]:
+    """Events as the stream has them, and a comment now and then while there are none."""
+    source = scheduler.subscribe(after)
+    waiting: asyncio.Task[Any] | None = None
+    try:
+        while True:
+            waiting = waiting or asyncio.ensure_future(anext(source))
+            done, _ = await asyncio.wait({waiting}, timeout=ALIVE)
+            if not done:
+                yield ": alive\n\n"
+                continue
+            try:
+                found = waiting.result()
+            except StopAsyncIteration:
+                return
+            waiting = None
+            yield f"id: {found.seq}\nevent: {found.event.kind}\ndata: {write_event(found.event)}\n\n"
+    finally:
+        if waiting is not None:
+            waiting.cancel()

@@ -1,0 +1,97 @@
+"""Errors as the API tells them: problem+json (RFC 9457), with the offending field where one is known."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from berth.errors import BerthError, InvalidInput, UnknownName
+
+__all__ = ["PROBLEM", "Refused", "answer_problems", "problem"]
+
+PROBLEM = "application/problem+json"
+SHOWN = 200
+"""Characters of a refused value that are shown."""
+
+log = logging.getLogger("berth.service")
+
+
+class Refused(Exception):
+    """A request that is not served: its status, what is wrong in a few words, and which field."""
+
+    def __init__(self, status: int, title: str, detail: str = "", field: str | None = None, **headers: str) -> None:
+        self.status, self.title, self.detail, self.field, self.headers = status, title, detail, field, headers
+        super().__init__(f"{title}: {detail}")
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str = "",
+    errors: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """A problem as a response."""
+    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
+    if detail:
+        body["detail"] = detail
+    if errors:
+        body["errors"] = errors
+    return JSONResponse(body, status, dict(headers or {}), media_type=PROBLEM)
+
+
+def _shown(value: object) -> object:
+    """A value as far as it can be shown in JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bool | int | float | None):
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def answer_problems(app: FastAPI) -> None:
+    """Make every error of the app a problem."""
+
+    @app.exception_handler(Refused)
+    async def refused(_: Request, error: Refused) -> JSONResponse:
+        errors = [{"field": error.field, "detail": error.detail}] if error.field else None
+        headers = {name.replace("_", "-"): value for name, value in error.headers.items()}
+        return problem(error.status, error.title, error.detail, errors, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [
+            {
+                "field": ".".join(str(part) for part in found["loc"]),
+                "detail": str(_shown(found["msg"].removeprefix("Value error, "))),
+                "value": _shown(found.get("input")),
+            }
+            for found in error.errors()[:20]
+        ]
+        first = errors[0]
+        return problem(422, "invalid request", f"{first['field']}: {first['detail']}", errors)
+
+    @app.exception_handler(BerthError)
+    async def berth(_: Request, error: BerthError) -> JSONResponse:
+        status = 404 if isinstance(error, UnknownName) else 422
+        field = error.key if isinstance(error, InvalidInput) else None
+        errors = [{"field": field, "detail": str(_shown(str(error)))}] if field else None
+        return problem(status, "unknown name" if status == 404 else "invalid request", str(_shown(str(error))), errors)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("failed", extra={"path": request.url.path}, exc_info=error)
+        return problem(500, "the service failed", "the log says more")

@@ -1,0 +1,295 @@
+"""What the API answers with: records as JSON, quantities as people write them, times as ISO 8601."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from berth.dispatch.events import Decided
+from berth.dispatch.jobs import Place
+from berth.dispatch.quantities import amounts, format_amounts
+from berth.dispatch.queues import Queue, Queues
+from berth.dispatch.state import JobRecord, ServerRecord, State
+
+__all__ = [
+    "Accepted",
+    "DecisionView",
+    "JobPage",
+    "JobView",
+    "LearnedView",
+    "PolicyChange",
+    "PolicyView",
+    "QueueSpec",
+    "QueuesSpec",
+    "ServerView",
+    "decision_view",
+    "iso",
+    "job_view",
+    "server_view",
+]
+
+Quantities = dict[str, str]
+
+
+def iso(time: float | None) -> str | None:
+    """A time as people write it.
+
+    >>> iso(0.5)
+    '1970-01-01T00:00:00.500Z'
+    """
+    if time is None:
+        return None
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class PlaceView(_View):
+    """Tasks of a role on a server."""
+
+    server: str
+    role: str
+    tasks: int
+
+
+class RoleView(_View):
+    """Tasks that are alike."""
+
+    count: int
+    minimum: int
+    resources: Quantities
+
+
+class JobView(_View):
+    """A job and how it stands."""
+
+    id: str
+    type: str
+    phase: Literal["waiting", "starting", "running", "ending", "finished", "failed", "cancelled"]
+    user: str
+    team: str
+    queue: str
+    priority: int
+    roles: dict[str, RoleView]
+    needs: dict[str, str]
+    work: float | None
+    estimate: float | None
+    value: float
+    decay: float
+    deadline: float | None
+    retries: int
+    attempt: int
+    failures: int
+    places: list[PlaceView]
+    submitted: str | None
+    started: str | None
+    ended: str | None
+    reason: str
+    payload: dict[str, Any]
+
+
+def places_view(places: tuple[Place, ...]) -> list[PlaceView]:
+    """Places, as JSON."""
+    return [PlaceView(server=place.server, role=place.role, tasks=place.count) for place in places]
+
+
+def job_view(record: JobRecord) -> JobView:
+    """A job, as JSON."""
+    job = record.job
+    return JobView(
+        id=job.id,
+        type=job.type,
+        phase=record.phase,
+        user=job.user,
+        team=job.team,
+        queue=job.queue,
+        priority=job.priority,
+        roles={
+            role.name: RoleView(count=role.count, minimum=role.minimum, resources=format_amounts(role.demand))
+            for role in job.roles
+        },
+        needs=dict(job.needs),
+        work=job.work,
+        estimate=job.estimate,
+        value=job.value,
+        decay=job.decay,
+        deadline=job.deadline,
+        retries=job.retries,
+        attempt=record.attempt,
+        failures=record.failures,
+        places=places_view(record.places),
+        submitted=iso(record.submitted),
+        started=iso(record.started),
+        ended=iso(record.ended),
+        reason=record.reason,
+        payload=dict(job.payload),
+    )
+
+
+class Accepted(_View):
+    """Jobs that were accepted, in the order in which they were given."""
+
+    jobs: list[JobView]
+
+
+class JobPage(_View):
+    """Jobs, latest first; `after` asks for the next page."""
+
+    jobs: list[JobView]
+    after: int | None
+
+
+class ServerView(_View):
+    """A server and what is free of it."""
+
+    name: str
+    state: Literal["up", "drained", "lost"]
+    labels: dict[str, str]
+    speed: float
+    capacity: Quantities
+    free: Quantities
+    kept_for: str | None
+
+
+def server_view(record: ServerRecord, state: State) -> ServerView:
+    """A server, as JSON."""
+    row = record.index
+    columns = {name: k for name, k in state.resources.items() if state.capacity[row, k] > 0}
+    left = {name: max(int(state.capacity[row, k] - state.used[row, k]), 0) for name, k in columns.items()}
+    return ServerView(
+        name=record.server.name,
+        state="lost" if record.lost else "drained" if record.drained else "up",
+        labels=dict(record.server.labels),
+        speed=record.server.speed,
+        capacity=format_amounts({name: int(state.capacity[row, k]) for name, k in columns.items()}),
+        free=format_amounts(left),
+        kept_for=state.reserved.get(record.server.name),
+    )
+
+
+class StartView(_View):
+    """A job that was started."""
+
+    job: str
+    attempt: int
+    places: list[PlaceView]
+
+
+class DecisionView(_View):
+    """A decision: who decided, what, and why it was not the policy where it was not."""
+
+    number: int
+    time: str | None
+    by: str
+    waiting: int
+    seconds: float
+    refused: str | None
+    kept: dict[str, str]
+    starts: list[StartView]
+
+
+def decision_view(number: int, decided: Decided) -> DecisionView:
+    """A decision, as JSON."""
+    return DecisionView(
+        number=number,
+        time=iso(decided.time),
+        by=decided.by,
+        waiting=decided.waiting,
+        seconds=decided.seconds,
+        refused=decided.refused,
+        kept=dict(decided.reserved),
+        starts=[StartView(job=s.job, attempt=s.attempt, places=places_view(s.places)) for s in decided.starts],
+    )
+
+
+class LearnedView(_View):
+    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run."""
+
+    type: str
+    server: str
+    runs: int
+    speed: float
+    deviation: float
+    uncertainty: float | None
+
+
+class PolicyView(_View):
+    """Who decides, who serves when it is refused, and how often that was."""
+
+    policy: str
+    fallback: str
+    refusals: dict[str, int]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicyChange(_Spec):
+    """Another policy, and why."""
+
+    policy: Annotated[str, Field(min_length=1, max_length=500)]
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+Given = Annotated[dict[str, str | int | float], Field(max_length=64)]
+Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
+
+
+class QueueSpec(_Spec):
+    """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold."""
+
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    accepts: bool = True
+    starts: bool = True
+    limit: Given = Field(default_factory=dict)
+
+
+class QueuesSpec(_Spec):
+    """All that orders the waiting."""
+
+    queues: Annotated[dict[Name, QueueSpec], Field(min_length=1, max_length=1000)]
+    shares: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e12)]], Field(max_length=10_000)] = Field(
+        default_factory=dict
+    )
+    quotas: Annotated[dict[str, Given], Field(max_length=10_000)] = Field(default_factory=dict)
+    aging: Number = 1.0
+    fairness: Number = 1.0
+    half_life: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 604800.0
+    patience: Number = 3600.0
+
+    def queues_(self) -> Queues:
+        """As the dispatcher takes it."""
+        limits: Mapping[str, Queue] = {
+            name: Queue(queue.priority, queue.accepts, queue.starts, amounts(queue.limit, f"queues.{name}.limit"))
+            for name, queue in self.queues.items()
+        }
+        quotas = {owner: amounts(limit, f"quotas.{owner}") for owner, limit in self.quotas.items()}
+        return Queues(limits, dict(self.shares), quotas, self.aging, self.fairness, self.half_life, self.patience)
+
+    @classmethod
+    def of(cls, queues: Queues) -> QueuesSpec:
+        """What the dispatcher has."""
+        return cls(
+            queues={
+                name: QueueSpec(
+                    priority=queue.priority,
+                    accepts=queue.accepts,
+                    starts=queue.starts,
+                    limit=dict(format_amounts(queue.limit)),
+                )
+                for name, queue in queues.queues.items()
+            },
+            shares=dict(queues.shares),
+            quotas={owner: dict(format_amounts(limit)) for owner, limit in queues.quotas.items()},
+            aging=queues.aging,
+            fairness=queues.fairness,
+            half_life=queues.half_life,
+            patience=queues.patience,
+        )
