@@ -34,6 +34,7 @@ from berth.cli.common import (
 from berth.cli.jobs import job_app, jobs_command, plan_command, submit_command
 from berth.cli.replay import replay_command
 from berth.cli.reproduce import reproduce_command
+from berth.cli.serve import serve_command, token_app
 from berth.cli.sweep import sweep_command
 from berth.cli.trace import trace_app
 from berth.errors import BerthError
@@ -54,6 +55,8 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
+app.command("serve")(serve_command)
+app.add_typer(token_app, name="token")
 app.command("submit")(submit_command)
 app.command("jobs")(jobs_command)
 app.add_typer(job_app, name="job")

@@ -7,12 +7,13 @@ are problems (`berth.service.problems`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import berth
 from berth.dispatch.dispatcher import FALLBACK
@@ -20,10 +21,12 @@ from berth.dispatch.events import write_event
 from berth.dispatch.jobs import Job
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.state import JobRecord, Phase
+from berth.service.doorkeeper import Doorkeeper
 from berth.service.limits import Limits, RateLimit
+from berth.service.metrics import Metrics
 from berth.service.problems import PROBLEM, Refused, answer_problems
 from berth.service.scheduler import Conflict, Scheduler, fresh_ids
-from berth.service.tokens import ANYBODY, Caller, RoleName, digest
+from berth.service.tokens import Caller, RoleName
 from berth.service.views import (
     Accepted,
     DecisionView,
@@ -55,28 +58,19 @@ After = Annotated[int | None, Query(ge=0, le=2**62)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-def caller_of(app: FastAPI) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency that says who sent a request."""
+def create_app(
+    scheduler: Scheduler,
+    keeper: Doorkeeper,
+    metrics: Metrics,
+    *,
+    hosts: list[str] | None = None,
+    rate: RateLimit | None = None,
+) -> FastAPI:
+    """The application around a scheduler that is open; closing it is its owner's affair.
 
-    async def caller(request: Request) -> Caller:
-        given = request.headers.get("authorization")
-        if not app.state.authenticate:
-            return ANYBODY
-        kind, _, secret = (given or "").partition(" ")
-        if kind.lower() != "bearer" or not secret:
-            raise Refused(401, "no token", "send Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
-        found = None
-        if secret.startswith("berth_") and len(secret) <= 200:
-            found = await app.state.scheduler.find_token(digest(secret))
-        if found is None:
-            raise Refused(401, "unknown token", "it was never made, or is revoked", WWW_Authenticate="Bearer")
-        return found  # type: ignore[no-any-return]
-
-    return caller
-
-
-def create_app(scheduler: Scheduler, *, authenticate: bool = False, rate: RateLimit | None = None) -> FastAPI:
-    """The application around a scheduler that is open; closing it is its owner's affair."""
+    With `hosts`, requests that call the service by another name are refused: no page from elsewhere that a browser on
+    this machine shows can then talk to it.
+    """
     app = FastAPI(
         title="berth",
         version=berth.__version__,
@@ -85,10 +79,10 @@ def create_app(scheduler: Scheduler, *, authenticate: bool = False, rate: RateLi
         docs_url="/v1/docs",
         redoc_url=None,
     )
-    app.state.scheduler = scheduler
-    app.state.authenticate = authenticate
     answer_problems(app)
     app.add_middleware(Limits, largest=LARGEST, rate=rate or RateLimit(RATE, BURST))
+    if hosts is not None:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
     refusals: dict[int | str, dict[str, Any]] = {
         code: {"description": text, "content": {PROBLEM: {}}}
         for code, text in {
@@ -103,7 +97,7 @@ def create_app(scheduler: Scheduler, *, authenticate: bool = False, rate: RateLi
         }.items()
     }
     v1 = APIRouter(prefix="/v1", responses=refusals)
-    allow = Allow(caller_of(app))
+    allow = Allow(keeper)
     _jobs(v1, scheduler, allow)
     _cluster(v1, scheduler, allow)
     _policies(v1, scheduler, allow)
@@ -114,6 +108,12 @@ def create_app(scheduler: Scheduler, *, authenticate: bool = False, rate: RateLi
     async def healthy() -> dict[str, str]:
         """The process is there."""
         return {"status": "ok", "version": berth.__version__}
+
+    @app.get("/metrics", tags=["service"], response_class=Response)
+    async def numbers(request: Request, caller: Caller = allow.read) -> Response:
+        """Numbers for Prometheus."""
+        body, kind = metrics.render(request.headers.get("accept", ""))
+        return Response(body, media_type=kind)
 
     @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
     async def ready(response: Response) -> dict[str, Any]:
@@ -128,10 +128,10 @@ def create_app(scheduler: Scheduler, *, authenticate: bool = False, rate: RateLi
 class Allow:
     """Dependencies that give the caller, where it has the role."""
 
-    def __init__(self, caller: Callable[[Request], Awaitable[Caller]]) -> None:
+    def __init__(self, keeper: Doorkeeper) -> None:
         def needs(role: RoleName) -> Any:
             async def allowed(request: Request) -> Caller:
-                found = await caller(request)
+                found = await keeper.caller(request.headers.get("authorization"))
                 if not found.may(role):
                     raise Refused(403, "not allowed", f"this needs a token with the role {role}")
                 return found
@@ -235,7 +235,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     def current() -> PolicyView:
         dispatcher = scheduler.dispatcher
         return PolicyView(
-            policy=dispatcher.state.policy, fallback=FALLBACK, refusals={k: v for k, v in dispatcher.refusals.items()}
+            policy=dispatcher.state.policy, fallback=FALLBACK, refusals=dict(dispatcher.refusals)
         )
 
     @v1.get("/policy", tags=["policies"])

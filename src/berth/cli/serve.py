@@ -1,0 +1,144 @@
+"""`berth serve` and `berth token`: run the scheduler, and say who may talk to it."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from berth.cli.common import complete_policy
+
+__all__ = ["serve_command", "token_app"]
+
+token_app = typer.Typer(help="Who may talk to a service.", rich_markup_mode=None)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", envvar="BERTH_STORE", help="An SQLite file, or postgresql://…; berth.db by default."),
+]
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    text = "text"
+    json = "json"
+
+
+class TokenRole(StrEnum):
+    """What a token allows; each includes the ones before."""
+
+    read = "read"
+    submit = "submit"
+    operate = "operate"
+
+
+def serve_command(
+    host: Annotated[str | None, typer.Option("--host", help="Where to listen; 127.0.0.1 by default.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="8642 by default; 0 takes any that is free.")
+    ] = None,
+    store: StoreOption = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", envvar="BERTH_ENGINE", help="Where jobs run; simulated by default.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "-p", help="Who decides; kept from last time.", autocompletion=complete_policy),
+    ] = None,
+    faster: Annotated[
+        float | None, typer.Option("--faster", help="Of a simulated cluster: seconds that pass in one.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="A YAML file; options stand above it.")
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How log lines look.")] = LogFormat.text,
+) -> None:
+    """Run the scheduler with its API and pages; without options on a simulated cluster, kept in berth.db.
+
+    Everything that is accepted is durable: end it however you like, the same command goes on.
+    """
+    from berth.service.serving import Address, made, read_config, serve
+    from berth.service.settings import Settings
+
+    given = read_config(config) if config is not None else {}
+    options = {
+        "host": host,
+        "port": port,
+        "store": store,
+        "engine": engine,
+        "policy": policy,
+        "faster": faster,
+    }
+    given.update({key: value for key, value in options.items() if value is not None})
+    settings, address = made(Settings, given, config), made(Address, given, config)
+
+    def ready(url: str) -> None:
+        typer.echo(f"berth: serving at {url} (API: {url}/v1/docs), stop with Ctrl-C", err=True)
+
+    serve(settings, address, log_format=log_format.value, ready=ready)
+
+
+@token_app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="What the token is called.")],
+    role: Annotated[TokenRole, typer.Option("--role", help="What it allows.")] = TokenRole.submit,
+    user: Annotated[str | None, typer.Option("--user", help="Whose jobs it submits; its name by default.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Make a token and print it, once: the store keeps only a digest."""
+    from berth.dispatch.jobs import check_id
+    from berth.service.store import Store, Token
+    from berth.service.tokens import digest, new_secret
+
+    check_id(name, "NAME")
+    owner = check_id(user or name, "--user")
+    secret = new_secret()
+    opened = Store(store or "berth.db")
+    try:
+        opened.add_token(Token(name, digest(secret), role.value, owner, time.time()))
+    finally:
+        opened.close()
+    typer.echo(secret)
+
+
+@token_app.command("list")
+def list_tokens(store: StoreOption = None) -> None:
+    """Every token: its name, role and user, and whether it counts."""
+    from berth.cli.jobs import table
+    from berth.service.store import Store
+    from berth.service.views import iso
+
+    opened = Store(store or "berth.db")
+    try:
+        rows = [
+            {
+                "name": token.name,
+                "role": token.role,
+                "user": token.user,
+                "created": iso(token.created) or "",
+                "revoked": iso(token.revoked) or "",
+            }
+            for token in opened.tokens()
+        ]
+    finally:
+        opened.close()
+    table(rows, ("name", "role", "user", "created", "revoked"))
+
+
+@token_app.command("revoke")
+def revoke(name: str, store: StoreOption = None) -> None:
+    """Let nobody in with a token any more; a running service knows within seconds."""
+    from berth.errors import InvalidInput
+    from berth.service.store import Store
+
+    opened = Store(store or "berth.db")
+    try:
+        if not opened.revoke_token(name, time.time()):
+            raise InvalidInput("the name of a token that counts", value=name, key="NAME")
+    finally:
+        opened.close()
+    typer.echo(f"revoked {name}")

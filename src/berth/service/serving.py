@@ -1,0 +1,185 @@
+"""`berth serve`: the scheduler, its API and its pages in one process, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from berth.errors import InvalidInput, MissingExtra
+from berth.service.settings import Settings
+
+try:
+    import uvicorn
+    from fastapi import FastAPI
+except ImportError as error:
+    raise MissingExtra("berth serve", "serve") from error
+
+from berth.service.app import create_app
+from berth.service.doorkeeper import Doorkeeper, is_loopback
+from berth.service.metrics import Metrics
+from berth.service.scheduler import Scheduler
+from berth.service.store import Store
+from berth.service.views import QueuesSpec
+
+__all__ = ["Address", "JsonLines", "read_config", "serve", "service"]
+
+GRACE = 5
+"""Seconds that open requests get when the service ends."""
+
+log = logging.getLogger("berth.service")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the service listens, and the names it is called by."""
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InvalidInput("a port from 0 to 65535", value=self.port, key="port")
+        if not self.host:
+            raise InvalidInput("a host, such as 127.0.0.1", value=self.host, key="host")
+
+    @property
+    def url(self) -> str:
+        """How it is reached."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+class JsonLines(logging.Formatter):
+    """A line of JSON for each message; extra fields stand beside it."""
+
+    KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update({key: value for key, value in vars(record).items() if key not in self.KNOWN})
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Settings from a YAML file: those of `Settings` and `Address`, checked by name."""
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=str(error.strerror), file=file) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise InvalidInput("YAML", found=str(getattr(error, "problem", error)), file=file, line=line) from None
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise InvalidInput("a mapping of settings", found=type(given).__name__, file=file)
+    known = [item.name for part in (Settings, Address) for item in fields(part)]
+    for key in given:
+        if key not in known:
+            raise InvalidInput(f"one of {', '.join(known)}", value=key, file=file)
+    if given.get("queues") is not None:
+        try:
+            given["queues"] = QueuesSpec.model_validate(given["queues"]).queues_()
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in ("queues", *first["loc"]))
+            raise InvalidInput(first["msg"], value=first.get("input"), key=place, file=file) from None
+    return given
+
+
+def made(cls: Any, given: Mapping[str, Any], file: Path | None) -> Any:
+    """Settings of a class, from those that were given."""
+    own = {item.name: given[item.name] for item in fields(cls) if given.get(item.name) is not None}
+    try:
+        return cls(**own)
+    except InvalidInput as error:
+        raise error.at(file=file) from None
+    except TypeError as error:  # a text where a number is to be
+        raise InvalidInput("settings of the right kind", found=str(error), file=file) from None
+
+
+@asynccontextmanager
+async def service(settings: Settings, address: Address) -> AsyncIterator[tuple[Scheduler, FastAPI]]:
+    """An open scheduler with its application; closed in good order whatever happens inside."""
+    store = await asyncio.to_thread(Store, settings.store)
+    try:
+        keeper = await asyncio.to_thread(Doorkeeper.at, store, address.host)
+        scheduler = await Scheduler.open(settings)
+        try:
+            metrics = Metrics(scheduler.dispatcher.state)
+            hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if keeper.open else None
+            app = create_app(scheduler, keeper, metrics, hosts=hosts)
+            counting = asyncio.ensure_future(_count(scheduler, metrics))
+            try:
+                yield scheduler, app
+            finally:
+                counting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await counting
+        finally:
+            await scheduler.close()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+async def _count(scheduler: Scheduler, metrics: Metrics) -> None:
+    async for written in scheduler.subscribe():
+        metrics.note(written.event)
+
+
+async def _run(settings: Settings, address: Address, ready: Callable[[str], None]) -> None:
+    async with service(settings, address) as (_, app):
+        config = uvicorn.Config(
+            app,
+            host=address.host,
+            port=address.port,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=GRACE,
+            server_header=False,
+        )
+        server = uvicorn.Server(config)
+        running = asyncio.ensure_future(server.serve())
+        while not server.started and not running.done():
+            await asyncio.sleep(0.02)
+        if server.started:
+            port = server.servers[0].sockets[0].getsockname()[1]
+            ready(Address(address.host, port).url)
+        await running
+        if not server.started:
+            raise InvalidInput("an address that is free", found=f"{address.url} is not", key="port")
+
+
+def serve(
+    settings: Settings, address: Address, *, log_format: str = "text", ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve until told to end (SIGINT, SIGTERM): then answer what is open, write a snapshot, and leave."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if log_format == "json" else plain)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    if not is_loopback(address.host):
+        log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(settings, address, ready or (lambda url: None)))
