@@ -8,19 +8,22 @@ is not on paper. A decision that is infeasible, raises, or takes too long is ref
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from berth.dispatch.drivers import Driver, make_driver
 from berth.dispatch.events import Decided, Event, PolicyChanged, Start
 from berth.dispatch.queues import Queues
-from berth.dispatch.state import Handled, JobRecord, Outcome, State
+from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
 from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, violations
-from berth.errors import BerthError, InfeasibleDecision
+from berth.errors import BerthError, InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
-__all__ = ["FALLBACK", "Dispatcher"]
+__all__ = ["FALLBACK", "Dispatcher", "Dumped", "read_dump", "write_dump"]
 
 FALLBACK = "in-order-best-fit"
 """What serves when the policy does not: everybody who fits, in order, where they leave least."""
@@ -28,6 +31,31 @@ LEVELS = 8
 """So many levels are decided one after another; all below the last of them are decided with it."""
 MEMORY = 10_000
 """Runs that are shown to a policy that is made anew."""
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """All that a dispatcher needs to go on; nothing changes it any more."""
+
+    state: DumpedState
+    memory: tuple[Outcome, ...] = ()
+    refusals: Mapping[str, int] | None = None
+
+
+_DUMPED = TypeAdapter(Dumped)
+
+
+def write_dump(dumped: Dumped) -> bytes:
+    """A dump as JSON."""
+    return _DUMPED.dump_json(dumped)
+
+
+def read_dump(text: bytes) -> Dumped:
+    """The dump again."""
+    try:
+        return _DUMPED.validate_json(text)
+    except (ValidationError, BerthError) as error:
+        raise InvalidInput("a dump of a dispatcher", found=f"something else ({str(error)[:200]})") from None
 
 
 class Dispatcher:
@@ -68,17 +96,36 @@ class Dispatcher:
             handled = self.state.handle(event)
             self._driver = driver
             return handled
-        handled = self.state.handle(event)
-        if handled.outcome is not None:
-            self.memory.append(handled.outcome)
-            if self._driver is not None:
-                self._driver.learn(handled.outcome)
+        handled = self.note(event)
+        if handled.outcome is not None and self._driver is not None:
+            self._driver.learn(handled.outcome)
         return handled
 
     def replay(self, events: Iterable[Event]) -> None:
         """Come to the state that these events lead to; whatever is to be done about them was told before."""
         for event in events:
-            self.handle(event)
+            self.note(event)
+        self._driver = self._make_driver(self.state.policy)
+
+    def note(self, event: Event) -> Handled:
+        """Take note of an event and leave the policy out of it: the first half of a replay."""
+        handled = self.state.handle(event)
+        if handled.outcome is not None:
+            self.memory.append(handled.outcome)
+        return handled
+
+    def dump(self) -> Dumped:
+        """A copy that stays as it is."""
+        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals))
+
+    def load(self, dumped: Dumped) -> Self:
+        """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
+        self.state = State.load(dumped.state)
+        self.memory.clear()
+        self.memory.extend(dumped.memory)
+        self.refusals = Counter(dumped.refusals or {})
+        self._driver = None
+        return self
 
     # ------------------------------------------------------------------ deciding
 

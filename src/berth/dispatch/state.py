@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from berth.dispatch.queues import Queues
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
-__all__ = ["ENDED", "Handled", "JobRecord", "Outcome", "ServerRecord", "State"]
+__all__ = ["ENDED", "HOLDING", "DumpedState", "Handled", "JobRecord", "Outcome", "Phase", "ServerRecord", "State"]
 
 Phase = Literal["waiting", "starting", "running", "ending", "finished", "failed", "cancelled"]
 ENDED = frozenset({"finished", "failed", "cancelled"})
@@ -104,6 +104,22 @@ class Handled:
     outcome: Outcome | None = None
 
 
+@dataclass(frozen=True)
+class DumpedState:
+    """All of a state that is not computed from the rest; nothing changes it any more."""
+
+    queues: Queues
+    policy: str
+    jobs: tuple[JobRecord, ...]
+    servers: tuple[ServerRecord, ...]
+    reserved: Mapping[str, str]
+    learned: Mapping[str, Any]
+    submissions: int
+    time: float
+    resources: tuple[str, ...]
+    usage: Mapping[str, tuple[float, float]]
+
+
 class State:
     """Everything that a scheduler must remember."""
 
@@ -125,6 +141,39 @@ class State:
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
         self._usage: dict[str, tuple[float, float]] = {}
+
+    def dump(self) -> DumpedState:
+        """A copy that stays as it is."""
+        return DumpedState(
+            self.queues,
+            self.policy,
+            tuple(self.jobs.values()),
+            tuple(self.servers.values()),
+            dict(self.reserved),
+            self.learned.dump(),
+            self.submissions,
+            self.time,
+            tuple(self.resources),
+            dict(self._usage),
+        )
+
+    @classmethod
+    def load(cls, dumped: DumpedState) -> State:
+        """A state that goes on where `dump` was made."""
+        state = cls(dumped.queues, dumped.policy)
+        state.resources = {name: column for column, name in enumerate(dumped.resources)}
+        for server in dumped.servers:
+            state._server(server.server)
+            state.servers[server.server.name] = server
+        for record in dumped.jobs:
+            state.jobs[record.job.id] = record
+            if record.phase in HOLDING:
+                state._hold(record, 1)
+        state.reserved = dict(dumped.reserved)
+        state.learned = Learned.load(dumped.learned)
+        state.submissions, state.time = dumped.submissions, dumped.time
+        state._usage = dict(dumped.usage)
+        return state
 
     # ------------------------------------------------------------------ events
 
@@ -224,7 +273,7 @@ class State:
             phase: Phase = "finished"
             gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
             return replace(gone, outcome=outcome)
-        if record.unwanted or event.fault == "cancelled":
+        if record.unwanted or (event.fault == "cancelled" and record.phase != "ending"):
             reason = record.reason or event.reason or "cancelled"
             return self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
         own = event.fault == "job"

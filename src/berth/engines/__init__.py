@@ -14,11 +14,12 @@ from typing import Protocol
 
 from berth.dispatch.events import Command, Event, Failed, Finished
 from berth.dispatch.jobs import Job, Place, Server
+from berth.errors import BerthError
 
 __all__ = ["Attempt", "Engine", "EngineError", "Snapshot"]
 
 
-class EngineError(Exception):
+class EngineError(BerthError):
     """The engine cannot be reached, or could not do it now; whoever asked asks again later."""
 
 

@@ -122,7 +122,7 @@ class Scheduler:
         raise NotImplementedError
 
     async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
-        """Decisions with their numbers in the journal: the first after that number, or else the latest; earlier first."""
+        """Decisions and their numbers in the journal: the first after that number, or the latest; in their order."""
         raise NotImplementedError
 
     def servers(self) -> tuple[ServerRecord, ...]:

@@ -15,8 +15,8 @@ __all__ = ["Settings"]
 class Settings:
     """What `Scheduler.open` needs.
 
-    `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.engines`). `policy` and
-    `queues` left out are what they were, or the defaults in a new store. `faster` is how many seconds of the simulated
+    `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.engines`). `policy`
+    and `queues` left out are what they were, or the defaults in a new store. `faster` is how many seconds of the
     clock pass in one. A decision is made every `tick` seconds, and `soon` after something happened. A snapshot is
     written every `snapshot_every` events. Of the journal all is kept, or what is younger than `retention` seconds.
     """
