@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path as Folder
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import berth
 from berth.dispatch.dispatcher import FALLBACK
@@ -22,6 +25,7 @@ from berth.dispatch.jobs import Job
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.state import JobRecord, Phase
 from berth.service.doorkeeper import Doorkeeper
+from berth.service.history import History
 from berth.service.limits import Limits, RateLimit
 from berth.service.metrics import Metrics
 from berth.service.problems import PROBLEM, Refused, answer_problems
@@ -33,6 +37,7 @@ from berth.service.views import (
     JobPage,
     JobView,
     LearnedView,
+    MinuteView,
     PolicyChange,
     PolicyView,
     QueuesSpec,
@@ -44,6 +49,7 @@ from berth.service.views import (
 
 __all__ = ["create_app"]
 
+PAGES = Folder(__file__).parent / "dashboard"
 LARGEST = 8 * 2**20
 """Bytes of a request."""
 BATCH = 10_000
@@ -62,6 +68,7 @@ def create_app(
     scheduler: Scheduler,
     keeper: Doorkeeper,
     metrics: Metrics,
+    history: History,
     *,
     hosts: list[str] | None = None,
     rate: RateLimit | None = None,
@@ -102,7 +109,6 @@ def create_app(
     _cluster(v1, scheduler, allow)
     _policies(v1, scheduler, allow)
     _events(v1, scheduler, allow)
-    app.include_router(v1)
 
     @app.get("/healthz", tags=["service"])
     async def healthy() -> dict[str, str]:
@@ -115,6 +121,13 @@ def create_app(
         body, kind = metrics.render(request.headers.get("accept", ""))
         return Response(body, media_type=kind)
 
+    @v1.get("/history", tags=["service"])
+    async def steps(caller: Caller = allow.read, steps: Annotated[int, Query(ge=1, le=1440)] = 240) -> list[MinuteView]:
+        """What happened in each minute since the service began."""
+        return [MinuteView(**minute) for minute in history.as_list(steps)]
+
+    app.include_router(v1)
+
     @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
     async def ready(response: Response) -> dict[str, Any]:
         """Store and engine can be reached."""
@@ -122,7 +135,30 @@ def create_app(
         response.status_code = 200 if health.ready else 503
         return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
 
+    app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")
+    app.add_middleware(SafeHeaders)
     return app
+
+
+class SafeHeaders:
+    """Headers that keep a browser from doing anything with a page of ours but showing it."""
+
+    HEADERS = (
+        (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start" and scope["path"] != "/v1/docs":  # those come from elsewhere
+                message["headers"] = [*message["headers"], *self.HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
 
 
 class Allow:

@@ -28,6 +28,7 @@ except ImportError as error:
 
 from berth.service.app import create_app
 from berth.service.doorkeeper import Doorkeeper, is_loopback
+from berth.service.history import History
 from berth.service.metrics import Metrics
 from berth.service.scheduler import Scheduler
 from berth.service.store import Store
@@ -128,8 +129,9 @@ async def service(settings: Settings, address: Address) -> AsyncIterator[tuple[S
         try:
             metrics = Metrics(scheduler.dispatcher.state)
             hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if keeper.open else None
-            app = create_app(scheduler, keeper, metrics, hosts=hosts)
-            counting = asyncio.ensure_future(_count(scheduler, metrics))
+            history = History(scheduler.dispatcher.state)
+            app = create_app(scheduler, keeper, metrics, history, hosts=hosts)
+            counting = asyncio.ensure_future(_count(scheduler, metrics, history))
             try:
                 yield scheduler, app
             finally:
@@ -142,9 +144,10 @@ async def service(settings: Settings, address: Address) -> AsyncIterator[tuple[S
         await asyncio.to_thread(store.close)
 
 
-async def _count(scheduler: Scheduler, metrics: Metrics) -> None:
+async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> None:
     async for written in scheduler.subscribe():
         metrics.note(written.event)
+        history.note(written.event)
 
 
 async def _run(settings: Settings, address: Address, ready: Callable[[str], None]) -> None:

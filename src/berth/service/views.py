@@ -20,6 +20,7 @@ __all__ = [
     "JobPage",
     "JobView",
     "LearnedView",
+    "MinuteView",
     "PolicyChange",
     "PolicyView",
     "QueueSpec",
@@ -216,6 +217,23 @@ class LearnedView(_View):
     speed: float
     deviation: float
     uncertainty: float | None
+
+
+class MinuteView(_View):
+    """One step of the history; `waits` are seconds added up, `used` shares of each resource, means over the step."""
+
+    time: float
+    submitted: int
+    started: int
+    finished: int
+    failed: int
+    waits: float
+    decisions: int
+    refused: int
+    slowest: float
+    waiting: int
+    used: dict[str, float]
+    seen: float
 
 
 class PolicyView(_View):
