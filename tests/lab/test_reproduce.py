@@ -12,6 +12,7 @@ import yaml
 
 from berth.errors import InvalidInput, UnknownName
 from berth.lab import reproduce as module
+from berth.lab.experiment_traces import find_traces
 from berth.lab.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.families import FAMILIES
 from berth.lab.plans import Progress
@@ -22,6 +23,7 @@ from berth.lab.statistics import Estimate
 from berth.lab.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
+from tests.lab.test_experiment_traces import trace_at
 
 TINY: dict[str, Any] = {
     "paper": "ogasched",
@@ -145,14 +147,16 @@ def test_an_experiment_is_as_good_as_its_weakest_claim() -> None:
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_what_is_shipped_loads_and_builds(name: str) -> None:
+def test_what_is_shipped_loads_and_builds(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)  # which also checks that claims name what is run
     assert experiment.name == name
     built: set[str] = set()
     for quick in (False, True):
         settings = settings_of(experiment, quick)
         assert settings
-        for setting in settings:
+        for trace in {setting.trace for setting in settings if setting.trace}:
+            trace_at(tmp_path / trace, jobs=3000, first=1e7)  # in place of the real one
+        for setting in find_traces(settings, tmp_path).settings:
             scenario = load_scenario(setting.scenario, setting.changes)
             family = FAMILIES[scenario.family]
             for policy in setting.run.policies or ():

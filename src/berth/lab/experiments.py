@@ -61,6 +61,9 @@ class Changes(_Part):
     baseline: str | None = None
     arrivals: Literal["hidden", "revealed", "both"] | None = None
     oracles: list[str] | None = None
+    trace: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="a file in the folder of traces that the scenario is to play, if it is there"
+    )
 
     def under(self, other: Changes) -> Changes:
         """This with what the other one says; `set` is merged, all else replaced."""
@@ -176,7 +179,8 @@ class Experiment(_Part):
 class Setting:
     """A point of an experiment: a scenario, what is changed in it, and how it is run.
 
-    `keys` are those of the grid (and `scenario`, where parts differ in it): what the points differ in.
+    `keys` are those of the grid, `trace` where it plays one, and `scenario` where parts differ in it: what the points
+    differ in. Which file a trace is, if it is there at all, `berth.lab.experiment_traces` finds out.
     """
 
     number: int
@@ -187,6 +191,11 @@ class Setting:
 
     def __str__(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in self.keys.items()) or self.scenario
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that it plays, as the experiment names it."""
+        return self.run.trace
 
     def is_at(self, where: Mapping[str, Any]) -> bool:
         """Whether it is one of these points."""
@@ -211,7 +220,8 @@ def settings_of(experiment: Experiment, quick: bool = False) -> list[Setting]:
         grid = part.grid or {}
         for values in itertools.product(*grid.values()):
             point = dict(zip(grid, values, strict=True))
-            keys = {**({"scenario": part.scenario} if several else {}), **point}
+            played = {} if part.trace is None else {"trace": part.trace}
+            keys = {**({"scenario": part.scenario} if several else {}), **played, **point}
             changes = {**(part.set or {}), **point}
             found.append(Setting(len(found), str(part.scenario), changes, keys, part))
     return found

@@ -22,6 +22,7 @@ import numpy as np
 import berth
 from berth.errors import InvalidInput
 from berth.lab.cells import Cell, Record
+from berth.lab.experiment_traces import find_traces, traces_folder
 from berth.lab.experiments import Claim, Experiment, Setting, chosen, settings_of
 from berth.lab.families import FAMILIES
 from berth.lab.manifest import manifest, now, versions
@@ -121,16 +122,36 @@ class ClaimResult:
 
 @dataclass(eq=False)
 class ExperimentResult:
-    """What came of an experiment: its points, a `Run` for each cell of each, its claims."""
+    """What came of an experiment: its points, a `Run` for each cell of each, its claims.
+
+    `absent` are points whose trace is not there, `missing` says why by trace, `traces` has the SHA-256 of those that
+    are played. Claims are `left_out` for the quick version's sake, or `without_data` where a trace is not there.
+    """
 
     experiment: Experiment
     quick: bool
     settings: tuple[Setting, ...]
     families: tuple[str, ...]
+    absent: tuple[Setting, ...] = ()
+    traces: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
     runs: dict[int, dict[Cell, Run]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     claims: tuple[ClaimResult, ...] = ()
     left_out: tuple[Claim, ...] = ()
+    without_data: tuple[Claim, ...] = ()
+
+    @property
+    def data(self) -> str:
+        """What was played: synthetic data, fits of traces, or traces themselves by file."""
+        if not self.traces and not self.missing:
+            return self.experiment.data
+        return f"{self.experiment.data}: {', '.join(self.traces) or 'none of them is there'}"
+
+    @property
+    def not_run(self) -> list[str]:
+        """What was not played, and why."""
+        return [f"{trace}: {why}" for trace, why in self.missing.items()]
 
     @property
     def verdict(self) -> Verdict | None:
@@ -177,12 +198,15 @@ class ExperimentResult:
             "paper": experiment.paper,
             "figure": experiment.figure,
             "title": experiment.title,
-            "data": experiment.data,
+            "data": self.data,
+            "traces": dict(self.traces),
+            "not_run": self.not_run,
             "quick": self.quick,
             "seeds": self.seeds,
             "verdict": self.verdict and self.verdict.value,
             "claims": [result.as_dict() for result in self.claims],
             "not_in_quick": [claim.says for claim in self.left_out],
+            "without_data": [claim.says for claim in self.without_data],
             "failed": dict(self.failed),
         }
 
@@ -251,8 +275,12 @@ def reproduce(
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    traces: str | os.PathLike[str] | None = None,
 ) -> Reproduced:
     """Run experiments, given as `all`, a paper, PAPER/ID or a file; `quick` runs their versions of seconds.
+
+    `traces` is the folder with the files that experiments on traces name, else that of BERTH_TRACES; points whose file
+    is not there are left out, and so are the claims about them.
 
     With `out`, every finished cell is kept there at once, and the report, plots and tables are written there.
     """
@@ -260,7 +288,7 @@ def reproduce(
     began = time.perf_counter()
     texts = [name for name in names if isinstance(name, str)]
     experiments = [*(chosen(texts) if texts else []), *(item for item in names if isinstance(item, Experiment))]
-    results = [_result(experiment, quick) for experiment in experiments]
+    results = _results(experiments, quick, traces)
     plans, owners = _plans(results)
     directory = None if out is None else ResultDirectory(out, KIND)
     facts: dict[str, Any] = _facts(experiments, results, quick)
@@ -293,8 +321,23 @@ def reproduce(
     return found
 
 
-def _result(experiment: Experiment, quick: bool) -> ExperimentResult:
-    return ExperimentResult(experiment, quick, tuple(settings_of(experiment, quick)), ())
+def _results(
+    experiments: Sequence[Experiment], quick: bool, traces: str | os.PathLike[str] | None
+) -> list[ExperimentResult]:
+    """The experiments with the points that can be run."""
+    points = [settings_of(experiment, quick) for experiment in experiments]
+    asked = any(setting.trace for settings in points for setting in settings)
+    folder = traces_folder(traces) if asked or traces is not None else None
+    results: list[ExperimentResult] = []
+    for experiment, settings in zip(experiments, points, strict=True):
+        try:
+            found = find_traces(settings, folder)
+        except InvalidInput as error:
+            raise error.at(key=f"experiment {experiment.name}") from None
+        results.append(
+            ExperimentResult(experiment, quick, found.settings, (), found.absent, found.files, found.missing)
+        )
+    return results
 
 
 def _plans(results: Sequence[ExperimentResult]) -> tuple[list[Plan], list[tuple[int, int]]]:
@@ -329,17 +372,22 @@ def _firsts(experiment: Experiment) -> set[tuple[str, int]]:
 
 
 def _judge(result: ExperimentResult) -> None:
-    """Fill in the claims; in the quick version some may be about points or slots that are not run."""
+    """Fill in the claims; some may be about points or slots that are not in the quick version, or have no data."""
     judged: list[ClaimResult] = []
     left: list[Claim] = []
+    without: list[Claim] = []
     for claim in result.experiment.claims:
+        meant = [claim.where] if claim.against is None else [claim.where, claim.against]
+        if any(setting.is_at(where) for where in meant for setting in result.absent):
+            without.append(claim)
+            continue
         here = result.places(claim.where) and (claim.against is None or result.places(claim.against))
         length = min((run.length for runs in result.runs.values() for run in runs.values()), default=0)
         if result.quick and (not here or (claim.until or 0) > length):
             left.append(claim)
         else:
             judged.append(_judged(result, claim))
-    result.claims, result.left_out = tuple(judged), tuple(left)
+    result.claims, result.left_out, result.without_data = tuple(judged), tuple(left), tuple(without)
 
 
 def _judged(result: ExperimentResult, claim: Claim) -> ClaimResult:
@@ -436,6 +484,7 @@ def _facts(experiments: Sequence[Experiment], results: Sequence[ExperimentResult
         "workloads": {
             path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.json"))
         },
+        "traces": {trace: digest for result in results for trace, digest in result.traces.items()},
         "versions": versions(),
         "started": now(),
     }
