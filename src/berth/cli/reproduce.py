@@ -74,7 +74,8 @@ def reproduce_command(
     if docs is not None:
         from berth.lab.reproduce_report import render_markdown
 
-        said = shlex.join(["berth", "reproduce", *names, *(["--quick"] if quick else []), "--docs", str(docs)])
+        options = [*(["--quick"] if quick else []), *(["--traces", "DIR"] if traces is not None else [])]
+        said = shlex.join(["berth", "reproduce", *names, *options, "--docs", str(docs)])
         docs.write_text(render_markdown(found, said), encoding="utf-8")
     if output is Output.json:
         print_json(found.as_dict())

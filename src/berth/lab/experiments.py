@@ -107,10 +107,11 @@ class Plot(_Part):
 class Claim(_Part):
     """What the paper says of one effect: by which part a policy's `metric` is above that of what it is compared with.
 
-    It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`).
-    `where` says at which points; over several, effects are averaged. `value` is the effect that the paper prints; where
-    it prints none, `direction` says which way. `until` looks at the first slots only; `total` takes sums over a run
-    instead of means a slot, for runs of different length.
+    It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`). With
+    both, its ratio to the other policy is compared with that ratio at other points: whether a lead grows. `where` says
+    at which points; over several, effects are averaged. `value` is the effect that the paper prints; where it prints
+    none, `direction` says which way. `until` looks at the first slots only; `total` takes sums over a run instead of
+    means a slot, for runs of different length.
     """
 
     says: Annotated[str, Field(min_length=1)]
@@ -128,8 +129,10 @@ class Claim(_Part):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if (self.over is None) == (self.against is None):
-            raise ValueError("one of over and against")
+        if self.over is None and self.against is None:
+            raise ValueError("over, against or both")
+        if self.against is not None and isinstance(self.over, float):
+            raise ValueError("a policy to be over, where there is also against")
         if (self.value is None) == (self.direction is None):
             raise ValueError("one of value and direction")
         if self.value == 0:
@@ -303,10 +306,11 @@ def _check_names(experiment: Experiment, file: Path) -> None:
     settings = settings_of(experiment)
     for place, claim in enumerate(experiment.claims):
         key = f"claims[{place}]"
-        ours = [setting for setting in settings if setting.is_at(claim.where)]
-        for name, where in (("where", claim.where), ("against", claim.against or {})):
+        meant = {"where": claim.where} | ({} if claim.against is None else {"against": claim.against})
+        for name, where in meant.items():
             if not any(setting.is_at(where) for setting in settings):
                 raise InvalidInput("a point of the sweep", value=where, key=f"{key}.{name}", file=file)
+        ours = [setting for setting in settings if any(setting.is_at(where) for where in meant.values())]
         subject = claim.policy or experiment.printed
         for name, policy in (("policy", subject), ("best", claim.best or experiment.best), ("over", claim.over)):
             if isinstance(policy, str):

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from berth.lab.experiments import Plot, Setting
 from berth.lab.plots import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
-from berth.lab.reproduce import ExperimentResult, Reproduced
+from berth.lab.reproduce_results import ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate, estimate, paired
 from berth.lab.store import ResultDirectory
 from berth.registry import PolicySpec

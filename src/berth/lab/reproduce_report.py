@@ -9,7 +9,7 @@ from typing import Any
 
 from berth.lab.experiments import PAPERS, Claim, experiment_names
 from berth.lab.report import inline_svg, page
-from berth.lab.reproduce import ClaimResult, ExperimentResult, Reproduced
+from berth.lab.reproduce_results import ClaimResult, ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate
 from berth.lab.verdicts import RULE, Verdict
 from berth.lab.words import MISSING, percent

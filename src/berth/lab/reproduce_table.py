@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.lab.experiments import Experiment
-from berth.lab.reproduce import ExperimentResult, Reproduced
 from berth.lab.reproduce_report import counted, found_effect, paper_says
+from berth.lab.reproduce_results import ExperimentResult, Reproduced
 from berth.lab.verdicts import Verdict
 from berth.lab.words import MISSING
 
