@@ -329,6 +329,23 @@ def test_a_lead_is_compared_with_the_lead_elsewhere() -> None:
     assert found.half == pytest.approx(0.0, abs=1e-12)
 
 
+def test_leads_over_losses_are_differences() -> None:
+    result, said = constructed(
+        {"ogasched-printed": [10.0, 20.0], "fairness": [-10.0, -20.0]},
+        where={"ports.contention": 10},
+        against={"ports.contention": 1},
+    )
+    result.settings = tuple(settings_of(result.experiment))
+    result.families *= 2
+    result.runs[1] = {  # ours is what it was, the other one loses half as much
+        cell: Run({"reward": run.means["reward"] * (0.5 if cell.name == "fairness" else 1.0)}, {}, *EMPTY)
+        for cell, run in result.runs[0].items()
+    }
+    found = effect(result, said, "ogasched-printed", "reward")
+    assert found is not None
+    assert found.mean == pytest.approx(-0.25)
+
+
 def test_a_number_to_compare_with_and_totals() -> None:
     result, said = constructed({"ogasched-printed": [2.0, 4.0]}, over=2.0)
     found = effect(result, said, "ogasched-printed", "reward")

@@ -108,10 +108,10 @@ class Claim(_Part):
     """What the paper says of one effect: by which part a policy's `metric` is above that of what it is compared with.
 
     It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`). With
-    both, its ratio to the other policy is compared with that ratio at other points: whether a lead grows. `where` says
-    at which points; over several, effects are averaged. `value` is the effect that the paper prints; where it prints
-    none, `direction` says which way. `until` looks at the first slots only; `total` takes sums over a run instead of
-    means a slot, for runs of different length.
+    both, its lead over the other policy (the ratio, or the difference where not all are positive) is compared with its
+    lead at other points. `where` says at which points; over several, effects are averaged. `value` is the effect that
+    the paper prints; where it prints none, `direction` says which way. `until` looks at the first slots only; `total`
+    takes sums over a run instead of means a slot, for runs of different length.
     """
 
     says: Annotated[str, Field(min_length=1)]

@@ -66,35 +66,42 @@ def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> 
 
     None where a seed has nothing to compare with.
     """
-    ours = _at(result, claim, policy, series, result.places(claim.where))
-    if claim.against is None:
-        return estimate(ours.values())
-    theirs = _at(result, claim, policy, series, result.places(claim.against))
-    return estimate(_above(ours, theirs).values())
-
-
-def _at(result: ExperimentResult, claim: Claim, policy: str, series: str, places: Sequence[int]) -> dict[int, float]:
-    """What a claim is about at some of its points, averaged over them, by seed.
-
-    The effect; where it is compared with other points, the number itself, or the ratio to that of another policy.
-    """
+    places = result.places(claim.where)
+    others = [] if claim.against is None else result.places(claim.against)
     if claim.over is None:
-        return _averaged([result.values(p, policy, claim.arrivals, series, claim.until, claim.total) for p in places])
-    effects: list[dict[int, float]] = []
-    for place in places:
-        family = FAMILIES[result.families[place]]
-        oracle = claim.over in family.oracles and claim.over in (result.settings[place].run.oracles or ())
-        # luck is not to count where an oracle knows means only
-        measured = family.measured_in if oracle and series == "reward" else series
-        ours = result.values(place, policy, claim.arrivals, measured, claim.until, claim.total)
-        if isinstance(claim.over, str):
-            compared = "reward" if oracle else series
-            theirs = result.values(place, claim.over, claim.arrivals, compared, claim.until, claim.total)
-        else:
-            theirs = dict.fromkeys(ours, float(claim.over))
-        effects.append(_above(ours, theirs))
-    found = _averaged(effects)
-    return found if claim.against is None else {seed: 1.0 + value for seed, value in found.items()}
+        ours, theirs = (
+            _averaged([result.values(p, policy, claim.arrivals, series, claim.until, claim.total) for p in points])
+            for points in (places, others)
+        )
+        return estimate(_above(ours, theirs).values())
+    here = [_pair(result, claim, policy, series, place) for place in places]
+    if claim.against is None:
+        return estimate(_averaged([_above(*pair) for pair in here]).values())
+    there = [_pair(result, claim, policy, series, place) for place in others]
+    as_ratio = all(value > 0 for pair in (*here, *there) for side in pair for value in side.values())
+    now, before = (_averaged([_lead(*pair, as_ratio) for pair in pairs]) for pairs in (here, there))
+    return estimate(_above(now, before).values())
+
+
+def _pair(
+    result: ExperimentResult, claim: Claim, policy: str, series: str, place: int
+) -> tuple[dict[int, float], dict[int, float]]:
+    """The policy's number at a point and that of what the claim has it over, by seed."""
+    family = FAMILIES[result.families[place]]
+    oracle = claim.over in family.oracles and claim.over in (result.settings[place].run.oracles or ())
+    # luck is not to count where an oracle knows means only
+    measured = family.measured_in if oracle and series == "reward" else series
+    ours = result.values(place, policy, claim.arrivals, measured, claim.until, claim.total)
+    if not isinstance(claim.over, str):
+        return ours, dict.fromkeys(ours, float(claim.over or 0.0))
+    compared = "reward" if oracle else series
+    return ours, result.values(place, claim.over, claim.arrivals, compared, claim.until, claim.total)
+
+
+def _lead(ours: Mapping[int, float], theirs: Mapping[int, float], as_ratio: bool) -> dict[int, float]:
+    """How far ours is ahead of theirs, seed by seed: the ratio, or the difference where a ratio says nothing."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    return {seed: ours[seed] / theirs[seed] if as_ratio else ours[seed] - theirs[seed] for seed in seeds}
 
 
 def _above(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
