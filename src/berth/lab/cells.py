@@ -35,14 +35,17 @@ NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "
 
 # Modules of the lab that only show numbers.
 TOLD = (
+    "experiment_traces",
     "experiments",
     "plots",
     "replay_plots",
     "replay_table",
     "report",
     "reproduce",
+    "reproduce_judge",
     "reproduce_plots",
     "reproduce_report",
+    "reproduce_results",
     "reproduce_table",
     "sweep_table",
     "tables",
