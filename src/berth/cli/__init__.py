@@ -7,6 +7,7 @@ and completion answer at once.
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -362,6 +363,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file that cannot show every sign gets '?', no crash
             stream.reconfigure(errors="replace")
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())  # policies of one's own are found beside one's files, as with `python -m berth`
     _debug = "--debug" in words  # taken out here, so that it may stand anywhere in the line
     words = [word for word in words if word != "--debug"] or ["--help"]
     # typer keeps its own copy of click; the class of all its usage errors is reached through this one

@@ -10,6 +10,7 @@ sweep.py       a comparison at each of many settings; ray_cells.py computes cell
 results.py     Comparison: everything that came of it, and its summary
 statistics.py  means over seeds, paired by seed, with intervals
 plots.py       the pictures, report.py the page, tables.py the terminal, words.py what all of them say
+canvas.py      how all pictures look
 manifest.py    what was run, with what; listing.py the policies there are; heat.py who holds what
 ```
 """

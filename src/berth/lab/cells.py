@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import berth
-from berth.errors import UnknownName
+from berth.errors import InvalidInput, UnknownName
 from berth.lab.families import FAMILIES, HIDDEN, REVEALED, LabFamily
 from berth.model import Floats
 from berth.random import stream
@@ -27,7 +27,18 @@ from berth.registry import PolicySpec
 from berth.scenario import Scenario
 from berth.simulation import simulate
 
-__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "Work", "cell_key", "code_hash", "run_cell", "run_in"]
+__all__ = [
+    "HIDDEN",
+    "REVEALED",
+    "Cell",
+    "Record",
+    "Work",
+    "cell_key",
+    "check_unchanged",
+    "code_hash",
+    "run_cell",
+    "run_in",
+]
 
 # What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
@@ -35,6 +46,7 @@ NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "
 
 # Modules of the lab that only show numbers.
 TOLD = (
+    "canvas",
     "experiments",
     "plots",
     "replay_plots",
@@ -110,11 +122,26 @@ def code_hash() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
+def check_unchanged(name: str) -> None:
+    """Refuse a policy whose file was edited after it was imported: this process has the old class, others the new."""
+    if _source(_class(name)) != _digest(_class(name)):
+        expected = "a module as it was imported: restart, or importlib.reload it"
+        raise InvalidInput(expected, found="a file that was changed since", key=f"policy {name!r}")
+
+
+def _class(name: str) -> Any:
+    return PolicySpec.parse(name).load()
+
+
 @cache
-def _source(name: str) -> str:
-    """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `_berth`."""
-    cls = PolicySpec.parse(name).load()
-    if cls.__module__.partition(".")[0] == berth.__name__:
+def _source(cls: Any) -> str:
+    """The digest of a policy when it was first asked for."""
+    return _digest(cls)
+
+
+def _digest(cls: Any) -> str:
+    """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `code_hash`."""
+    if cls.__module__.partition(".")[0] in (berth.__name__, "__main__"):
         return ""
     file = inspect.getsourcefile(cls)
     if file is None:
@@ -133,7 +160,7 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
         "name": cell.name,
         "seed": cell.seed,
         "information": cell.information,
-        "source": "" if cell.is_oracle else _source(cell.name),
+        "source": "" if cell.is_oracle else _source(_class(cell.name)),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 

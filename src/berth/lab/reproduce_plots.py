@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from berth.lab.canvas import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
 from berth.lab.experiments import Plot
-from berth.lab.plots import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
 from berth.lab.reproduce import ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate, estimate, paired
 from berth.lab.store import ResultDirectory
