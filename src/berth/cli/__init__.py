@@ -31,6 +31,7 @@ from berth.cli.common import (
     print_json,
     told_when_stopped,
 )
+from berth.cli.leaderboard import leaderboard_command
 from berth.cli.replay import replay_command
 from berth.cli.reproduce import reproduce_command
 from berth.cli.sweep import sweep_command
@@ -168,6 +169,7 @@ def compare_command(
 app.command("replay")(replay_command)
 app.command("sweep")(sweep_command)
 app.command("reproduce")(reproduce_command)
+app.command("leaderboard")(leaderboard_command)
 
 
 @app.command()

@@ -48,6 +48,8 @@ NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "
 TOLD = (
     "canvas",
     "experiments",
+    "leaderboard",
+    "leaderboard_page",
     "plots",
     "replay_plots",
     "replay_table",

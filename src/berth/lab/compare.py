@@ -15,7 +15,7 @@ from berth.lab.manifest import command_line, manifest, now, versions
 from berth.lab.plans import Outcome, Plan, Progress, Stopped, concluded, plan_comparison, run_plans, worker_count
 from berth.lab.pool import leave_if_imported_by_worker, run_cells
 from berth.lab.results import Comparison
-from berth.lab.store import ResultDirectory
+from berth.lab.store import ResultDirectory, opened
 from berth.scenario import Scenario
 
 __all__ = ["Interrupted", "Progress", "compare"]
@@ -62,29 +62,30 @@ def compare(
     began, started = time.perf_counter(), now()
     plan = plan_comparison(scenario, policies, seeds, baseline, arrivals, oracles, overrides)
     processes = _processes(plan, workers, out)
-    directory = None if out is None else ResultDirectory(out)
-    facts: dict[str, Any] = {**plan.facts(), "started": started, "versions": versions()}
-    facts["command"] = command_line(_repeatable(scenario, plan.scenario, directory), facts, overrides, out)
-    if directory is not None:
-        directory.create(manifest(facts))
-        if isinstance(scenario, Scenario | Mapping):
-            text = yaml.safe_dump(plan.scenario.dump(), sort_keys=False, allow_unicode=True)
-            directory.write_text(WRITTEN_DOWN, text)
-    found: list[Outcome] = []
-    try:
-        run_plans(
-            [plan], directory, partial(run_cells, workers=processes), progress, lambda _, done: found.append(done)
-        )
-    except Stopped as stop:
-        raise Interrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
-    comparison = concluded(plan, found[0], facts, time.perf_counter() - began, None if out is None else os.fspath(out))
-    if directory is not None:
-        if progress is not None:
-            outcome = found[0]
-            total = len(outcome.records) + len(outcome.failed)
-            progress(Progress(total, total, outcome.reused, 0, "writing the report"))
-        _write(directory, comparison, {**facts, "oracles": comparison.oracles})
-    return comparison
+    where = None if out is None else os.fspath(out)
+    with opened(out) as directory:
+        facts: dict[str, Any] = {**plan.facts(), "started": started, "versions": versions()}
+        facts["command"] = command_line(_repeatable(scenario, plan.scenario, directory), facts, overrides, out)
+        if directory is not None:
+            directory.create(manifest(facts))
+            if isinstance(scenario, Scenario | Mapping):
+                text = yaml.safe_dump(plan.scenario.dump(), sort_keys=False, allow_unicode=True)
+                directory.write_text(WRITTEN_DOWN, text)
+        found: list[Outcome] = []
+        try:
+            run_plans(
+                [plan], directory, partial(run_cells, workers=processes), progress, lambda _, done: found.append(done)
+            )
+        except Stopped as stop:
+            raise Interrupted(stop.done, stop.total, where) from stop
+        comparison = concluded(plan, found[0], facts, time.perf_counter() - began, where)
+        if directory is not None:
+            if progress is not None:
+                outcome = found[0]
+                total = len(outcome.records) + len(outcome.failed)
+                progress(Progress(total, total, outcome.reused, 0, "writing the report"))
+            _write(directory, comparison, {**facts, "oracles": comparison.oracles})
+        return comparison
 
 
 def _processes(plan: Plan, workers: int | None, out: str | os.PathLike[str] | None) -> int:

@@ -28,7 +28,7 @@ from berth.lab.manifest import manifest, now, versions
 from berth.lab.plans import Outcome, Plan, Progress, Stopped, plan_comparison, run_plans, worker_count
 from berth.lab.pool import leave_if_imported_by_worker, run_cells
 from berth.lab.statistics import Estimate, estimate
-from berth.lab.store import ResultDirectory
+from berth.lab.store import ResultDirectory, opened
 from berth.lab.verdicts import RULE, Verdict, verdict_of, weakest
 from berth.model import Floats
 from berth.registry import PolicySpec
@@ -262,35 +262,35 @@ def reproduce(
     experiments = [*(chosen(texts) if texts else []), *(item for item in names if isinstance(item, Experiment))]
     results = [_result(experiment, quick) for experiment in experiments]
     plans, owners = _plans(results)
-    directory = None if out is None else ResultDirectory(out, KIND)
-    facts: dict[str, Any] = _facts(experiments, results, quick)
-    if directory is not None:
-        directory.create({**manifest(facts), "kind": KIND})
-    firsts = [_firsts(experiment) for experiment in experiments]
-    reused = 0
+    with opened(out, KIND) as directory:
+        facts: dict[str, Any] = _facts(experiments, results, quick)
+        if directory is not None:
+            directory.create({**manifest(facts), "kind": KIND})
+        firsts = [_firsts(experiment) for experiment in experiments]
+        reused = 0
 
-    def finished(number: int, outcome: Outcome) -> None:
-        nonlocal reused
-        which, place = owners[number]
-        result = results[which]
-        result.runs[place] = {
-            cell: _kept(outcome.records[cell], firsts[which]) for cell in outcome.cells if cell in outcome.records
-        }
-        failures = {c: f for c, f in outcome.failed.items() if not f.unsupported}
-        result.failed.update({f"{result.settings[place]}, {cell}": f.error for cell, f in failures.items()})
-        reused += outcome.reused
+        def finished(number: int, outcome: Outcome) -> None:
+            nonlocal reused
+            which, place = owners[number]
+            result = results[which]
+            result.runs[place] = {
+                cell: _kept(outcome.records[cell], firsts[which]) for cell in outcome.cells if cell in outcome.records
+            }
+            failures = {c: f for c, f in outcome.failed.items() if not f.unsupported}
+            result.failed.update({f"{result.settings[place]}, {cell}": f.error for cell, f in failures.items()})
+            reused += outcome.reused
 
-    try:
-        run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
-    except Stopped as stop:
-        raise ReproduceInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
-    for result in results:
-        _judge(result)
-    where = None if out is None else os.fspath(out)
-    found = Reproduced(tuple(results), quick, time.perf_counter() - began, reused, facts, where)
-    if directory is not None:
-        _write(directory, found)
-    return found
+        try:
+            run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
+        except Stopped as stop:
+            raise ReproduceInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        for result in results:
+            _judge(result)
+        where = None if out is None else os.fspath(out)
+        found = Reproduced(tuple(results), quick, time.perf_counter() - began, reused, facts, where)
+        if directory is not None:
+            _write(directory, found)
+        return found
 
 
 def _result(experiment: Experiment, quick: bool) -> ExperimentResult:
