@@ -23,6 +23,7 @@ from berth.lab.results import OracleRow, Row, Unsupported
 from berth.lab.store import opened
 from berth.policies import BUILTIN
 from berth.registry import PolicySpec, resolve, written
+from berth.scenario import load_scenario
 
 if TYPE_CHECKING:
     import polars as pl
@@ -258,7 +259,7 @@ def _standing(board: Board, plan: Plan, outcome: Outcome) -> Standing:
     comparison = part_of(plan, outcome)
     return Standing(
         board,
-        plan.scenario.title or board.scenario,
+        load_scenario(board.scenario).title or board.scenario,  # without what is changed in it
         comparison.family,
         plan.slots,
         plan.baseline,

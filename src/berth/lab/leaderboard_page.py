@@ -39,7 +39,10 @@ def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
     for family in dict.fromkeys(standing.family.name for standing in found.standings):
         mine = [standing for standing in found.standings if standing.family.name == family]
         lines += [f"## {family.capitalize()}", "", f"Baseline: `{mine[0].baseline}`.", ""]
-        lines += [_sentence(mine), "", *_markdown(*_glance(mine)), ""]
+        lines += [_sentence(mine), ""]
+        for information in mine[0].information:
+            lines += [f"{spoken(information)}:", ""] if len(mine[0].information) > 1 else []
+            lines += [*_markdown(*_glance(mine, information)), ""]
         for standing in mine:
             lines += _standing(standing)
     return "\n".join(lines).rstrip() + "\n"
@@ -48,14 +51,17 @@ def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
 def print_leaderboard(found: Leaderboard, console: Console) -> None:
     """For each family, who earns which part of what the oracle, or the best, does."""
     for family in dict.fromkeys(standing.family.name for standing in found.standings):
-        heads, rows = _glance([standing for standing in found.standings if standing.family.name == family])
-        table = Table(title=family.capitalize(), title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for place, head in enumerate(heads):
-            table.add_column(escape(head.strip("`")), justify="right" if place else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(escape(cell.strip("`")) for cell in row))
-        console.print(table)
-        console.print()
+        mine = [standing for standing in found.standings if standing.family.name == family]
+        for information in mine[0].information:
+            heads, rows = _glance(mine, information)
+            setting = f": {spoken(information).lower()}" if len(mine[0].information) > 1 else ""
+            table = Table(title=f"{family.capitalize()}{setting}", title_justify="left", title_style="bold", box=None)
+            for place, head in enumerate(heads):
+                table.add_column(escape(head), justify="right" if place else "left", overflow="fold", no_wrap=not place)
+            for row in rows:
+                table.add_row(*(escape(cell.strip("`")) for cell in row))
+            console.print(table)
+            console.print()
 
 
 def _sentence(standings: Sequence[Standing]) -> str:
@@ -67,11 +73,10 @@ def _sentence(standings: Sequence[Standing]) -> str:
     return f"{said}, the best on average first; {MISSING}: it cannot serve the scenario, or failed."
 
 
-def _glance(standings: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
-    """Policies by scenario and setting: the part of the oracle's reward, or of the best one's."""
-    places = [(standing, information) for standing in standings for information in standing.information]
+def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str], list[list[str]]]:
+    """Policies by scenario: the part of the oracle's reward, or of the best one's."""
     shares: dict[str, dict[int, float]] = {}
-    for place, (standing, information) in enumerate(places):
+    for place, standing in enumerate(standings):
         for row in standing.shown(information):
             share = standing.share(row)
             shares.setdefault(row.policy, {}).update({} if share is None else {place: share})
@@ -81,20 +86,20 @@ def _glance(standings: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
         found = shares[policy]
         return -len(found), -sum(found.values()) / max(len(found), 1)
 
-    heads = ["policy", *(_place(standing, information) for standing, information in places)]
     rows = [
-        [f"`{policy}`", *(percent(shares[policy].get(place)) for place in range(len(places)))]
+        [f"`{policy}`", *(percent(shares[policy].get(place)) for place in range(len(standings)))]
         for policy in sorted(shares, key=standing_of)
     ]
-    return heads, rows
-
-
-def _place(standing: Standing, information: str) -> str:
-    return standing.board.scenario + (f", {information}" if len(standing.information) > 1 else "")
+    return ["policy", *(standing.board.scenario for standing in standings)], rows
 
 
 def _standing(standing: Standing) -> list[str]:
-    lines = [f"### {standing.board.scenario}", "", f"{standing.title.rstrip('.')}. {standing.horizon} slots.", ""]
+    lines = [
+        f"### {standing.board.scenario}",
+        "",
+        f"{standing.title.rstrip('.')}. Played: {standing.horizon} slots.",
+        "",
+    ]
     for information in standing.information:
         if len(standing.information) > 1:
             lines += [f"{spoken(information)}:", ""]
