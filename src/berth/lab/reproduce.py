@@ -24,7 +24,7 @@ from berth.lab.plans import Outcome, Plan, Progress, Stopped, plan_comparison, r
 from berth.lab.pool import leave_if_imported_by_worker, run_cells
 from berth.lab.reproduce_judge import judge
 from berth.lab.reproduce_results import ExperimentResult, Reproduced, kept
-from berth.lab.store import ResultDirectory
+from berth.lab.store import ResultDirectory, opened
 from berth.lab.verdicts import RULE
 
 __all__ = ["ReproduceInterrupted", "reproduce"]
@@ -62,35 +62,35 @@ def reproduce(
     experiments = [*(chosen(texts) if texts else []), *(item for item in names if isinstance(item, Experiment))]
     results = _results(experiments, quick, traces)
     plans, owners = _plans(results)
-    directory = None if out is None else ResultDirectory(out, KIND)
-    facts: dict[str, Any] = _facts(experiments, results, quick)
-    if directory is not None:
-        directory.create({**manifest(facts), "kind": KIND})
-    firsts = [_firsts(experiment) for experiment in experiments]
-    reused = 0
+    with opened(out, KIND) as directory:
+        facts: dict[str, Any] = _facts(experiments, results, quick)
+        if directory is not None:
+            directory.create({**manifest(facts), "kind": KIND})
+        firsts = [_firsts(experiment) for experiment in experiments]
+        reused = 0
 
-    def finished(number: int, outcome: Outcome) -> None:
-        nonlocal reused
-        which, place = owners[number]
-        result = results[which]
-        result.runs[place] = {
-            cell: kept(outcome.records[cell], firsts[which]) for cell in outcome.cells if cell in outcome.records
-        }
-        failures = {c: f for c, f in outcome.failed.items() if not f.unsupported}
-        result.failed.update({f"{result.settings[place]}, {cell}": f.error for cell, f in failures.items()})
-        reused += outcome.reused
+        def finished(number: int, outcome: Outcome) -> None:
+            nonlocal reused
+            which, place = owners[number]
+            result = results[which]
+            result.runs[place] = {
+                cell: kept(outcome.records[cell], firsts[which]) for cell in outcome.cells if cell in outcome.records
+            }
+            failures = {c: f for c, f in outcome.failed.items() if not f.unsupported}
+            result.failed.update({f"{result.settings[place]}, {cell}": f.error for cell, f in failures.items()})
+            reused += outcome.reused
 
-    try:
-        run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
-    except Stopped as stop:
-        raise ReproduceInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
-    for result in results:
-        judge(result)
-    where = None if out is None else os.fspath(out)
-    found = Reproduced(tuple(results), quick, time.perf_counter() - began, reused, facts, where)
-    if directory is not None:
-        _write(directory, found)
-    return found
+        try:
+            run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
+        except Stopped as stop:
+            raise ReproduceInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        for result in results:
+            judge(result)
+        where = None if out is None else os.fspath(out)
+        found = Reproduced(tuple(results), quick, time.perf_counter() - began, reused, facts, where)
+        if directory is not None:
+            _write(directory, found)
+        return found
 
 
 def _results(

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from berth.lab.canvas import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
 from berth.lab.experiments import Plot, Setting
-from berth.lab.plots import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
 from berth.lab.reproduce_results import ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate, estimate, paired
 from berth.lab.store import ResultDirectory
