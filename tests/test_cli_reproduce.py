@@ -65,5 +65,5 @@ def test_bad_names_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_completion() -> None:
-    assert complete_experiment("ogasched/t") == ["ogasched/table-3"]
+    assert complete_experiment("ogasched/ta") == ["ogasched/table-3"]
     assert complete_experiment("li") == ["list"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from berth.errors import InvalidInput, UnknownName
 from berth.policies import BUILTIN
 from berth.policies.allocation.binpacking import BinPacking
 from berth.policies.allocation.fairness import Fairness
-from berth.registry import PolicySpec, policy_names, policy_settings, resolve
+from berth.registry import PolicySpec, policy_names, policy_settings, resolve, written
 from berth.testing import example_problem
 
 
@@ -59,25 +60,59 @@ def test_a_class_by_its_place() -> None:
     assert dict(spec.settings) == {"quota": 0.5}
 
 
+MODULE = "expected a module in this directory, or an installed one, as package.module:Class"
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "said"),
     [
-        "berth.nowhere:Policy",
-        "berth.policies.allocation.fairness:Farness",
-        "berth.policies:",
-        ":Fairness",
-        ".relative:Fairness",
+        ("nowhere:Policy", f"policy 'nowhere:Policy': got no module 'nowhere', {MODULE}"),
+        ("berth.nowhere:Policy", f"policy 'berth.nowhere:Policy': got no module 'berth.nowhere', {MODULE}"),
+        ("berth.policies.allocation.fairness:Farness", "fairness.py has; did you mean 'Fairness'?"),
+        ("berth.policies:", "got '', expected a class that"),
+        (":Fairness", "policy: got ':Fairness', expected package.module:Class"),
+        (".relative:Fairness", "policy: got '.relative:Fairness', expected package.module:Class"),
     ],
 )
-def test_what_cannot_be_imported(name: str) -> None:
-    with pytest.raises(InvalidInput) as error:
+def test_what_cannot_be_imported(name: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
         resolve(name)
-    assert str(error.value) == f"policy {name!r}: got {name!r}, expected an importable package.module:Class"
 
 
-def test_what_is_no_policy() -> None:
-    with pytest.raises(InvalidInput, match=r"got 'berth.model:Cluster', expected a class with decide and observe"):
-        resolve("berth.model:Cluster")
+@pytest.mark.parametrize("code", ["import not_there_at_all", "1 / 0", "def f(:"])
+def test_a_module_that_raises_is_told_with_its_error(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raising_module.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInput, match=r"got raising_module, which raises \w+Error: .*, expected a module"):
+        resolve("raising_module:Policy")
+
+
+@pytest.mark.parametrize("name", ["berth.model:Cluster", "berth.policies:BUILTIN", "berth.registry:resolve"])
+def test_what_is_no_policy(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"got '{name}', expected a class with the methods decide and observe"):
+        resolve(name)
+
+
+def test_a_class_is_written_by_its_name_or_place() -> None:
+    assert [written(cls) for cls in (Fairness, Own, "drf:x")] == ["fairness", f"{__name__}:Own", "drf:x"]
+
+    class Hidden(Fairness):
+        pass
+
+    for wrong in (Hidden, Own.Inner):
+        with pytest.raises(InvalidInput, match="expected a class at the top level of its module"):
+            written(wrong)
+    with pytest.raises(InvalidInput, match="expected a class, its name, or module:Class:setting=value as a text"):
+        written(lambda problem, rng: Fairness(problem))  # type: ignore[arg-type]
+
+
+class Own(Fairness):
+    """A policy of somebody's own."""
+
+    class Inner(Fairness):
+        """One that no name leads to."""
 
 
 def test_unknown_names_suggest_near_ones() -> None:

@@ -146,6 +146,18 @@ def test_arrivals_are_the_submit_times_of_the_trace(tmp_path: Path) -> None:
     assert not np.array_equal(scenario.build(2).arrivals, scenario.build(3).arrivals)
 
 
+def test_jobs_before_since_are_left_out(tmp_path: Path) -> None:
+    trace = generate(load_workload("nasa-ipsc"), jobs=3000, seed=1)
+    path = tmp_path / "jobs.csv"
+    write_trace(trace, path)
+    later = trace.jobs["submit_s"].to_list()[1000]
+    source = load_scenario({"family": "allocation", "workload": {"trace": str(path), "since": later}, "horizon": 10})
+    played = planned(source.settings.workload).trace
+    assert played is not None
+    assert set(played.jobs["job"]) == set(trace.jobs.filter(trace.jobs["submit_s"] >= later)["job"])
+    assert load_scenario(source.dump()).dump() == source.dump()
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hand_made_log_is_enough(family: str, tmp_path: Path) -> None:
     file = tmp_path / "lab.yaml"
@@ -283,6 +295,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"workload": {"name": "openb", "port": 3}}, r"workload.port: got an unknown key.*did you mean 'ports'"),
     ({"workload": {"name": "openb", "format": "swf"}}, r"workload.format: got 'swf', expected trace beside it"),
     ({"workload": {"name": "openb", "digest": "0"}}, r"workload.digest: got '0', expected the digest of openb.json"),
+    ({"workload": {"name": "openb", "since": 5}}, r"workload.since: got 5.0, expected trace beside it"),
     ({"workload": {"trace": "none.swf"}}, r"workload.trace: got no such file"),
     ({"workload": {"fit": "."}}, r"workload.fit: got a folder"),
     (

@@ -6,6 +6,7 @@ that is not registered.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import re
@@ -19,7 +20,7 @@ import yaml
 from berth.errors import InvalidInput, UnknownName
 from berth.policies import BUILTIN
 
-__all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve"]
+__all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve", "written"]
 
 GROUP = "berth.policies"
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -37,14 +38,64 @@ def _offered() -> dict[str, str]:
 
 
 def _load(target: str, name: str) -> type[Any]:
-    module, _, attribute = target.partition(":")
+    path, _, attribute = target.partition(":")
+    module = _module(path, name)
+    if not hasattr(module, attribute):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type) and hasattr(value, "decide")]
+        near = difflib.get_close_matches(attribute, classes, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        file = getattr(module, "__file__", None) or path
+        raise InvalidInput(f"a class that {file} has{hint}", value=attribute, key=f"policy {name!r}")
+    found = getattr(module, attribute)
+    if not (isinstance(found, type) and _answers(found, "decide") and _answers(found, "observe")):
+        raise InvalidInput("a class with the methods decide and observe", value=target, key=f"policy {name!r}")
+    return found
+
+
+def _answers(found: type[Any], method: str) -> bool:
+    return callable(getattr(found, method, None))
+
+
+def _module(path: str, name: str) -> Any:
+    """The module of a policy; whatever its code raises when it is imported, the error says which policy it was."""
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no or a relative module
-        raise InvalidInput("an importable package.module:Class", value=target, key=f"policy {name!r}") from error
-    if not (callable(getattr(found, "decide", None)) and callable(getattr(found, "observe", None))):
-        raise InvalidInput("a class with decide and observe", value=target, key=f"policy {name!r}")
-    return found  # type: ignore[no-any-return]
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or f"{path}.".startswith(f"{error.name}."):
+            expected = "a module in this directory, or an installed one, as package.module:Class"
+            raise InvalidInput(expected, found=f"no module {path!r}", key=f"policy {name!r}") from error
+        raise InvalidInput(_IMPORTABLE, found=_told(path, error), key=f"policy {name!r}") from error
+    except (ValueError, TypeError) as error:  # no name of a module, or a relative one
+        raise InvalidInput("package.module:Class", value=name, key="policy") from error
+    except Exception as error:
+        raise InvalidInput(_IMPORTABLE, found=_told(path, error), key=f"policy {name!r}") from error
+
+
+_IMPORTABLE = "a module that can be imported"
+
+
+def _told(path: str, error: Exception) -> str:
+    return f"{path}, which raises {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def written(policy: str | type[Any]) -> str:
+    """A policy as a person would write it: its name, or where its class is.
+
+    >>> from berth.policies.allocation.fairness import Fairness
+    >>> written(Fairness), written("fairness")
+    ('fairness', 'fairness')
+    """
+    if isinstance(policy, str):
+        return policy
+    if not isinstance(policy, type):
+        expected = "a class, its name, or module:Class:setting=value as a text"
+        raise InvalidInput(expected, value=policy, key="policies")
+    place = f"{policy.__module__}:{policy.__qualname__}"
+    name = next((name for name, target in policy_names().items() if target == place), place)
+    if "." in policy.__qualname__ or resolve(name) is not policy:
+        expected = "a class at the top level of its module, by its own name (reload a module that has changed)"
+        raise InvalidInput(expected, value=place, key="policies")
+    return name
 
 
 def resolve(name: str) -> type[Any]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,29 @@ class RayCluster:
     address: str
     nodes: tuple[int, ...]
 
+    @contextmanager
+    def hung_node(self, number: int) -> Iterator[None]:
+        """A node and all its workers stop where they are and say nothing, as when a machine swaps itself to death."""
+        raylet = self.nodes[number]
+        every = [raylet, *children(raylet)]
+        for process in every:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in every:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+
     def kill_node(self, number: int) -> None:
         """End a node without a word, as a power cut would."""
         os.kill(self.nodes[number], signal.SIGKILL)
+
+
+def children(parent: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    mine = [int(pid) for file in Path(f"/proc/{parent}/task").glob("*/children") for pid in file.read_text().split()]
+    return [*mine, *(grandchild for child in mine for grandchild in children(child))]
 
 
 @contextmanager

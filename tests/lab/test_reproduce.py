@@ -12,16 +12,21 @@ import yaml
 
 from berth.errors import InvalidInput, UnknownName
 from berth.lab import reproduce as module
+from berth.lab.cells import Cell
+from berth.lab.experiment_traces import find_traces
 from berth.lab.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.families import FAMILIES
 from berth.lab.plans import Progress
 from berth.lab.pool import run_cells
-from berth.lab.reproduce import ExperimentResult, Reproduced, ReproduceInterrupted, effect, reproduce
+from berth.lab.reproduce import ReproduceInterrupted, reproduce
+from berth.lab.reproduce_judge import effect
 from berth.lab.reproduce_report import render_markdown
+from berth.lab.reproduce_results import ExperimentResult, Reproduced, Run
 from berth.lab.statistics import Estimate
 from berth.lab.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
+from tests.lab.test_experiment_traces import trace_at
 
 TINY: dict[str, Any] = {
     "paper": "ogasched",
@@ -63,6 +68,9 @@ TINY: dict[str, Any] = {
 }
 
 
+EMPTY = (np.zeros(0), np.zeros(0), 10, np.zeros(0))  # of a run of ten slots whose curves nobody asks for
+
+
 def written(folder: Path, **changes: Any) -> Path:
     path = folder / "own.yaml"
     path.write_text(yaml.safe_dump({**TINY, **changes}), encoding="utf-8")
@@ -82,7 +90,9 @@ def claim(**changes: Any) -> list[dict[str, Any]]:
         ({"claims": []}, "claims", "at least 1 item"),
         ({"claims": claim(direction="more")}, "claims[0]", "one of value and direction"),
         ({"claims": claim(value=0)}, "claims[0]", "other than 0"),
-        ({"claims": claim(against={})}, "claims[0]", "one of over and against"),
+        ({"claims": claim(over=None)}, "claims[0]", "over, against or both"),
+        ({"claims": claim(over=2.5, against={})}, "claims[0]", "a policy to be over"),
+        ({"claims": claim(against={"horizon": 3})}, "claims[0].against", "a point of the sweep"),
         ({"claims": claim(over="drf")}, "claims[0].over", "a policy that is run at ports.contention=1"),
         ({"claims": claim(policy="nobody")}, "claims[0].policy", "unknown policy 'nobody'"),
         ({"claims": claim(policy="drf")}, "claims[0].policy", "a policy that is run"),
@@ -145,14 +155,16 @@ def test_an_experiment_is_as_good_as_its_weakest_claim() -> None:
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_what_is_shipped_loads_and_builds(name: str) -> None:
+def test_what_is_shipped_loads_and_builds(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)  # which also checks that claims name what is run
     assert experiment.name == name
     built: set[str] = set()
     for quick in (False, True):
         settings = settings_of(experiment, quick)
         assert settings
-        for setting in settings:
+        for trace in {setting.trace for setting in settings if setting.trace}:
+            trace_at(tmp_path / trace, jobs=3000, first=1e7)  # in place of the real one
+        for setting in find_traces(settings, tmp_path).settings:
             scenario = load_scenario(setting.scenario, setting.changes)
             family = FAMILIES[scenario.family]
             for policy in setting.run.policies or ():
@@ -272,13 +284,10 @@ def test_what_experiments_share_is_computed_once(tmp_path: Path, monkeypatch: py
 
 def constructed(rewards: dict[str, list[float]], **more: Any) -> tuple[ExperimentResult, Claim]:
     """A result of one point with these rewards by policy and seed, and a claim about it."""
-    from berth.lab.cells import Cell
-    from berth.lab.reproduce import Run
-
     experiment = Experiment.model_validate({"name": "x", **TINY, "claims": claim(), "plots": []})
     result = ExperimentResult(experiment, False, tuple(settings_of(experiment)[:1]), ("allocation",))
     result.runs[0] = {
-        Cell(name, seed, "revealed"): Run({"reward": value}, {}, np.zeros(0), np.zeros(0), 10, np.zeros(0))
+        Cell(name, seed, "revealed"): Run({"reward": value}, {}, *EMPTY)
         for name, values in rewards.items()
         for seed, value in enumerate(values)
     }
@@ -300,6 +309,41 @@ def test_what_is_not_positive_is_compared_by_differences() -> None:
     result, said = constructed({"ogasched-printed": [2.0, 1.0], "fairness": [0.0, 0.0]})
     assert effect(result, said, "ogasched-printed", "reward") is None
     assert verdict_of(None, 0.1) is Verdict.failed
+
+
+def test_a_lead_is_compared_with_the_lead_elsewhere() -> None:
+    result, said = constructed(
+        {"ogasched-printed": [11.0, 24.0], "fairness": [10.0, 20.0]},
+        where={"ports.contention": 10},
+        against={"ports.contention": 1},
+    )
+    result.settings = tuple(settings_of(result.experiment))
+    result.families *= 2
+    result.runs[1] = {
+        cell: Run({"reward": run.means["reward"] * (1.2 if cell.name == "fairness" else 1.8)}, {}, *EMPTY)
+        for cell, run in result.runs[0].items()
+    }
+    found = effect(result, said, "ogasched-printed", "reward")
+    assert found is not None
+    assert found.mean == pytest.approx(0.5)  # 1.1 became 1.65, 1.2 became 1.8
+    assert found.half == pytest.approx(0.0, abs=1e-12)
+
+
+def test_leads_over_losses_are_differences() -> None:
+    result, said = constructed(
+        {"ogasched-printed": [10.0, 20.0], "fairness": [-10.0, -20.0]},
+        where={"ports.contention": 10},
+        against={"ports.contention": 1},
+    )
+    result.settings = tuple(settings_of(result.experiment))
+    result.families *= 2
+    result.runs[1] = {  # ours is what it was, the other one loses half as much
+        cell: Run({"reward": run.means["reward"] * (0.5 if cell.name == "fairness" else 1.0)}, {}, *EMPTY)
+        for cell, run in result.runs[0].items()
+    }
+    found = effect(result, said, "ogasched-printed", "reward")
+    assert found is not None
+    assert found.mean == pytest.approx(-0.25)
 
 
 def test_a_number_to_compare_with_and_totals() -> None:

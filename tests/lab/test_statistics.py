@@ -3,6 +3,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from berth.lab.statistics import estimate, paired
@@ -34,3 +36,23 @@ def test_where_there_is_nothing_to_say() -> None:
     single = paired({0: 3.0}, {0: 2.0})
     assert single is not None
     assert (single.mean, single.low, single.high) == (1.5, None, None)
+
+
+values = st.floats(-1e3, 1e3)
+
+
+@given(st.lists(st.tuples(values, values, values), min_size=2, max_size=12))
+def test_luck_that_both_share_does_not_change_their_difference(seeds: list[tuple[float, float, float]]) -> None:
+    ours, theirs, luck = ({s: row[i] for s, row in enumerate(seeds)} for i in range(3))
+    plain = paired(ours, theirs, difference=True)
+    shared = paired(
+        {s: v + luck[s] for s, v in ours.items()}, {s: v + luck[s] for s, v in theirs.items()}, difference=True
+    )
+    turned = paired(theirs, ours, difference=True)
+    assert plain is not None
+    assert shared is not None
+    assert turned is not None
+    assert plain.half is not None
+    assert shared.mean == pytest.approx(plain.mean, abs=1e-9)
+    assert shared.half == pytest.approx(plain.half, abs=1e-8)
+    assert (turned.mean, turned.half) == pytest.approx((-plain.mean, plain.half), abs=1e-9)

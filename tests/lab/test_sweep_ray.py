@@ -15,6 +15,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from berth.errors import BerthError, InvalidInput
+from berth.lab import ray_cells
+from berth.lab.ray_cells import check_cluster
 from tests.lab.ray_cluster import ray_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -64,11 +67,7 @@ def test_a_cluster_gives_the_same_table_even_when_it_loses_a_node(tmp_path: Path
         assert all("its process died" in error for error in point["failed"].values())
 
         running = start(file, tmp_path / "lost", *on)
-        until = time.monotonic() + 120
-        while len(list((tmp_path / "lost").glob("cells/*.parquet"))) < 8:
-            assert running.poll() is None, running.communicate()
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        finished(tmp_path / "lost", 8, running)
         cluster.kill_node(0)
         assert len(list((tmp_path / "lost").glob("cells/*.parquet"))) < 16, "it was over before the node was lost"
         lost = answer(running)
@@ -78,12 +77,67 @@ def test_a_cluster_gives_the_same_table_even_when_it_loses_a_node(tmp_path: Path
     assert table(tmp_path / "local").height == 8
 
 
-def test_no_cluster_at_the_address_is_one_clear_error(tmp_path: Path) -> None:
+def finished(out: Path, count: int, running: subprocess.Popen[str]) -> None:
+    """Wait until so many cells are done."""
+    until = time.monotonic() + 150
+    while len(list(out.glob("cells/*.parquet"))) < count:
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_cells_of_a_node_that_hangs_are_computed_elsewhere_and_count_once(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "scenario: small\nset: {horizon: 60}\ngrid: {cluster.servers: [3, 4]}\nseeds: 4\narrivals: hidden\n"
+        f"policies: ['{HERE}:Slow', fairness]\noracles: []\n"
+    )
+    answer(start(file, tmp_path / "local", "--workers", "2"))
+    out = tmp_path / "ray"
+    with ray_cluster(2) as cluster:
+        running = start(file, out, "--on", "ray", "--address", cluster.address)
+        finished(out, 4, running)  # so both nodes are at work
+        with cluster.hung_node(0):
+            finished(out, 15, running)
+        # the node is back, with what it had begun, while the last cell may still be computed
+        said, told = running.communicate(timeout=200)
+    assert running.returncode == 0, told
+    assert told.splitlines()[-1] == "berth: 16 cells done"
+    assert not any(point["failed"] for point in json.loads(said)["points"])
+    assert len(list(out.glob("cells/*.parquet"))) == 16
+    assert table(out).equals(table(tmp_path / "local"))
+
+
+def refused(tmp_path: Path, address: str) -> str:
+    """What is said of an address where no cluster is; nothing may be written."""
     file = tmp_path / "sweep.yaml"
     file.write_text("scenario: small\ngrid: {cluster.servers: [3]}\npolicies: [fairness]\noracles: []\nseeds: 1\n")
+    running = start(file, tmp_path / "out", "--on", "ray", "--address", address, "--quiet")
+    said, told = running.communicate(timeout=150)
+    assert (running.returncode, said) == (2, "")
+    assert not (tmp_path / "out").exists()
+    (line,) = told.splitlines()
+    return line.removeprefix("berth: error: ")
+
+
+def test_no_cluster_at_the_address_is_one_clear_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.29", 0)) as taken:
         free = f"127.0.0.29:{taken.getsockname()[1]}"
-    running = start(file, tmp_path / "out", "--on", "ray", "--address", free, "--quiet")
-    said, told = running.communicate(timeout=100)
-    assert (running.returncode, said) == (2, "")
-    assert told.splitlines() == [f"berth: error: no Ray cluster at {free}: Connection refused"]
+    assert refused(tmp_path, free) == f"no Ray cluster at {free}: Connection refused"
+    assert refused(tmp_path, f"ray://{free}") == f"no Ray cluster at ray://{free}: Connection refused"
+
+
+@pytest.mark.parametrize("address", ["nonsense", "10.0.0.1", "10.0.0.1:port", "http://10.0.0.1:80", "10.0.0.1:70000"])
+def test_what_is_no_address_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidInput, match=f"address: got '{address}', expected the address of a Ray cluster"):
+        check_cluster(address)
+
+
+def test_something_else_at_the_address_is_refused_in_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cells, "PATIENCE", 12)  # Ray itself would try for minutes
+    with socket.create_server(("127.0.0.29", 0)) as silent:
+        address = f"127.0.0.29:{silent.getsockname()[1]}"
+        with pytest.raises(BerthError, match=f"no Ray cluster at {address}: no answer that Ray understands in 12 s"):
+            check_cluster(address)

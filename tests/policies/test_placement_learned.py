@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 import pickle
 import subprocess
@@ -17,7 +19,7 @@ from berth.kernels.placement import Batch
 from berth.kernels.placement_net import CLUSTER, infer
 from berth.policies.placement.learned import Learned, network_named
 from berth.policies.placement.network import FORMAT, Network
-from berth.policies.placement.printed import Actor, DRLDirect, DRLGreedyPrinted, state_of
+from berth.policies.placement.printed import SHIPPED, Actor, DRLDirect, DRLGreedyPrinted, actor_named, state_of
 from berth.policies.placement.rule import Rule
 from berth.problems.placement import PlacementDecision, PlacementOutcome, PlacementSlot
 from berth.random import stream
@@ -25,6 +27,7 @@ from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.training.episodes import Source
 from berth.training.rules import rule_gain
+from berth.training.train import Plan
 from berth.worlds.network_runs import Scope, run_network, seen_by
 from berth.worlds.placement import Failure, PlacementWorld
 from tests.training.small import small_world
@@ -251,6 +254,38 @@ def test_an_actor_fits_one_cluster(tmp_path: Path) -> None:
     other = world.problem.of_servers(np.ones((9, 2)), np.ones(9), np.ones(9), np.ones(9))
     with pytest.raises(UnsupportedProblem, match="only the cluster it was trained on"):
         DRLGreedyPrinted(other, stream(0, "policy"), file=str(file))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("method", ["ddpg", "ddpg-direct"])
+def test_actors_that_come_with_berth_say_how_they_were_made(name: str, method: str) -> None:
+    actor = actor_named(name, method)
+    plan = actor.made["plan"]
+    assert (plan["scenarios"], plan["method"]) == ([name], method)
+    assert actor.made["command"] == f"berth train {name} --method {method}"
+    defaults = dataclasses.asdict(Plan((name,), method=method, digest=plan["digest"]))
+    assert plan == {**defaults, "scenarios": [name]}
+    assert 0 < actor.made["episodes"] <= plan["steps"] * plan["runs"]
+    kind = DRLGreedyPrinted if method == "ddpg" else DRLDirect
+    world = load_scenario(name, {"horizon": 5}).build(0)
+    policy = kind(world.problem, stream(0, "policy"), file=name)
+    assert simulate(world, policy, infeasible="raise").violations.sum() == 0
+    other = load_scenario(name, {"cluster.count": 20}).build(0)
+    with pytest.raises(UnsupportedProblem, match="only the cluster it was trained on"):
+        kind(other.problem, stream(0, "policy"), file=name)
+
+
+def test_a_compressed_actor_is_read_and_a_broken_one_refused(tmp_path: Path) -> None:
+    world, file = small_world(0), tmp_path / "actor.json.gz"
+    actor = some_actor(world, 30)
+    whole = gzip.compress(actor.text().encode())
+    file.write_bytes(whole)
+    again = Actor.load(file)
+    assert again.text() == actor.text()
+    for bad in (whole[:-20], whole[:200] + b"\0" * 50 + whole[250:], b"no gzip", gzip.compress(b"{")):
+        file.write_bytes(bad)
+        with pytest.raises(InvalidInput, match=r"actor\.json\.gz.*an actor in JSON"):
+            Actor.load(file)
 
 
 def test_dead_outputs_of_the_printed_actor_tie() -> None:

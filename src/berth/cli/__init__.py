@@ -7,6 +7,7 @@ and completion answer at once.
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from berth.cli.common import (
     told_when_stopped,
 )
 from berth.cli.jobs import job_app, jobs_command, plan_command, submit_command
+from berth.cli.leaderboard import leaderboard_command
 from berth.cli.replay import replay_command
 from berth.cli.reproduce import reproduce_command
 from berth.cli.serve import serve_command, token_app
@@ -180,6 +182,7 @@ def compare_command(
 app.command("replay")(replay_command)
 app.command("sweep")(sweep_command)
 app.command("reproduce")(reproduce_command)
+app.command("leaderboard")(leaderboard_command)
 
 
 @app.command()
@@ -375,6 +378,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file that cannot show every sign gets '?', no crash
             stream.reconfigure(errors="replace")
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())  # policies of one's own are found beside one's files, as with `python -m berth`
     _debug = "--debug" in words  # taken out here, so that it may stand anywhere in the line
     words = [word for word in words if word != "--debug"] or ["--help"]
     # typer keeps its own copy of click; the class of all its usage errors is reached through this one

@@ -40,6 +40,10 @@ def reproduce_command(
     out: Annotated[
         Path, typer.Option("--out", help="Where cells, report and tables go; the same command goes on there.")
     ] = Path("berth-reproduce"),
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="DIR", help="Folder of real traces that experiments name; else BERTH_TRACES."),
+    ] = None,
     docs: Annotated[Path | None, typer.Option("--docs", help="Also write the results as a Markdown page.")] = None,
     workers: WorkersOption = None,
     output: OutputOption = Output.table,
@@ -66,11 +70,12 @@ def reproduce_command(
     from berth.lab.reproduce import reproduce
 
     with told_when_stopped(), cell_progress(quiet) as show:
-        found = reproduce(names, quick=quick, out=out, workers=workers, progress=show)
+        found = reproduce(names, quick=quick, out=out, workers=workers, progress=show, traces=traces)
     if docs is not None:
         from berth.lab.reproduce_report import render_markdown
 
-        said = shlex.join(["berth", "reproduce", *names, *(["--quick"] if quick else []), "--docs", str(docs)])
+        options = [*(["--quick"] if quick else []), *(["--traces", "DIR"] if traces is not None else [])]
+        said = shlex.join(["berth", "reproduce", *names, *options, "--docs", str(docs)])
         docs.write_text(render_markdown(found, said), encoding="utf-8")
     if output is Output.json:
         print_json(found.as_dict())

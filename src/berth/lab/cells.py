@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import berth
-from berth.errors import UnknownName
+from berth.errors import InvalidInput, UnknownName
 from berth.lab.families import FAMILIES, HIDDEN, REVEALED, LabFamily
 from berth.model import Floats
 from berth.random import stream
@@ -27,22 +27,42 @@ from berth.registry import PolicySpec
 from berth.scenario import Scenario
 from berth.simulation import simulate
 
-__all__ = ["HIDDEN", "REVEALED", "Cell", "Record", "Work", "cell_key", "code_hash", "run_cell", "run_in"]
+__all__ = [
+    "HIDDEN",
+    "REVEALED",
+    "Cell",
+    "Record",
+    "Work",
+    "cell_key",
+    "check_unchanged",
+    "code_hash",
+    "run_cell",
+    "run_in",
+]
 
 # What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
 
 
+# Parts of berth that no simulation uses.
+LIVE = ("cli", "dispatch", "engines", "service", "testing")
+
 # Modules of the lab that only show numbers.
 TOLD = (
+    "canvas",
+    "experiment_traces",
     "experiments",
+    "leaderboard",
+    "leaderboard_page",
     "plots",
     "replay_plots",
     "replay_table",
     "report",
     "reproduce",
+    "reproduce_judge",
     "reproduce_plots",
     "reproduce_report",
+    "reproduce_results",
     "reproduce_table",
     "sweep_table",
     "tables",
@@ -103,18 +123,35 @@ class Record:
 
 @cache
 def code_hash() -> str:
-    """A hash of all of berth that can change a number: whoever edits any of it wants cells run again."""
+    """A hash of all of berth that can change a number, networks too: whoever edits any of it wants cells run again."""
     here = Path(berth.__file__).parent
-    told = {*(here / "cli").glob("*.py"), *(here / "lab" / f"{name}.py" for name in TOLD)}
-    files = sorted(path for path in here.rglob("*.py") if path not in told)
+    told = {path for name in LIVE for path in (here / name).rglob("*")}
+    told.update(here / "lab" / f"{name}.py" for name in TOLD)
+    networks = (here / "policies").rglob("*.json*")
+    files = sorted(path for path in [*here.rglob("*.py"), *networks] if path not in told)
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
+def check_unchanged(name: str) -> None:
+    """Refuse a policy whose file was edited after it was imported: this process has the old class, others the new."""
+    if _source(_class(name)) != _digest(_class(name)):
+        expected = "a module as it was imported: restart, or importlib.reload it"
+        raise InvalidInput(expected, found="a file that was changed since", key=f"policy {name!r}")
+
+
+def _class(name: str) -> Any:
+    return PolicySpec.parse(name).load()
+
+
 @cache
-def _source(name: str) -> str:
-    """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `_berth`."""
-    cls = PolicySpec.parse(name).load()
-    if cls.__module__.partition(".")[0] == berth.__name__:
+def _source(cls: Any) -> str:
+    """The digest of a policy when it was first asked for."""
+    return _digest(cls)
+
+
+def _digest(cls: Any) -> str:
+    """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `code_hash`."""
+    if cls.__module__.partition(".")[0] in (berth.__name__, "__main__"):
         return ""
     file = inspect.getsourcefile(cls)
     if file is None:
@@ -133,7 +170,7 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
         "name": cell.name,
         "seed": cell.seed,
         "information": cell.information,
-        "source": "" if cell.is_oracle else _source(cell.name),
+        "source": "" if cell.is_oracle else _source(_class(cell.name)),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 

@@ -61,6 +61,9 @@ class Changes(_Part):
     baseline: str | None = None
     arrivals: Literal["hidden", "revealed", "both"] | None = None
     oracles: list[str] | None = None
+    trace: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="a file in the folder of traces that the scenario is to play, if it is there"
+    )
 
     def under(self, other: Changes) -> Changes:
         """This with what the other one says; `set` is merged, all else replaced."""
@@ -104,10 +107,11 @@ class Plot(_Part):
 class Claim(_Part):
     """What the paper says of one effect: by which part a policy's `metric` is above that of what it is compared with.
 
-    It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`).
-    `where` says at which points; over several, effects are averaged. `value` is the effect that the paper prints; where
-    it prints none, `direction` says which way. `until` looks at the first slots only; `total` takes sums over a run
-    instead of means a slot, for runs of different length.
+    It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`). With
+    both, its lead over the other policy (the ratio, or the difference where not all are positive) is compared with its
+    lead at other points. `where` says at which points; over several, effects are averaged. `value` is the effect that
+    the paper prints; where it prints none, `direction` says which way. `until` looks at the first slots only; `total`
+    takes sums over a run instead of means a slot, for runs of different length.
     """
 
     says: Annotated[str, Field(min_length=1)]
@@ -125,8 +129,10 @@ class Claim(_Part):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if (self.over is None) == (self.against is None):
-            raise ValueError("one of over and against")
+        if self.over is None and self.against is None:
+            raise ValueError("over, against or both")
+        if self.against is not None and isinstance(self.over, float):
+            raise ValueError("a policy to be over, where there is also against")
         if (self.value is None) == (self.direction is None):
             raise ValueError("one of value and direction")
         if self.value == 0:
@@ -176,7 +182,8 @@ class Experiment(_Part):
 class Setting:
     """A point of an experiment: a scenario, what is changed in it, and how it is run.
 
-    `keys` are those of the grid (and `scenario`, where parts differ in it): what the points differ in.
+    `keys` are those of the grid, `trace` where it plays one, and `scenario` where parts differ in it: what the points
+    differ in. Which file a trace is, if it is there at all, `berth.lab.experiment_traces` finds out.
     """
 
     number: int
@@ -187,6 +194,11 @@ class Setting:
 
     def __str__(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in self.keys.items()) or self.scenario
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that it plays, as the experiment names it."""
+        return self.run.trace
 
     def is_at(self, where: Mapping[str, Any]) -> bool:
         """Whether it is one of these points."""
@@ -211,7 +223,8 @@ def settings_of(experiment: Experiment, quick: bool = False) -> list[Setting]:
         grid = part.grid or {}
         for values in itertools.product(*grid.values()):
             point = dict(zip(grid, values, strict=True))
-            keys = {**({"scenario": part.scenario} if several else {}), **point}
+            played = {} if part.trace is None else {"trace": part.trace}
+            keys = {**({"scenario": part.scenario} if several else {}), **played, **point}
             changes = {**(part.set or {}), **point}
             found.append(Setting(len(found), str(part.scenario), changes, keys, part))
     return found
@@ -293,10 +306,11 @@ def _check_names(experiment: Experiment, file: Path) -> None:
     settings = settings_of(experiment)
     for place, claim in enumerate(experiment.claims):
         key = f"claims[{place}]"
-        ours = [setting for setting in settings if setting.is_at(claim.where)]
-        for name, where in (("where", claim.where), ("against", claim.against or {})):
+        meant = {"where": claim.where} | ({} if claim.against is None else {"against": claim.against})
+        for name, where in meant.items():
             if not any(setting.is_at(where) for setting in settings):
                 raise InvalidInput("a point of the sweep", value=where, key=f"{key}.{name}", file=file)
+        ours = [setting for setting in settings if any(setting.is_at(where) for where in meant.values())]
         subject = claim.policy or experiment.printed
         for name, policy in (("policy", subject), ("best", claim.best or experiment.best), ("over", claim.over)):
             if isinstance(policy, str):

@@ -13,7 +13,7 @@ from typing import Any
 import berth
 from berth.lab.store import KIND
 
-__all__ = ["command_line", "manifest", "now", "versions"]
+__all__ = ["command_line", "machine", "manifest", "now", "versions"]
 
 
 def command_line(
@@ -56,8 +56,13 @@ def manifest(facts: Mapping[str, Any], finished: str | None = None, reused: int 
         "cells_reused": reused,
         "cells_failed": failed,
         "platform": platform.platform(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": machine(),
     }
+
+
+def machine() -> str:
+    """What this machine is, in a few words."""
+    return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 def versions() -> dict[str, str]:

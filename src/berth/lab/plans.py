@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
-from berth.lab.cells import Cell, Record, Work, cell_key
+from berth.lab.cells import Cell, Record, Work, cell_key, check_unchanged
 from berth.lab.families import FAMILIES, REVEALED, LabFamily
 from berth.lab.manifest import now
 from berth.lab.pool import Done, Failure
 from berth.lab.results import Comparison, Unsupported
 from berth.lab.store import ResultDirectory
 from berth.random import stream
-from berth.registry import PolicySpec
+from berth.registry import PolicySpec, written
 from berth.scenario import Scenario, load_scenario
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Progress",
     "Stopped",
     "concluded",
+    "part_of",
     "plan_comparison",
     "run_plans",
     "worker_count",
@@ -126,9 +127,9 @@ class Outcome:
 
 def plan_comparison(
     scenario: str | os.PathLike[str] | Mapping[str, Any] | Scenario,
-    policies: Sequence[str] | None = None,
+    policies: Sequence[str | type[Any]] | None = None,
     seeds: int | Sequence[int] | None = None,
-    baseline: str | None = None,
+    baseline: str | type[Any] | None = None,
     arrivals: str | None = None,
     oracles: Sequence[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -137,7 +138,7 @@ def plan_comparison(
     chosen = _scenario(scenario, overrides)
     family = FAMILIES[chosen.family]
     names = _policies(policies if policies is not None else chosen.policies)
-    base = str(PolicySpec.parse(baseline if baseline is not None else chosen.baseline or names[0]))
+    (base,) = _policies([baseline if baseline is not None else chosen.baseline or names[0]])
     if base not in names:
         names.append(base)
     _of_family(names, family)
@@ -191,6 +192,8 @@ def run_plans(
         if not outcomes[place].left:
             finished(place, outcomes.pop(place))
 
+    for name in dict.fromkeys(name for plan in plans for name in plan.policies):
+        check_unchanged(name)
     for place, plan in enumerate(plans):
         outcome = outcomes[place] = Outcome(plan.cells, unsupported=list(plan.unsupported))
         if directory is not None or len(plans) > 1:
@@ -270,15 +273,20 @@ def concluded(plan: Plan, outcome: Outcome, facts: Mapping[str, Any], seconds: f
     )
 
 
+def part_of(plan: Plan, outcome: Outcome) -> Comparison:
+    """The comparison of a plan that is one of many: when it was run, and how, is told of all of them."""
+    return concluded(plan, outcome, {**plan.facts(), "versions": {}, "started": "", "command": ""}, 0.0, None)
+
+
 def _scenario(given: Any, overrides: Mapping[str, Any] | None) -> Scenario:
     if isinstance(given, Scenario):
         return load_scenario(given.dump(), overrides) if overrides else given
     return load_scenario(given if isinstance(given, Mapping) else os.fspath(given), overrides)
 
 
-def _policies(texts: Iterable[str]) -> list[str]:
+def _policies(given: Iterable[str | type[Any]]) -> list[str]:
     """The policies as berth writes them, each once."""
-    names = list(dict.fromkeys(str(PolicySpec.parse(text)) for text in texts))
+    names = list(dict.fromkeys(str(PolicySpec.parse(written(policy))) for policy in given))
     if not names:
         raise InvalidInput("at least one policy", key="policies")
     return names

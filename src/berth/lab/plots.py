@@ -1,91 +1,55 @@
 """Pictures of a comparison, one set for each information setting.
 
-Drawn with matplotlib's objects, without its global state. Colours are the ones of Okabe and Ito,
-which people with colour blindness can tell apart; a policy has the same colour in every picture.
+A policy has the same colour in every picture.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from berth.lab.results import Comparison
+from berth.errors import InvalidInput, UnknownName
+from berth.lab.canvas import (
+    COLOURS,
+    DASHES,
+    INK,
+    STYLE,
+    finish,
+    margins,
+    new_figure,
+    short_number,
+    to_png,
+    to_svg,
+)
+from berth.lab.results import Comparison, spoken
 from berth.lab.store import ResultDirectory
 from berth.model import Floats
 from berth.regret import Band, band, growth_exponent
 
-__all__ = [
-    "COLOURS",
-    "DASHES",
-    "GRID",
-    "INK",
-    "STYLE",
-    "TITLES",
-    "draw",
-    "finish",
-    "new_figure",
-    "palette",
-    "save_plots",
-    "short_number",
-    "to_png",
-    "to_svg",
-]
+__all__ = ["PICTURES", "TITLES", "draw", "palette", "picture", "save_plots"]
 
-INK, GRID = "#1f2933", "#d9dee5"
-"""Text and grid; the report puts its own colours in their place, so that pictures follow dark mode."""
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7A5CC7")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 BASELINE, ORACLE = "#7b8794", "#9aa5b1"
 SLOW = 0.75
 """The exponent of T below which regret counts as growing slowly: linear growth would hide the rest of a picture."""
+SEEDS_BELOW = 0.2
+"""How far under the line of its mean and interval each seed of a policy is drawn, in rows."""
 POINTS = 400
 """Slots that a curve shows at most: about one for each two dots of the picture."""
 
 TITLES = {
+    "differences": "Difference to the baseline",
     "average-reward": "Average reward so far",
     "ratio": "Cumulative reward, relative to the baseline",
     "cumulative-reward": "Cumulative reward",
     "regret": "Cumulative regret",
     "gain-overhead": "Where the reward comes from",
     "allocation": "Who holds what",
-}
-
-STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10.0,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-    "legend.labelcolor": INK,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "svg.fonttype": "none",
-    "lines.linewidth": 1.7,
-    "lines.solid_capstyle": "round",
 }
 
 
@@ -105,18 +69,6 @@ def palette(comparison: Comparison) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def short_number(value: float, place: object = None) -> str:
-    """A number for an axis: 1500 → 1.5k.
-
-    >>> short_number(250000.0), short_number(-1500.0), short_number(0.0), short_number(3e6)
-    ('250k', '−1.5k', '0', '3M')
-    """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{letter}".replace("-", "−")
-    return f"{value:g}".replace("-", "−")
-
-
 def _thin(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """At most `POINTS` slots, the last one among them."""
     return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(np.int64))
@@ -130,34 +82,6 @@ def _line(axes: Axes, slots: Any, curve: Band, look: dict[str, Any], label: str,
 
 def _rewards(comparison: Comparison, information: str, policy: str) -> Floats:
     return np.array([run.reward for run in comparison.runs(information, policy).values()])
-
-
-def new_figure(
-    width: float = 8.4, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any
-) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False, **more)
-
-
-def _frame(figure: Figure, left: float, right: float, top: float, bottom: float, between: float = 0.0) -> None:
-    """Margins in inches. Given, not measured: measuring every text takes longer than drawing it."""
-    width, height = figure.get_size_inches()
-    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=between)
-
-
-def finish(figure: Figure, axes: Axes, top: float = 0.15, between: float = 0.0, bottom: float = 0.0) -> None:
-    """Margins, and the legend below the picture, where it covers nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    width, height = figure.get_size_inches()
-    columns = max(1, min(len(labels), int((width - 0.4) / (0.6 + 0.075 * max(map(len, labels), default=1)))))
-    lines = -(-len(labels) // columns)
-    room = 0.21 * lines + 0.1 + bottom
-    figure.set_size_inches(width, height + room)
-    _frame(figure, 0.85, 0.2, top, 0.48 + room, between)
-    figure.legend(
-        handles, labels, loc="lower center", ncols=columns, fontsize=9, bbox_to_anchor=(0.5, 0.0), borderaxespad=0.2
-    )
 
 
 def _slot_axis(axes: Axes) -> None:
@@ -213,6 +137,43 @@ def _focus(axes: Axes, curves: list[Floats]) -> None:
 
 def _running_mean(rewards: Floats) -> Floats:
     return np.asarray(np.cumsum(rewards, axis=1) / np.arange(1, rewards.shape[1] + 1))
+
+
+def differences(comparison: Comparison, information: str) -> Figure | None:
+    """Reward a slot less that of the baseline under the same seed: every seed, the mean and its interval."""
+    base = {seed: run.mean("reward") for seed, run in comparison.runs(information, comparison.baseline).items()}
+    rows = [
+        row
+        for row in comparison.rows
+        if row.information == information and row.policy != comparison.baseline and row.difference is not None
+    ]
+    if not rows:
+        return None
+    figure, grid = new_figure(height=1.0 + 0.38 * len(rows))
+    axes = grid[0][0]
+    looks = palette(comparison)
+    for place, row in enumerate(reversed(rows)):
+        found = row.difference
+        if found is None:
+            continue
+        colour = looks[row.policy]["color"]
+        runs = comparison.runs(information, row.policy)
+        each = [run.mean("reward") - base[seed] for seed, run in runs.items() if seed in base]
+        axes.plot(
+            each, [place - SEEDS_BELOW] * len(each), "o", color=colour, alpha=0.5, markersize=4, markeredgewidth=0
+        )
+        if found.low is not None and found.high is not None:
+            axes.plot([found.low, found.high], [place, place], color=colour, linewidth=2.4)
+        axes.plot(found.mean, place, "D", color=colour, markersize=6)
+    axes.axvline(0.0, color=BASELINE, linewidth=2.0)
+    axes.set_yticks(range(len(rows)), [row.policy for row in reversed(rows)])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
+    axes.set_title(spoken(information))
+    axes.set_xlabel(f"reward a slot, less that of {comparison.baseline} under the same seed")
+    margins(figure, 0.35 + 0.085 * max(len(row.policy) for row in rows), 0.2, 0.35, 0.6)
+    return figure
 
 
 def average_reward(comparison: Comparison, information: str) -> Figure:
@@ -327,7 +288,7 @@ def gain_overhead(comparison: Comparison, information: str) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.09)
     axes.set_xlabel(f"← {expense}  |  gain →   (a slot, mean over seeds; diamond and number: the reward)")
-    _frame(figure, 0.35 + 0.085 * max((len(row.policy) for row in rows), default=1), 0.2, 0.1, 0.6)
+    margins(figure, 0.35 + 0.085 * max((len(row.policy) for row in rows), default=1), 0.2, 0.1, 0.6)
     return figure
 
 
@@ -344,7 +305,7 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
     figure, grid = new_figure(8.4, 0.7 + 1.95 * rows, columns, rows, sharex=True, sharey=True)
-    _frame(figure, 0.6, 0.15, 0.35, 0.55, 0.08)
+    margins(figure, 0.6, 0.15, 0.35, 0.55, 0.08)
     figure.subplots_adjust(hspace=0.3)
     top = max(float(share.max()) for share in maps.values()) or 1.0
     flat = list(grid.ravel())
@@ -375,6 +336,7 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
 
 
 PICTURES: dict[str, Callable[[Comparison, str], Figure | None]] = {
+    "differences": differences,
     "average-reward": average_reward,
     "ratio": ratio,
     "cumulative-reward": cumulative_reward,
@@ -388,28 +350,25 @@ def draw(comparison: Comparison) -> dict[tuple[str, str], Figure]:
     """Every picture there is something to show in, by setting and name (the keys of `TITLES`)."""
     with mpl.rc_context(STYLE):
         drawn = {
-            (information, name): picture(comparison, information)
+            (information, name): drawer(comparison, information)
             for information in comparison.information
             if comparison.served(information)
-            for name, picture in PICTURES.items()
+            for name, drawer in PICTURES.items()
         }
     return {key: figure for key, figure in drawn.items() if figure is not None}
 
 
-def to_svg(figure: Figure, salt: str) -> str:
-    """The figure as SVG text; the same figure and salt give the same text."""
-    buffer = io.StringIO()
-    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
-
-
-def to_png(figure: Figure, dots: int = 120) -> bytes:
-    """The figure as PNG on white."""
-    buffer = io.BytesIO()
+def picture(comparison: Comparison, name: str, information: str) -> Figure:
+    """One picture by its name, one of `PICTURES`."""
+    if name not in PICTURES:
+        raise UnknownName("picture", name, PICTURES)
+    if information not in comparison.information:
+        raise InvalidInput(" or ".join(comparison.information), value=information, key="arrivals")
     with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format="png", dpi=dots, facecolor="white")
-    return buffer.getvalue()
+        drawn = PICTURES[name](comparison, information) if comparison.served(information) else None
+    if drawn is None:
+        raise InvalidInput("a comparison that has something to show in it", found="nothing", key=f"picture {name!r}")
+    return drawn
 
 
 def save_plots(comparison: Comparison, directory: ResultDirectory) -> dict[tuple[str, str], str]:

@@ -1,7 +1,8 @@
 """Many cells over a Ray cluster.
 
-Scenarios go into Ray's object store once. A cell whose node dies is computed again elsewhere: it depends on nothing but
-itself, so the numbers are the same. Every node needs berth, the very same code.
+Scenarios go into Ray's object store once. Every cell is sent to a node of our choice, so that those of a node that
+dies, or that no longer answers, are computed again elsewhere: a cell depends on nothing but itself, so the numbers are
+the same. Every node needs berth, the very same code.
 """
 
 from __future__ import annotations
@@ -9,25 +10,40 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import berth
-from berth.errors import BerthError, MissingExtra
+from berth.errors import BerthError, InvalidInput, MissingExtra
 from berth.lab.cells import Cell, Record, Work, code_hash
 from berth.lab.pool import DIED, Done, Failure, attempt
+from berth.lab.ray_nodes import Nodes, on_node
 from berth.lab.warm import warm_groups, warm_up
 from berth.scenario import Scenario
 
-__all__ = ["run_on_ray"]
+__all__ = ["check_cluster", "run_on_ray"]
 
 AHEAD = 2
 """Cells that are handed to Ray for each processor: enough to keep it busy."""
 
+PATIENCE = 60
+"""Seconds within which a cluster must have let a process in."""
+
+PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+
 TRIES = 3
 """How often a cell is begun when its process or node dies: a cell that kills its process must not go on for ever."""
+
+LOOK = 1.0
+"""Seconds between two looks at the nodes."""
+
+COMPILE = 600.0
+"""Seconds that cells wait at most for what is compiled before."""
 
 
 def _cell(scenario: Scenario, cell: Cell, code: str) -> Record | Failure:
@@ -50,15 +66,11 @@ def run_on_ray(
 
     Without `address` it is the cluster that RAY_ADDRESS names, or one that is started here.
     """
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise MissingExtra("running on Ray", "ray") from None
+    ray = _ray()
     began = not ray.is_initialized()
     with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes and nodes that died
         if began:
-            _connect(ray, address or os.environ.get("RAY_ADDRESS") or "local", workers)
+            _connect(ray, _place(address), workers)
         try:
             _run(ray, scenarios, works, done, workers)
         finally:
@@ -66,12 +78,31 @@ def run_on_ray(
                 ray.shutdown()
 
 
+def check_cluster(address: str | None) -> None:
+    """Refuse an address where no Ray cluster is, in bounded time, before anything is written or run."""
+    if _ray().is_initialized() or _place(address) == "local":
+        return
+    _check_reachable(_place(address))
+    _check_connects(_place(address))
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise MissingExtra("running on Ray", "ray") from None
+    return ray
+
+
+def _place(address: str | None) -> str:
+    return address or os.environ.get("RAY_ADDRESS") or "local"
+
+
 def _connect(ray: Any, address: str, workers: int | None) -> None:
     here = str(Path(berth.__file__).parents[1])
-    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"), os.getcwd())))
     new = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
-    if not new:
-        _reachable(address)
     try:
         ray.init(
             address=address,
@@ -87,61 +118,112 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
         raise BerthError(f"the Ray cluster at {address} has no node with processors")
 
 
-def _reachable(address: str) -> None:
-    """Refuse an address where nobody answers: Ray itself would try for a long time, and end the process."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal()) or "://" in address:
-        return  # Ray's own words, such as auto
+def _check_reachable(address: str) -> None:
+    """Refuse at once what is no address, or one where nobody answers."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 65536 and "/" not in host):
+        raise InvalidInput("the address of a Ray cluster, such as 10.0.0.1:6379", value=address, key="address")
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 6).close()
     except OSError as error:
         raise BerthError(f"no Ray cluster at {address}: {error.strerror or error}") from error
 
 
+def _check_connects(address: str) -> None:
+    """Connect in a process of its own first: where something else answers, Ray tries for long, or ends the process."""
+    probe = [sys.executable, "-c", PROBE, address]
+    try:
+        tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise BerthError(f"no Ray cluster at {address}: no answer that Ray understands in {PATIENCE} s") from None
+    if tried.returncode:
+        said = [line for line in tried.stderr.splitlines() if line.strip()]
+        raise BerthError(f"no Ray cluster at {address}: {said[-1].strip()[:200] if said else 'Ray gave up'}")
+
+
 def _run(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int | None) -> None:
-    again = TRIES - 1
-    work_on = ray.remote(num_cpus=1, max_retries=again)(_cell)
-    _compile(ray, scenarios, works)
+    work_on = ray.remote(num_cpus=1, max_retries=0)(_cell)
+    nodes = Nodes(ray)
+    _compile(ray, list(nodes.serving), scenarios, works)
     stored = [ray.put(scenario) for scenario in scenarios]
     waiting = list(reversed(works))
-    running: dict[Any, Work] = {}
+    tries: Counter[Work] = Counter()
+    running: dict[Any, tuple[Work, str]] = {}
     try:
         while waiting or running:
-            room = workers or max(int(ray.cluster_resources().get("CPU", 1)), 1) * AHEAD
-            while waiting and len(running) < room:
+            nodes.look()
+            for reference, (work, node) in list(running.items()):
+                if node not in nodes.serving:
+                    del running[reference]  # from now on nobody looks at what it may still give
+                    waiting.append(work)
+                    ray.cancel(reference, force=True)
+            while waiting and (workers is None or len(running) < workers):
+                busy = Counter(node for _, node in running.values())
+                free = _freest(nodes.serving, busy, len(waiting))
+                if free is None:
+                    break
                 work = waiting.pop()
-                running[work_on.remote(stored[work.place], work.cell, code_hash())] = work
-            ready, _ = ray.wait(list(running), timeout=1.0)
-            for reference in ready:
-                work = running.pop(reference)
-                try:
-                    result = ray.get(reference)
-                except ray.exceptions.WorkerCrashedError:
-                    result = Failure(f"{DIED.error}, {TRIES} times")
-                except ray.exceptions.RayError as error:
-                    result = Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-                done(work, result)
+                task = work_on.options(scheduling_strategy=on_node(free))
+                running[task.remote(stored[work.place], work.cell, code_hash())] = work, free
+            if not running:
+                time.sleep(LOOK)
+                continue
+            for reference in ray.wait(list(running), timeout=LOOK)[0]:
+                work, _ = running.pop(reference)
+                tries[work] += 1
+                result = _result(ray, reference)
+                if result is None and tries[work] < TRIES:
+                    waiting.append(work)
+                else:
+                    done(work, result or Failure(f"{DIED.error}, {TRIES} times"))
     except BaseException:
         for reference in running:
             ray.cancel(reference, force=True)
         raise
 
 
-def _compile(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work]) -> None:
-    """Compile on every machine what cells need there; whatever goes wrong, the cells report it."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+def _freest(serving: Mapping[str, int], busy: Mapping[str, int], waiting: int) -> str | None:
+    """The node with most room for its size, if any has room; towards the end none is given work ahead.
 
+    >>> _freest({"a": 2, "b": 4}, {"a": 1, "b": 1}, waiting=1)
+    'b'
+    >>> _freest({"a": 1}, {"a": 1}, waiting=1) is None
+    True
+    """
+    ahead = AHEAD if waiting > sum(serving.values()) else 1
+    with_room = [node for node, processors in serving.items() if busy.get(node, 0) < processors * ahead]
+    return min(with_room, key=lambda node: busy.get(node, 0) / serving[node], default=None)
+
+
+def _result(ray: Any, reference: Any) -> Record | Failure | None:
+    """What came of a cell; None where its process or node was lost."""
+    lost = (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.TaskUnschedulableError,
+        ray.exceptions.ObjectLostError,
+    )
+    try:
+        found: Record | Failure = ray.get(reference)
+        return found
+    except lost:
+        return None
+    except ray.exceptions.RayError as error:
+        return Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def _compile(ray: Any, nodes: Sequence[str], scenarios: Sequence[Scenario], works: Sequence[Work]) -> None:
+    """Compile on every machine what cells need there; whatever goes wrong, or takes too long, the cells report it."""
     compiled = ray.remote(num_cpus=1, max_retries=0)(warm_up)
-    machines = {
-        node["NodeManagerHostname"]: node["NodeID"]
-        for node in ray.nodes()
-        if node["Alive"] and node["Resources"].get("CPU")
-    }
+    machines = {node["NodeManagerHostname"]: node["NodeID"] for node in ray.nodes() if node["NodeID"] in nodes}
     tasks = []
     for node in machines.values():
-        here = compiled.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True))
+        here = compiled.options(scheduling_strategy=on_node(node))
         tasks += [here.remote(*_needed(scenarios, group)) for group in warm_groups(scenarios, works)]
-    ray.wait(tasks, num_returns=len(tasks))
+    if tasks:
+        ray.wait(tasks, num_returns=len(tasks), timeout=COMPILE)
 
 
 def _needed(scenarios: Sequence[Scenario], group: Sequence[Work]) -> tuple[list[Scenario], list[Work]]:

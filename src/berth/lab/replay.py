@@ -25,7 +25,7 @@ from berth.kernels.gathering import Classes, Fleet, Free
 from berth.kernels.queueing import mean_fragments
 from berth.lab.batch_metrics import batch_metrics, bounded_slowdown
 from berth.lab.manifest import now, versions
-from berth.lab.store import ResultDirectory
+from berth.lab.store import ResultDirectory, opened
 from berth.model import Floats
 from berth.policies.placement.conservative import Conservative
 from berth.policies.placement.queued import InOrder
@@ -136,30 +136,30 @@ def replay(
     chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
     specs = [_placement(text) for text in dict.fromkeys(chosen)]
     source = {"format": trace.source.format, "files": {file: _hash(file) for file in trace.source.files}}
-    kept = None
-    if out is not None:
-        facts = {"source": source, "played": _digest(playable), "setting": vars(setting), "versions": versions()}
-        kept = _Kept(out, facts)
+    facts = {"source": source, "played": _digest(playable), "setting": vars(setting), "versions": versions()}
     rows: list[dict[str, Any]] = []
     tables: list[pl.DataFrame] = []
     refused: dict[str, str] = {}
-    for spec in specs:
-        found = None if kept is None else kept.load(str(spec))
-        if found is None:
-            try:
-                found = _played(spec, batch, playable, setting, progress)
-            except UnsupportedProblem as error:
-                refused[str(spec)] = str(error)
-                continue
-            if kept is not None:
-                kept.save(str(spec), *found)
-        rows.append({"policy": str(spec), **found[0]})
-        tables.append(found[1].select(pl.lit(str(spec)).alias("policy"), pl.all()))
-    if not rows:
-        raise UnsupportedProblem("; ".join(refused.values()))
-    result = Replay(source, setting, rows, pl.concat(tables), left_out, refused, "" if unread is None else str(unread))
-    if kept is not None:
-        kept.finish(result)
+    with opened(out, KIND) as folder:
+        kept = None if folder is None else _Kept(folder, facts)
+        for spec in specs:
+            found = None if kept is None else kept.load(str(spec))
+            if found is None:
+                try:
+                    found = _played(spec, batch, playable, setting, progress)
+                except UnsupportedProblem as error:
+                    refused[str(spec)] = str(error)
+                    continue
+                if kept is not None:
+                    kept.save(str(spec), *found)
+            rows.append({"policy": str(spec), **found[0]})
+            tables.append(found[1].select(pl.lit(str(spec)).alias("policy"), pl.all()))
+        if not rows:
+            raise UnsupportedProblem("; ".join(refused.values()))
+        told = "" if unread is None else str(unread)
+        result = Replay(source, setting, rows, pl.concat(tables), left_out, refused, told)
+        if kept is not None:
+            kept.finish(result)
     return result
 
 
@@ -312,15 +312,15 @@ class _Fragments:
 class _Kept:
     """Results in a directory: manifest.json, a table of jobs for each finished policy, and the summary of all."""
 
-    def __init__(self, path: str | Path, facts: Mapping[str, Any]) -> None:
-        self.folder = ResultDirectory(path, KIND)
+    def __init__(self, folder: ResultDirectory, facts: Mapping[str, Any]) -> None:
+        self.folder = folder
         self.facts = json.loads(json.dumps(facts))
         before = self.folder.manifest()
         self.same = before is not None and all(before.get(key) == value for key, value in self.facts.items())
         if before is not None and not self.same:
             raise InvalidInput(
                 "a directory without results, or with those of this very trace and setting",
-                found=f"{str(path)!r}, which has others",
+                found=f"{str(folder.path)!r}, which has others",
                 key="out",
             )
         self.folder.create({"kind": KIND, **self.facts, "finished": None})

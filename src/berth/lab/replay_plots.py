@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from berth.lab.plots import COLOURS, STYLE, new_figure, to_png, to_svg
+from berth.lab.canvas import COLOURS, STYLE, new_figure, to_png, to_svg
 from berth.lab.replay import Replay
 from berth.lab.store import ResultDirectory
 from berth.model import Floats

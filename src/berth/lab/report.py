@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import yaml
 
-from berth.lab.plots import GRID, INK, TITLES
+from berth.lab.canvas import GRID, INK
+from berth.lab.plots import TITLES
 from berth.lab.results import Comparison, Row, spoken
 from berth.lab.statistics import Estimate
 from berth.lab.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 
-__all__ = ["inline_svg", "page", "render_report"]
+__all__ = ["inline_svg", "page", "render_report", "summary"]
 
 CAPTIONS = {
+    "differences": "Each dot is a seed: what the policy earned a slot less what the baseline earned in the same world, "
+    "under the same luck. Diamonds are means, lines 95 % intervals; a line that crosses zero tells nothing apart.",
     "average-reward": "Reward over the slots so far, divided by their number; mean over seeds. "
     "The first tenth of the run may leave the picture.",
     "ratio": "Cumulative reward divided by the baseline's, seed by seed; bands are 95 % intervals over seeds.",
@@ -80,6 +83,16 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
     return page(title, body)
 
 
+def summary(comparison: Comparison) -> str:
+    """The tables alone with what they say, to stand in a page of somebody else's."""
+    parts = []
+    for information in comparison.information:
+        rows = [row for row in comparison.rows if row.information == information]
+        parts += [f"<h4>{spoken(information)}</h4>", _rewards(comparison, rows) if rows else ""]
+        parts.append(_needs(comparison, information))
+    return "\n".join(part for part in (*parts, _verdict(comparison), _failed(comparison)) if part)
+
+
 def page(title: str, body: Iterable[str]) -> str:
     """A whole page of these parts, in berth's look."""
     return (
@@ -113,13 +126,13 @@ def _description(comparison: Comparison) -> str:
 
 def _cell(value: Estimate | None, digits: int = 4) -> str:
     mean, half = plus_minus(value, digits)
-    return f"<td>{mean}" + (f"<small>{half}</small>" if half else "") + "</td>"
+    return f"<td>{mean}" + (f" <small>{half}</small>" if half else "") + "</td>"
 
 
 def _share(value: Estimate | None, sign: bool = False) -> str:
     if value is None:
         return f"<td>{MISSING}</td>"
-    half = "" if value.half is None else f"<small>± {100 * value.half:.1f}</small>"
+    half = "" if value.half is None else f" <small>± {100 * value.half:.1f}</small>"
     return f"<td>{percent(value.mean - 1 if sign else value.mean, sign=sign)}{half}</td>"
 
 
@@ -149,12 +162,13 @@ def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str,
 
 
 def _name(comparison: Comparison, row: Row) -> str:
-    tags = '<span class="tag">baseline</span>' if row.policy == comparison.baseline else ""
-    tags += '<span class="tag">breaks constraints</span>' if row.violations else ""
+    tags = ' <span class="tag">baseline</span>' if row.policy == comparison.baseline else ""
+    tags += ' <span class="tag">breaks constraints</span>' if row.violations else ""
     return f"<td>{escape(row.policy)}{tags}</td>"
 
 
-def _rewards(comparison: Comparison, rows: list[Row]) -> str:
+def _rewards(comparison: Comparison, rows: Sequence[Row]) -> str:
+    """The rewards of one information setting, with paired differences and the oracles."""
     lines = []
     for place, row in enumerate(rows):
         same = row.policy == comparison.baseline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -10,9 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from berth.lab.experiments import Plot
-from berth.lab.plots import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
-from berth.lab.reproduce import ExperimentResult, Reproduced
+from berth.lab.canvas import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
+from berth.lab.experiments import Plot, Setting
+from berth.lab.reproduce_results import ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate, estimate, paired
 from berth.lab.store import ResultDirectory
 from berth.registry import PolicySpec
@@ -121,7 +122,7 @@ def _bars(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
         )
     if plot.over is not None:
         axes.axhline(1.0, color=INK, linewidth=0.8)
-    labels = [_short(str(result.settings[number])) for number in places]
+    labels = [_short(result.settings[number]) for number in places]
     many = len(labels) > 4
     axes.set_xticks(
         range(len(places)), labels, fontsize=8, rotation=20 if many else 0, ha="right" if many else "center"
@@ -142,8 +143,14 @@ def _cdf(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
     axes.set_ylabel("share of slots")
 
 
-def _short(label: str) -> str:
-    return label.removeprefix("scenario=")
+def _short(setting: Setting) -> str:
+    """A point on an axis: a trace by its file, else a scenario by its name, then keys of the grid."""
+    keys = dict(setting.keys)
+    scenario, trace = keys.pop("scenario", None), keys.pop("trace", None)
+    name = scenario if trace is None else Path(trace).name.split(".")[0]
+    return (
+        ", ".join([*([name] if name else []), *(f"{key}={value}" for key, value in keys.items())]) or setting.scenario
+    )
 
 
 PICTURES = {"curve": _curve, "line": _line, "bars": _bars, "cdf": _cdf}

@@ -9,12 +9,12 @@ from typing import Any
 
 from berth.lab.experiments import PAPERS, Claim, experiment_names
 from berth.lab.report import inline_svg, page
-from berth.lab.reproduce import ClaimResult, ExperimentResult, Reproduced
+from berth.lab.reproduce_results import ClaimResult, ExperimentResult, Reproduced
 from berth.lab.statistics import Estimate
 from berth.lab.verdicts import RULE, Verdict
 from berth.lab.words import MISSING, percent
 
-__all__ = ["found_effect", "paper_says", "render_markdown", "render_reproduced"]
+__all__ = ["counted", "found_effect", "left_out_lines", "paper_says", "render_markdown", "render_reproduced"]
 
 MARKS = {Verdict.reproduced: "✓", Verdict.direction: "≈", Verdict.failed: "✗"}
 LOOK = """<style>
@@ -45,6 +45,15 @@ def found_effect(value: Estimate | None) -> str:
         return MISSING
     half = "" if value.half is None else f" ± {100 * value.half:.1f}"
     return f"{percent(value.mean, sign=True)}{half}"
+
+
+def left_out_lines(result: ExperimentResult) -> list[str]:
+    """What was not run or not judged, and why, a sentence each."""
+    lines = [f"Not run: {text}." for text in result.not_run]
+    for claims, why in ((result.without_data, "Without that data"), (result.left_out, "Not in the quick version")):
+        if claims:
+            lines.append(f"{why}, not judged: {'; '.join(claim.says for claim in claims)}.")
+    return lines
 
 
 def _state(verdict: Verdict | None) -> str:
@@ -119,26 +128,23 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str]) -> str:
     heads = ["claim", "the paper says", "as printed", *(["as printed, unchecked"] if unchecked else [])]
     heads += ["berth's best", "verdict", "with berth's best"]
     top = "".join(f"<th>{head}</th>" for head in heads)
+    table = f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     note = (
         "<p><small>Unchecked: what the algorithm would show if decisions that break constraints were counted as they "
         "are. It earned what is under “as printed”.</small></p>"
         if unchecked
         else ""
     )
-    left = (
-        f"<p><small>Not in the quick version: {escape('; '.join(claim.says for claim in result.left_out))}.</small></p>"
-        if result.left_out
-        else ""
-    )
+    left = "".join(f"<p><small>{escape(line)}</small></p>" for line in left_out_lines(result))
     failed = "".join(f"<li>{escape(cell)}: {escape(error)}</li>" for cell, error in result.failed.items())
     stem = _anchor(e.name)
     figures = "".join(f"<figure>{inline_svg(svg, f'{stem}-{n}')}</figure>" for n, svg in enumerate(svgs))
     return (
         f'<h3 id="{stem}">{escape(e.figure)}: {escape(e.title)} {_state(result.verdict)}</h3>'
         f"<p>{escape(e.what)}</p>"
-        f'<p class="soft"><small>{escape(e.name)} · data: {escape(e.data)} · {len(result.settings)} points, '
+        f'<p class="soft"><small>{escape(e.name)} · data: {escape(result.data)} · {len(result.settings)} points, '
         f"{result.seeds} seeds · as printed: {escape(e.printed)} · berth's best: {escape(e.best)}</small></p>"
-        f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>{note}{left}"
+        f"{table if result.claims else ''}{note}{left}"
         + (f"<p>Failed:</p><ul>{failed}</ul>" if failed else "")
         + f"<div class='scroll'>{figures}</div>"
     )
@@ -191,18 +197,23 @@ def _markdown(result: ExperimentResult) -> list[str]:
     lines = [
         f"### {e.figure}: {e.title}",
         "",
-        f"**{verdict}** · `berth reproduce {e.name}` · data: {e.data} · {result.seeds} seeds",
+        f"**{verdict}** · `berth reproduce {e.name}` · data: {result.data} · {result.seeds} seeds",
         "",
         e.what,
         "",
         f"As printed: `{e.printed}`; berth's best: `{e.best}`, unless a claim says otherwise.",
         "",
-        "| claim | the paper says | as printed | unchecked | berth's best | verdict | with berth's best |",
-        "|---|---|---|---|---|---|---|",
     ]
+    if result.claims:
+        lines += [
+            "| claim | the paper says | as printed | unchecked | berth's best | verdict | with berth's best |",
+            "|---|---|---|---|---|---|---|",
+        ]
     for claim in result.claims:
         best = MISSING if claim.best_verdict is None else claim.best_verdict.value
         cells = [claim.claim.says, paper_says(claim.claim), found_effect(claim.printed), found_effect(claim.claimed)]
         cells += [found_effect(claim.best), claim.verdict.value, best]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return [*lines, ""]
+    left = left_out_lines(result)
+    lines += [""] if result.claims else []
+    return [*lines, *([" ".join(left), ""] if left else [])]

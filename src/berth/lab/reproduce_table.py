@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.lab.experiments import Experiment
-from berth.lab.reproduce import ExperimentResult, Reproduced
 from berth.lab.reproduce_report import counted, found_effect, paper_says
+from berth.lab.reproduce_results import ExperimentResult, Reproduced
 from berth.lab.verdicts import Verdict
 from berth.lab.words import MISSING
 
@@ -60,7 +60,13 @@ def _print(result: ExperimentResult, console: Console) -> None:
         cells = [Text(paper_says(claim.claim)), Text(found_effect(claim.printed))]
         cells += [Text(found_effect(claim.claimed), style="dim")] if unchecked else []
         table.add_row(Text(claim.claim.says), *cells, Text(found_effect(claim.best)), _state(claim.verdict))
-    console.print(table)
-    if result.left_out:
-        console.print(Text(f"not in the quick version: {len(result.left_out)} claims", style="dim"))
+    if result.claims:
+        console.print(table)
+    if result.traces:
+        console.print(Text(f"data: {result.data}", style="dim"))
+    for text in result.not_run:
+        console.print(Text(f"not run: {text}", style="yellow"))
+    for claims, why in ((result.without_data, "without that data"), (result.left_out, "not in the quick version")):
+        if claims:
+            console.print(Text(f"{why}, not judged: {len(claims)} claims", style="dim"))
     console.print()

@@ -24,6 +24,7 @@ from berth.regret import cumulative_regret, growth_exponent, log_fit
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "OracleRow", "Row", "Unsupported", "spoken"]
 
@@ -284,11 +285,23 @@ class Comparison:
             "out": self.out,
         }
 
-    def summary_frame(self) -> pl.DataFrame:
-        """`rows` as a table, one column a number."""
+    def frame(self) -> pl.DataFrame:
+        """`rows` as a table, one column a number: an estimate has three, such as difference, _low and _high."""
         import polars as pl
 
         return pl.DataFrame([row.flat(self.family.left_out) for row in self.rows], infer_schema_length=None)
+
+    def figure(self, name: str = "differences", arrivals: str | None = None) -> Figure:
+        """One picture of the report by its name, such as "differences" or "regret"; of the first setting by default."""
+        from berth.lab.plots import picture
+
+        return picture(self, name, arrivals or self.information[0])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the tables of the report, and what they say."""
+        from berth.lab.report import summary
+
+        return summary(self)
 
     def slots_frame(self) -> pl.DataFrame:
         """Every slot of every cell: information, policy, seed, slot, its numbers, and the oracles' rewards."""

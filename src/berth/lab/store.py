@@ -6,36 +6,59 @@ DIR/cells/KEY.parquet  one finished cell each, one row
 DIR/summary.parquet  one row per information setting and policy
 DIR/slots.parquet    one row per information setting, policy, seed and slot
 DIR/plots/*.png|svg  DIR/report.html
+DIR/.lock            held by the run that writes here; whatever ends that run, the lock is free again
 ```
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from berth.errors import BerthError, InvalidInput
 from berth.lab.cells import Cell, Record
 
-__all__ = ["KIND", "ResultDirectory"]
+try:
+    import fcntl
+except ImportError:  # Windows has none: two runs at once are not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["KIND", "ResultDirectory", "opened"]
 
 KIND = "berth comparison"
+LOCK = ".lock"
+
+
+@contextmanager
+def opened(out: str | os.PathLike[str] | None, kind: str = KIND) -> Iterator[ResultDirectory | None]:
+    """The result directory where a run keeps what it has, for as long as it runs; None where nothing is kept."""
+    directory = None if out is None else ResultDirectory(out, kind)
+    try:
+        yield directory
+    finally:
+        if directory is not None:
+            directory.release()
 
 
 class ResultDirectory:
-    """Opens DIR for writing; refuses one that holds something else."""
+    """Opens DIR for writing; refuses one that holds something else, or that another run is writing to."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str = KIND) -> None:
         self.path, self.kind = Path(path), kind
+        self._lock: IO[str] | None = None
         if self.path.is_file():
             raise InvalidInput("a directory", value=str(path), found=f"the file {str(path)!r}", key="out")
-        if self.path.is_dir() and any(p.is_file() for p in self.path.rglob("*")) and self.manifest() is None:
+        holds = self.path.is_dir() and any(p.is_file() and p.name != LOCK for p in self.path.rglob("*"))
+        if holds and self.manifest() is None:
             raise InvalidInput(
                 "a new or empty directory, or one with berth results",
                 found=f"{str(path)!r}, which holds other files",
@@ -46,13 +69,44 @@ class ResultDirectory:
         """Make the directory, manifest first: from then on it is known as a result directory, whatever happens."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
             self.write_json("manifest.json", manifest)
             for folder in ("cells", "plots"):
                 (self.path / folder).mkdir(exist_ok=True)
                 for left_over in (self.path / folder).glob(".*.tmp"):  # of a process that was killed while writing
                     left_over.unlink(missing_ok=True)
+        except InvalidInput:
+            raise
         except (OSError, BerthError) as error:
             raise InvalidInput("a directory that can be written", found=f"{self.path} ({error})", key="out") from error
+
+    def _take_lock(self) -> None:
+        """Keep other runs out: the system itself gives the lock back when this process ends, even if it is killed."""
+        if fcntl is None:
+            return
+        lock = open(self.path / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            who = lock.read().strip() or "another process"
+            lock.close()
+            expected = "a directory that no other run is writing to: wait until it is done, or give another one"
+            raise InvalidInput(expected, found=f"{str(self.path)!r}, where {who} is at work", key="out") from None
+        except OSError:  # a file system that knows no locks
+            lock.close()
+            return
+        with contextlib.suppress(OSError):  # a full disk: only the name of this process is not to be read then
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let other runs write here."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def manifest(self) -> dict[str, Any] | None:
         """The manifest, where there is one of ours."""

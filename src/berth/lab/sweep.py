@@ -22,10 +22,10 @@ from pydantic import Field, PrivateAttr
 
 from berth.errors import InvalidInput, UnknownName
 from berth.lab.manifest import manifest, now, versions
-from berth.lab.plans import Outcome, Plan, Progress, Stopped, concluded, plan_comparison, run_plans, worker_count
+from berth.lab.plans import Outcome, Plan, Progress, Stopped, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.pool import leave_if_imported_by_worker, run_cells
-from berth.lab.results import Comparison, Row
-from berth.lab.store import ResultDirectory
+from berth.lab.results import Row
+from berth.lab.store import opened
 from berth.random import stream
 from berth.scenario.checks import Mistake, checked, first_of
 from berth.scenario.layering import did_you_mean, find_file
@@ -264,41 +264,40 @@ def sweep(
     plans = [_planned(plan, point, seeds) for point in points]
     if plan.policies is not None:
         plans[0].refusals(())  # a policy's setting that is wrong is told before anything runs
-    directory = None if out is None else ResultDirectory(out, KIND)
-    facts = {
-        "sweep": plan.model_dump(),
-        "points": [dict(point.changes) for point in points],
-        "seeds": list(plans[0].seeds),
-        "versions": versions(),
-        "started": now(),
-    }
-    if directory is not None:
-        directory.create({**manifest(facts), "kind": KIND})
-    rows: dict[int, tuple[Row, ...]] = {}
-    failed: dict[int, dict[str, str]] = {}
-    left_out: dict[int, dict[str, str]] = {}
-    reused = 0
+    with opened(out, KIND) as directory:
+        facts = {
+            "sweep": plan.model_dump(),
+            "points": [dict(point.changes) for point in points],
+            "seeds": list(plans[0].seeds),
+            "versions": versions(),
+            "started": now(),
+        }
+        if directory is not None:
+            directory.create({**manifest(facts), "kind": KIND})
+        rows: dict[int, tuple[Row, ...]] = {}
+        failed: dict[int, dict[str, str]] = {}
+        left_out: dict[int, dict[str, str]] = {}
+        reused = 0
 
-    def finished(place: int, outcome: Outcome) -> None:
-        nonlocal reused
-        own = {**plans[place].facts(), "versions": {}, "started": "", "command": ""}
-        comparison: Comparison = concluded(plans[place], outcome, own, 0.0, None)
-        rows[place] = comparison.rows
-        failed[place] = {str(cell): failure.error for cell, failure in comparison.failed.items()}
-        left_out[place] = {f"{item.policy}, {item.information}": item.reason for item in comparison.unsupported}
-        reused += comparison.reused
+        def finished(place: int, outcome: Outcome) -> None:
+            nonlocal reused
+            comparison = part_of(plans[place], outcome)
+            rows[place] = comparison.rows
+            failed[place] = {str(cell): failure.error for cell, failure in comparison.failed.items()}
+            left_out[place] = {f"{item.policy}, {item.information}": item.reason for item in comparison.unsupported}
+            reused += comparison.reused
 
-    try:
-        run_plans(plans, directory, runner, progress, finished)
-    except Stopped as stop:
-        raise SweepInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
-    keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
-    found = Sweep(tuple(points), rows, failed, left_out, keys, reused, time.perf_counter() - began)
-    if directory is not None:
-        directory.write("summary.parquet", found.frame().write_parquet)
-        done = manifest(facts, now(), reused, sum(map(len, failed.values())))
-        directory.write_json("manifest.json", {**done, "kind": KIND})
-    return found
+        try:
+            run_plans(plans, directory, runner, progress, finished)
+        except Stopped as stop:
+            raise SweepInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
+        found = Sweep(tuple(points), rows, failed, left_out, keys, reused, time.perf_counter() - began)
+        if directory is not None:
+            directory.write("summary.parquet", found.frame().write_parquet)
+            done = manifest(facts, now(), reused, sum(map(len, failed.values())))
+            directory.write_json("manifest.json", {**done, "kind": KIND})
+        return found
 
 
 def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> Plan:
@@ -377,7 +376,8 @@ def _runner(on: str, workers: int | None, address: str | None) -> Any:
         # always in processes of their own: a cell that kills its process must not end the sweep
         return partial(run_cells, workers=worker_count(workers), apart=True)
     if on == "ray":
-        from berth.lab.ray_cells import run_on_ray
+        from berth.lab.ray_cells import check_cluster, run_on_ray
 
+        check_cluster(address)
         return partial(run_on_ray, address=address, workers=workers)
     raise InvalidInput("local or ray", value=on, key="on")

@@ -15,14 +15,16 @@ __all__ = ["print_comparison"]
 
 NARROW = 96
 """Below this many characters a line, the table keeps to what decides."""
+WIDE = 132
+"""From this many on, it has differences and regret in full."""
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """One table for each information setting, then the verdict."""
-    narrow = console.width < NARROW
+    narrow, wide = console.width < NARROW, console.width >= WIDE
     for information in comparison.information:
         rows = [row for row in comparison.rows if row.information == information]
-        console.print(_table(comparison, information, rows, narrow))
+        console.print(_table(comparison, information, rows, narrow, wide))
         for item in comparison.unsupported:
             if item.information in (information, "oracle"):
                 console.print(Text(f"not here: {needs(item)}", style="dim"))
@@ -50,20 +52,22 @@ def _share(value: Estimate | None, sign: bool = False) -> Text:
     return Text.assemble((mean, style), (f" ± {100 * value.half:.1f}", "dim") if value.half is not None else "")
 
 
-def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bool) -> Table:
+def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bool, wide: bool) -> Table:
     table = Table(title=spoken(information), title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("policy", overflow="fold")
     table.add_column("reward a slot", justify="right")
     table.add_column(f"vs {escape(comparison.baseline)}", justify="right")
+    if wide:
+        table.add_column("difference", justify="right")
     stationary, slot = "stationary" in comparison.oracles, "slot" in comparison.oracles
     family = comparison.family
-    regret = slot and family.logarithmic and not narrow
+    regret = "slot" in comparison.regretted and (wide or (family.logarithmic and not narrow))
     broken = any(row.violations for row in comparison.rows)
     for oracle in comparison.oracles:
         words = family.oracle_words[oracle]
         table.add_column(f"of {words.narrow if narrow else words.short}", justify="right")
     if regret:
-        for head in ("regret", "grows", "ln R²"):
+        for head in ("regret", "grows", *(("ln R²",) if family.logarithmic else ())):
             table.add_column(head, justify="right")
     if broken:
         table.add_column("slots broken" if not narrow else "broken", justify="right")
@@ -78,6 +82,7 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
             Text(number(mean_of(row.reward))) if narrow else _estimate(row.reward),
             Text(MISSING) if same else _share(row.ratio, sign=True),
         ]
+        cells += [Text(MISSING) if same else _estimate(row.difference)] if wide else []
         cells += [Text(percent(mean_of(row.fraction_of_stationary)))] if stationary else []
         cells += [Text(percent(mean_of(row.fraction_of_oracle)))] if slot else []
         if regret:
@@ -85,8 +90,8 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
             cells += [
                 _estimate(row.regret),
                 Text(MISSING if growth is None else f"T^{growth:.2f}"),
-                Text(MISSING if fit is None else f"{fit:.3f}"),
             ]
+            cells += [Text(MISSING if fit is None else f"{fit:.3f}")] if family.logarithmic else []
         if broken:
             cells.append(Text(percent(row.violating_slots), style="yellow") if row.violations else Text(MISSING))
             if not narrow:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from berth.errors import InvalidInput
-from berth.lab.plots import COLOURS, INK, STYLE, new_figure, short_number, to_png, to_svg
+from berth.lab.canvas import COLOURS, INK, STYLE, new_figure, short_number, to_png, to_svg
 from berth.traces.lint import Findings
 from berth.traces.summary import DAY, HOUR, Spread
 

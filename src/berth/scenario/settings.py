@@ -274,6 +274,7 @@ class WorkloadSettings(Part):
     fit: Name | None = Field(None, description="a file that `berth workload fit` wrote")
     trace: Name | None = Field(None, description="a trace in any format that berth reads")
     format: Name | None = Field(None, description="of the trace, where it is not recognised")
+    since: Amount | None = Field(None, description="second of the trace before which jobs are left out")
     servers: Servers = Field(40, description="as many of each shape as its share, the largest remainders rounded up")
     load: Positive | None = Field(
         None,

@@ -197,8 +197,9 @@ def _sources(settings: WorkloadSettings) -> list[Mistake]:
     given = [name for name in ("name", "fit", "trace") if getattr(settings, name) is not None]
     if len(given) != 1:
         return [Mistake(("workload",), "one of name, fit, trace", found=" and ".join(given) or "none of them")]
-    if settings.format is not None and given != ["trace"]:
-        return [Mistake(("workload", "format"), "trace beside it", settings.format)]
+    for key in ("format", "since"):
+        if getattr(settings, key) is not None and given != ["trace"]:
+            return [Mistake(("workload", key), "trace beside it", getattr(settings, key))]
     if settings.name is not None:
         known = [path.stem for path in FOLDER.glob("*.json")]
         if settings.name not in known:
@@ -237,7 +238,10 @@ def _planned(text: str) -> Plan:
     settings = WorkloadSettings.model_validate_json(text)
     trace = None
     if settings.trace is not None:
-        trace = prepared(load_trace(settings.trace, settings.format))
+        trace = load_trace(settings.trace, settings.format)
+        if settings.since is not None:
+            trace = trace.replace(jobs=trace.jobs.filter(pl.col("submit_s") >= settings.since))
+        trace = prepared(trace)
         workload = fit(trace, Path(settings.trace).stem)
         sample = trace
     else:

@@ -3,12 +3,17 @@
 What the paper leaves open is read as follows. The state is a line of numbers: `most` tasks with demand, work, value,
 decay and time to the deadline, zeros where there are fewer, then what every server has free; so an actor fits one
 cluster. It gives one number a task. Training is `berth train SCENARIO --method ddpg` (or `ddpg-direct`).
+
+Actors trained on `SHIPPED` scenarios come with berth, for each of the two policies; `file` takes the scenario's name.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from dataclasses import dataclass, field
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +26,10 @@ from berth.model import Floats
 from berth.policies.placement.ordered import OrderedPolicy
 from berth.problems.placement import REJECT, PlacementDecision, PlacementOutcome, PlacementProblem, PlacementSlot
 
-__all__ = ["Actor", "DRLDirect", "DRLGreedyPrinted", "state_of"]
+__all__ = ["SHIPPED", "Actor", "DRLDirect", "DRLGreedyPrinted", "actor_named", "state_of"]
 
 FORMAT = "berth printed actor 1"
+SHIPPED = ("drl-default", "drl-scarce")
 HIDDEN = (50, 30)
 TASK = 4  # numbers of a task beside its demand
 
@@ -67,10 +73,11 @@ class Actor:
 
     @classmethod
     def load(cls, path: Path) -> Actor:
-        """Read a file that `text` filled; whatever else is in there is refused."""
+        """Read a file that `text` filled, compressed if it is called .gz; whatever else is in there is refused."""
         try:
-            body = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            kept = path.read_bytes()
+            body = json.loads(gzip.decompress(kept) if path.suffix == ".gz" else kept)
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
             raise InvalidInput("an actor in JSON", found=str(error), file=str(path)) from error
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             found = body.get("format") if isinstance(body, dict) else type(body).__name__
@@ -104,11 +111,19 @@ class Actor:
             )
 
 
-def _actor(problem: PlacementProblem, file: str, rng: np.random.Generator) -> Actor:
-    """That of the file; without one, an actor that has learned nothing."""
+def actor_named(file: str, method: str) -> Actor:
+    """That of the file, or the one of the method, `ddpg` or `ddpg-direct`, that comes with berth for this scenario."""
+    if file not in SHIPPED:
+        return Actor.load(Path(file))
+    with resources.as_file(resources.files("berth.policies.placement") / f"{method}-{file}.json.gz") as path:
+        return Actor.load(path)
+
+
+def _actor(problem: PlacementProblem, file: str, method: str, rng: np.random.Generator) -> Actor:
+    """The one that is meant; without a file, an actor that has learned nothing."""
     if not file:
         return Actor.fresh(problem, rng)
-    actor = Actor.load(Path(file))
+    actor = actor_named(file, method)
     actor.check(problem)
     return actor
 
@@ -116,8 +131,8 @@ def _actor(problem: PlacementProblem, file: str, rng: np.random.Generator) -> Ac
 class DRLGreedyPrinted(OrderedPolicy):
     """The paper's algorithm: the actor's numbers order each batch, then Alg. 3 places it when it arrives.
 
-    Settings: `file`, an actor that `berth train SCENARIO --method ddpg` made (without one, an actor that has learned
-    nothing); `waiting` and `forced` as in `greedy`.
+    Settings: `file`, an actor that `berth train SCENARIO --method ddpg` made, or `drl-default` or `drl-scarce` for one
+    that comes with berth (without any, an actor that has learned nothing); `waiting` and `forced` as in `greedy`.
     Tasks beyond those the actor has room for come last.
     """
 
@@ -133,7 +148,7 @@ class DRLGreedyPrinted(OrderedPolicy):
         forced: bool = False,
     ) -> None:
         super().__init__(problem, waiting=waiting, forced=forced)
-        self.actor = _actor(problem, file, rng)
+        self.actor = _actor(problem, file, "ddpg", rng)
 
     def rank(self, slot: PlacementSlot) -> Floats:
         scores = self.actor(state_of(self.problem, slot, self.actor.most))
@@ -147,8 +162,8 @@ class DRLDirect:
     """The paper's DRL baseline: the actor's number for a task, cut to a whole one, is its server.
 
     A task for which there is no room on that server waits until there is; it is rejected when it can never fit.
-    Settings: `file`, an actor that `berth train SCENARIO --method ddpg-direct` made; without one, an actor that has
-    learned nothing.
+    Settings: `file`, an actor that `berth train SCENARIO --method ddpg-direct` made, or `drl-default` or `drl-scarce`
+    for one that comes with berth; without any, an actor that has learned nothing.
     """
 
     family = "placement"
@@ -157,7 +172,7 @@ class DRLDirect:
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator, *, file: str = "") -> None:
         problem.require_single("drl-direct", exact=True)
         self.problem = problem
-        self.actor = _actor(problem, file, rng)
+        self.actor = _actor(problem, file, "ddpg-direct", rng)
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         scores = self.actor(state_of(self.problem, slot, self.actor.most))

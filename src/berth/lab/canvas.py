@@ -1,0 +1,129 @@
+"""What all pictures have in common: colours, type, margins, and how they become files.
+
+Drawn with matplotlib's objects, without its global state. Colours are the ones of Okabe and Ito,
+which people with colour blindness can tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "GRID",
+    "INK",
+    "STYLE",
+    "Picture",
+    "finish",
+    "margins",
+    "new_figure",
+    "short_number",
+    "to_png",
+    "to_svg",
+]
+
+INK, GRID = "#1f2933", "#d9dee5"
+"""Text and grid; the report puts its own colours in their place, so that pictures follow dark mode."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7A5CC7")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10.0,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "lines.linewidth": 1.7,
+    "lines.solid_capstyle": "round",
+}
+
+
+class Picture(Figure):
+    """A figure that notebooks show by themselves, whether pyplot was imported or not."""
+
+    def _repr_png_(self) -> bytes:
+        return to_png(self)
+
+
+def short_number(value: float, place: object = None) -> str:
+    """A number for an axis: 1500 → 1.5k.
+
+    >>> short_number(250000.0), short_number(-1500.0), short_number(0.0), short_number(3e6)
+    ('250k', '−1.5k', '0', '3M')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}".replace("-", "−")
+    return f"{value:g}".replace("-", "−")
+
+
+def new_figure(
+    width: float = 8.4, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any
+) -> tuple[Figure, Any]:
+    """A figure of so many inches and its axes, (rows, columns)."""
+    figure = Picture(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **more)
+
+
+def margins(figure: Figure, left: float, right: float, top: float, bottom: float, between: float = 0.0) -> None:
+    """Margins in inches. Given, not measured: measuring every text takes longer than drawing it."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=between)
+
+
+def finish(figure: Figure, axes: Axes, top: float = 0.15, between: float = 0.0, bottom: float = 0.0) -> None:
+    """Margins, and the legend below the picture, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    columns = max(1, min(len(labels), int((width - 0.4) / (0.6 + 0.075 * max(map(len, labels), default=1)))))
+    lines = -(-len(labels) // columns)
+    room = 0.21 * lines + 0.1 + bottom
+    figure.set_size_inches(width, height + room)
+    margins(figure, 0.85, 0.2, top, 0.48 + room, between)
+    figure.legend(
+        handles, labels, loc="lower center", ncols=columns, fontsize=9, bbox_to_anchor=(0.5, 0.0), borderaxespad=0.2
+    )
+
+
+def to_svg(figure: Figure, salt: str) -> str:
+    """The figure as SVG text; the same figure and salt give the same text."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def to_png(figure: Figure, dots: int = 120) -> bytes:
+    """The figure as PNG on white."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format="png", dpi=dots, facecolor="white")
+    return buffer.getvalue()
