@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -20,10 +20,11 @@ from berth.dispatch.events import Decided, Event, PolicyChanged, Start
 from berth.dispatch.queues import Queues
 from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
 from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, violations
+from berth.dispatch.warming import play
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
-__all__ = ["FALLBACK", "Dispatcher", "Dumped", "read_dump", "write_dump"]
+__all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
 
 FALLBACK = "in-order-best-fit"
 """What serves when the policy does not: everybody who fits, in order, where they leave least."""
@@ -58,6 +59,18 @@ def read_dump(text: bytes) -> Dumped:
         raise InvalidInput("a dump of a dispatcher", found=f"something else ({str(error)[:200]})") from None
 
 
+class Watcher(Protocol):
+    """Somebody who sees what is decided and has no say in it."""
+
+    def see(self, view: View, placing: Placing, by: str, /) -> None:
+        """This was decided, and by whom."""
+        ...
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """A job came to its end."""
+        ...
+
+
 class Dispatcher:
     """A scheduler without a world around it.
 
@@ -78,6 +91,7 @@ class Dispatcher:
         self.refusals: Counter[str] = Counter()
         """How often decisions were refused, by the kind of reason."""
         self.memory: deque[Outcome] = deque(maxlen=MEMORY)
+        self.watcher: Watcher | None = None
         self._stopwatch = stopwatch or (lambda: 0.0)
         self._driver: Driver | None = self._make_driver(policy)
 
@@ -97,8 +111,11 @@ class Dispatcher:
             self._driver = driver
             return handled
         handled = self.note(event)
-        if handled.outcome is not None and self._driver is not None:
-            self._driver.learn(handled.outcome)
+        if handled.outcome is not None:
+            if self._driver is not None:
+                self._driver.learn(handled.outcome)
+            if self.watcher is not None:
+                self.watcher.learn(handled.outcome)
         return handled
 
     def replay(self, events: Iterable[Event]) -> None:
@@ -110,6 +127,8 @@ class Dispatcher:
     def note(self, event: Event) -> Handled:
         """Take note of an event and leave the policy out of it: the first half of a replay."""
         handled = self.state.handle(event)
+        if isinstance(event, Decided) and event.refused is not None:
+            self.refusals[event.refused.split(maxsplit=1)[0].rstrip(":")] += 1
         if handled.outcome is not None:
             self.memory.append(handled.outcome)
         return handled
@@ -127,6 +146,10 @@ class Dispatcher:
         self._driver = None
         return self
 
+    def warm(self) -> None:
+        """Decide about made-up jobs with a policy of the same name, so that nothing is compiled when real ones come."""
+        play(Dispatcher(self.state.policy, seed=self.seed), [record.server for record in self.state.servers.values()])
+
     # ------------------------------------------------------------------ deciding
 
     def decide(self, time: float) -> Decided | None:
@@ -141,6 +164,8 @@ class Dispatcher:
         began = self._stopwatch()
         by, placing, refused = self._chosen(view, began)
         spent = self._stopwatch() - began
+        if self.watcher is not None and view.records:
+            self.watcher.see(view, placing, by)
         starts = (*first, *view.starts(placing))
         if not starts and refused is None and reserved == before:
             return None
@@ -148,22 +173,21 @@ class Dispatcher:
 
     def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
         """Who decided, what, and why it was not the policy."""
-        if self._driver is None or not view.records:
+        if self._driver is None or not view.records or not view.usable.any():
             return FALLBACK if self._driver is None else self.state.policy, placed_in_order(view), None
         try:
             placing = proposed(self._driver, view)
             spent = self._stopwatch() - began
             if spent > self.budget:
-                kind, refused = "late", f"late: took {spent:.3f} s, may take {self.budget:g} s"
+                refused = f"late: took {spent:.3f} s, may take {self.budget:g} s"
             elif broken := violations(view, placing):
-                kind, refused = "infeasible", f"infeasible: {broken[0]}"
+                refused = f"infeasible: {broken[0]}"
             else:
                 return self.state.policy, placing, None
         except BerthError as error:
-            kind, refused = "refused", f"refused: {error}"
+            refused = f"refused: {error}"
         except Exception as error:  # a policy may be anybody's code, and the cluster must go on
-            kind, refused = "raised", f"raised {type(error).__name__}: {error}"
-        self.refusals[kind] += 1
+            refused = f"raised {type(error).__name__}: {error}"
         return FALLBACK, placed_in_order(view), refused[:500]
 
     # ------------------------------------------------------------------ patience
@@ -184,7 +208,7 @@ class Dispatcher:
         everything = make_view(state, time)
         place = {record.job.id: i for i, record in enumerate(everything.records)}
         for record in candidates:
-            if record.job.id not in place:  # a quota holds it back, or nobody has what it needs
+            if record.job.id not in place:  # a quota holds it back, or it would not fit even if nothing ran
                 continue
             view = everything.only([place[record.job.id]])
             left = view.free.copy()

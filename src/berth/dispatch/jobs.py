@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 from berth.dispatch.quantities import Amounts
@@ -105,7 +106,7 @@ class Job:
         """A copy with these fields changed, checked again."""
         return dataclasses.replace(self, **changes)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[Any, ...]:
         """All that says where it fits: jobs of one shape fit in the same places."""
         roles = tuple((r.name, r.count, r.minimum, tuple(sorted(r.demand.items()))) for r in self.roles)

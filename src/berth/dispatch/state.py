@@ -8,6 +8,7 @@ Axes: R servers, K resources.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -141,6 +142,8 @@ class State:
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
         self._usage: dict[str, tuple[float, float]] = {}
+        self.fits: dict[object, bool] = {}
+        """Whether jobs of a shape would fit if nothing ran, as far as anybody asked since servers changed."""
 
     def dump(self) -> DumpedState:
         """A copy that stays as it is."""
@@ -163,7 +166,7 @@ class State:
         state = cls(dumped.queues, dumped.policy)
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
         for server in dumped.servers:
-            state._server(server.server)
+            state._server(server.server, True)
             state.servers[server.server.name] = server
         for record in dumped.jobs:
             state.jobs[record.job.id] = record
@@ -178,8 +181,12 @@ class State:
     # ------------------------------------------------------------------ events
 
     def handle(self, event: Event) -> Handled:
-        """Take note of an event."""
+        """Take note of an event. One that is refused, with an error, changes nothing."""
+        handled = self._handle(event)
         self.time = max(self.time, event.time)
+        return handled
+
+    def _handle(self, event: Event) -> Handled:
         match event:
             case Submitted():
                 return self._submitted(event)
@@ -192,12 +199,13 @@ class State:
             case Finished() | Failed():
                 return self._ended(event)
             case ServerJoined() | ServerChanged():
-                return self._server(event.server)
+                return self._server(event.server, isinstance(event, ServerJoined))
             case ServerLost():
                 return self._lost(event)
             case ServerDrained() | ServerResumed():
                 record = self.server(event.server)
                 self.servers[event.server] = replace(record, drained=isinstance(event, ServerDrained))
+                self.fits.clear()
                 return Handled()
             case QueuesChanged():
                 self.queues = event.queues
@@ -234,24 +242,41 @@ class State:
         return Handled((Cancel(event.job, record.attempt),), (changed,))
 
     def _decided(self, event: Decided) -> Handled:
-        commands: list[Command] = []
+        records = [self._startable(start) for start in event.starts]
+        if len({start.job for start in event.starts}) < len(records):
+            raise InfeasibleDecision("a job is started twice")
+        more = np.zeros_like(self.used)
+        for record, start in zip(records, event.starts, strict=True):
+            self._add(more, record.job, start.places, 1)
+        for row, column in np.argwhere((more > 0) & (self.used + more > self.capacity)):
+            names = list(self.servers), list(self.resources)
+            raise InfeasibleDecision(f"more {names[1][column]} than server {names[0][row]} has")
         changed = []
-        for start in event.starts:
-            record = self.jobs.get(start.job)
-            if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
-                raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
-            record = replace(
+        for record, start in zip(records, event.starts, strict=True):
+            begun = replace(
                 record, phase="starting", attempt=start.attempt, places=start.places, since=event.time, reason=""
             )
-            self._hold(record, 1)
-            changed.append(self._keep(record))
-            commands.append(start)
-        over = np.argwhere(self.used > self.capacity)
-        names = list(self.servers)
-        if len(over) and any(names[r] in {p.server for s in event.starts for p in s.places} for r, _ in over):
-            raise InfeasibleDecision(f"more than server {names[over[0][0]]} has")
+            self._hold(begun, 1)
+            changed.append(self._keep(begun))
         self.reserved = dict(event.reserved)
-        return Handled(tuple(commands), tuple(changed))
+        return Handled(event.starts, tuple(changed))
+
+    def _startable(self, start: Start) -> JobRecord:
+        """The record of a job that may start so, as a whole gang on servers that may be used."""
+        record = self.jobs.get(start.job)
+        if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
+            raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
+        tasks = Counter[str]()
+        for place in start.places:
+            server = self.servers.get(place.server)
+            if server is None or not server.usable:
+                raise InfeasibleDecision(f"job {start.job}: server {place.server} may not be used")
+            tasks[place.role] += place.count
+        roles = {role.name: role for role in record.job.roles}
+        whole = all(role.minimum <= tasks[role.name] <= role.count for role in record.job.roles)
+        if not whole or any(place.role not in roles or place.count < 1 for place in start.places):
+            raise InfeasibleDecision(f"job {start.job}: not a whole gang")
+        return record
 
     def _started(self, event: Started) -> Handled:
         record = self._attempt(event.job, event.attempt)
@@ -273,15 +298,16 @@ class State:
             phase: Phase = "finished"
             gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
             return replace(gone, outcome=outcome)
+        # what is ending though nobody cancelled it ends because a server was lost, and is started again
         if record.unwanted or (event.fault == "cancelled" and record.phase != "ending"):
             reason = record.reason or event.reason or "cancelled"
             return self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
-        own = event.fault == "job"
+        own = event.fault == "job" and record.phase != "ending"
         record = replace(
             record,
             failures=record.failures + own,
             unlucky=record.unlucky + (not own),
-            reason=f"attempt {record.attempt}: {event.reason or event.fault}",
+            reason=f"attempt {record.attempt}: {record.reason or event.reason or event.fault}",
             since=event.time,
         )
         if record.failures > record.job.retries or record.unlucky > UNLUCKY:
@@ -297,10 +323,14 @@ class State:
         speed = self.learned.add(record.job, servers, seconds)
         return Outcome(record.number, record.job, record.places, speed, event.gains)
 
-    def _server(self, server: Server) -> Handled:
+    def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)
-        record = ServerRecord(server, len(self.servers)) if known is None else replace(known, server=server, lost=False)
+        if known is None:
+            record = ServerRecord(server, len(self.servers))
+        else:
+            record = replace(known, server=server, lost=known.lost and not there)
         self.servers[server.name] = record
+        self.fits.clear()
         for name in server.capacity:
             self.resources.setdefault(name, len(self.resources))
         shape = len(self.servers), len(self.resources)
@@ -317,6 +347,7 @@ class State:
     def _lost(self, event: ServerLost) -> Handled:
         record = self.server(event.server)
         self.servers[event.server] = replace(record, lost=True)
+        self.fits.clear()
         ending = [
             held
             for held in self.jobs.values()
@@ -354,11 +385,7 @@ class State:
 
     def _hold(self, record: JobRecord, sign: int) -> None:
         total = taken(record.job, record.places)
-        demand = {role.name: role.demand for role in record.job.roles}
-        for place in record.places:
-            row = self.servers[place.server].index
-            for name, milli in demand[place.role].items():
-                self.used[row, self.resources[name]] += sign * milli * place.count
+        self._add(self.used, record.job, record.places, sign)
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():
@@ -368,6 +395,15 @@ class State:
             if not held:
                 del self.held[owner]
 
+    def _add(self, table: Ints, job: Job, places: Iterable[Place], sign: int) -> None:
+        """Add what tasks take in these places to a table (R, K)."""
+        demand = {role.name: role.demand for role in job.roles}
+        for place in places:
+            row = self.servers[place.server].index
+            for name, milli in demand[place.role].items():
+                if milli:
+                    table[row, self.resources[name]] += sign * milli * place.count
+
     def _charge(self, record: JobRecord, now: float) -> None:
         """Add what a job held, times how long, to the usage of its team."""
         began = record.started if record.started is not None else record.since
@@ -375,7 +411,7 @@ class State:
         whole = self.capacity.sum(axis=0)
         share = max((milli / max(int(whole[self.resources[name]]), 1) for name, milli in total.items()), default=0.0)
         value = self.usage(record.job.team, now) + share * max(now - began, 0.0)
-        self._usage[record.job.team] = value, now
+        self._usage[record.job.team] = value, max(now, self._usage.get(record.job.team, (0.0, now))[1])
 
     def usage(self, team: str, now: float) -> float:
         """Shares of the cluster times seconds that a team used, half forgotten every half life."""
@@ -394,7 +430,8 @@ def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
     total: dict[str, int] = {}
     for place in places:
         for name, milli in demand[place.role].items():
-            total[name] = total.get(name, 0) + milli * place.count
+            if milli:
+                total[name] = total.get(name, 0) + milli * place.count
     return total
 
 

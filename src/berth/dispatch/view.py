@@ -20,11 +20,22 @@ from berth.dispatch.state import JobRecord, State
 from berth.kernels.berthing import Gangs, Placed, berth_in_order
 from berth.model import Floats, Ints
 
-__all__ = ["Placing", "View", "blocked_by_limits", "make_view", "ordered", "placed_in_order", "violations"]
+__all__ = [
+    "Placing",
+    "View",
+    "blocked_by_limits",
+    "fits_empty",
+    "make_view",
+    "ordered",
+    "placed_in_order",
+    "violations",
+]
 
 Mask = NDArray[np.bool_]
 ROWS = 1_000_000
 """The most places that are given out at a moment."""
+SHAPES = 100_000
+"""The most shapes of jobs of which it is remembered whether they fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,27 +96,37 @@ class View:
 
     def starts(self, placing: Placing) -> tuple[Start, ...]:
         """The commands of a placing, in the order of the jobs."""
-        places: dict[int, list[Place]] = {}
+        places: dict[int, dict[tuple[str, str], int]] = {}
         for job, role, server, count in zip(
             placing.job.tolist(), placing.role.tolist(), placing.server.tolist(), placing.count.tolist(), strict=True
         ):
             record = self.records[job]
             name = record.job.roles[role - int(self.gangs.start[job])].name
-            places.setdefault(job, []).append(Place(self.servers[server], name, count))
+            mine = places.setdefault(job, {})
+            key = self.servers[server], name
+            mine[key] = mine.get(key, 0) + count
         return tuple(
-            Start(self.records[job].job.id, self.records[job].attempt + 1, tuple(places[job])) for job in sorted(places)
+            Start(
+                self.records[job].job.id,
+                self.records[job].attempt + 1,
+                tuple(Place(*key, count) for key, count in places[job].items()),
+            )
+            for job in sorted(places)
         )
 
 
 def make_view(state: State, time: float, closed: Mapping[str, str] | None = None) -> View:
-    """What may be decided now; servers that are `closed` are kept for others."""
+    """What may be decided now; servers that are `closed` are kept for others.
+
+    Jobs that would not fit even if nothing ran are left out: they would only stand in the way of others.
+    """
     usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
     free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
     for server in closed or ():
         free[state.servers[server].index] = 0
         usable[state.servers[server].index] = False
-    waiting = ordered(state, time)
-    blocked = blocked_by_limits(state, [record for _, record in waiting])
+    waiting = [pair for pair in ordered(state, time) if fits_empty(state, pair[1])]
+    blocked = blocked_by_limits(state, [record for _, record in waiting], time)
     kept = [(level, record) for level, record in waiting if record.job.id not in blocked]
     return _view(state, time, tuple(r for _, r in kept), tuple(level for level, _ in kept), usable, free)
 
@@ -158,9 +179,10 @@ def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
     for role in job.roles:
         row = [0] * len(columns)
         for name, milli in role.demand.items():
-            if name not in columns:
+            if milli and name not in columns:
                 return None
-            row[columns[name]] = milli
+            if milli:
+                row[columns[name]] = milli
         rows.append(row)
     return rows
 
@@ -193,10 +215,11 @@ def _queue(state: State, job: Job) -> Queue:
     return state.queues.queues.get(job.queue) or Queue(accepts=False)
 
 
-def blocked_by_limits(state: State, waiting: Sequence[JobRecord]) -> dict[str, str]:
+def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -> dict[str, str]:
     """Jobs that may not start because a queue, team or user would hold too much, and whose limit it is.
 
-    Those before in the order are taken to start, so that whatever part of the others starts, limits hold.
+    Those before in the order are taken to start, so that whatever part of the others starts, limits hold. Whoever has
+    waited too long comes before all others, and what it needs is kept for it until it may start.
     """
     limits = {f"queue:{name}": queue.limit for name, queue in state.queues.queues.items() if queue.limit}
     limits.update(state.queues.quotas)
@@ -204,7 +227,8 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord]) -> dict[str, s
         return {}
     held = {owner: dict(state.held.get(owner, {})) for owner in limits}
     blocked: dict[str, str] = {}
-    for record in waiting:
+    late = {r.number for r in waiting if time - r.submitted > state.queues.patience}
+    for record in sorted(waiting, key=lambda r: (0, r.number) if r.number in late else (1, 0)):
         owners = [owner for owner in state.owners(record.job) if owner in limits]
         if not owners:
             continue
@@ -217,11 +241,27 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord]) -> dict[str, s
             for name in total.keys() & limit.keys():
                 if held[owner].get(name, 0) + total[name] > limit[name]:
                     blocked[record.job.id] = f"{owner}/{name}"
-        if record.job.id not in blocked:
+        possible = all(total.get(name, 0) <= most for owner in owners for name, most in limits[owner].items())
+        if record.job.id not in blocked or (possible and record.number in late):
             for owner in owners:
                 for name, milli in total.items():
                     held[owner][name] = held[owner].get(name, 0) + milli
     return blocked
+
+
+def fits_empty(state: State, record: JobRecord) -> bool:
+    """Whether a job would fit on the servers that may be used, if nothing ran there."""
+    shape = record.job.shape
+    known = state.fits.get(shape)
+    if known is None:
+        usable = np.array([server.usable for server in state.servers.values()], dtype=bool)
+        empty = np.where(usable[:, None], state.capacity, 0)
+        view = _view(state, 0.0, (record,), (0,), usable, empty)
+        known = bool(len(placed_in_order(view).job))
+        if len(state.fits) >= SHAPES:
+            state.fits.clear()
+        state.fits[shape] = known
+    return known
 
 
 def placed_in_order(view: View, free: Ints | None = None) -> Placing:

@@ -19,6 +19,9 @@ from berth.random import stream
 
 __all__ = ["SimulatedCluster", "Truth"]
 
+REMEMBERED = 100_000
+"""So many attempts that have ended are remembered, in case somebody wants them started again."""
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -43,11 +46,9 @@ class Truth:
 @dataclass
 class _Attempt:
     start: Start
-    job: Job
     began: float
     ends: float
     fails: bool
-    over: bool = False
 
 
 class SimulatedCluster:
@@ -58,8 +59,12 @@ class SimulatedCluster:
         self.truth = truth or Truth()
         self.lost: set[str] = set()
         self.started: dict[tuple[str, int], int] = {}
-        """How often each attempt was really begun: never more than once."""
+        """How often each attempt that is remembered was really begun: never more than once."""
         self._attempts: dict[tuple[str, int], _Attempt] = {}
+        """Those that run."""
+        self._over: dict[tuple[str, int], None] = {}
+        """Those that ran, or were cancelled before, in the order of their ends; the oldest are forgotten."""
+        self._begun = 0
         self._ends: list[tuple[float, int, tuple[str, int]]] = []
         self._told: list[Event] = []
 
@@ -69,29 +74,27 @@ class SimulatedCluster:
 
     def execute(self, command: Start | Cancel, job: Job, time: float) -> None:
         """Do as told; what was done already is not done again."""
+        self._settle(time)
         key = command.job, command.attempt
         if isinstance(command, Cancel):
-            attempt = self._attempts.get(key)
-            if attempt is not None and not attempt.over:
-                self._end(attempt, Failed(time, *key, "cancelled", "cancelled"))
-            elif attempt is None:
-                self._attempts[key] = _Attempt(Start(*key, ()), job, time, time, False, over=True)
-                self._told.append(Failed(time, *key, "cancelled before it began", "cancelled"))
+            if key not in self._over:
+                before = "" if key in self._attempts else " before it began"
+                self._end(key, Failed(time, *key, f"cancelled{before}", "cancelled"))
             return
-        if key in self._attempts:
+        if key in self._attempts or key in self._over:
             return
         away = [place.server for place in command.places if place.server in self.lost]
         if away:
-            self._attempts[key] = _Attempt(command, job, time, time, False, over=True)
-            self._told.append(Failed(time, *key, f"server {away[0]} is away", "server"))
+            self._end(key, Failed(time, *key, f"server {away[0]} is away", "server"))
             return
         seconds = self._seconds(job, command)
         luck = stream(self.truth.seed, "fault", *map(str, key)).random() if self.truth.faults else 1.0
         fails = luck < self.truth.faults
-        attempt = _Attempt(command, job, time, time + (0.5 * seconds if fails else seconds), fails)
+        attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails)
         self._attempts[key] = attempt
         self.started[key] = self.started.get(key, 0) + 1
-        heapq.heappush(self._ends, (attempt.ends, len(self.started), key))
+        self._begun += 1
+        heapq.heappush(self._ends, (attempt.ends, self._begun, key))
         self._told.append(Started(time, *key))
 
     def _seconds(self, job: Job, start: Start) -> float:
@@ -109,46 +112,59 @@ class SimulatedCluster:
     def lose(self, name: str, time: float) -> None:
         """A server goes away with everything on it; gangs lose all of their parts."""
         self._server(name)
+        self._settle(time)
         if name in self.lost:
             return
         self.lost.add(name)
         self._told.append(ServerLost(time, name))
-        for key, attempt in self._attempts.items():
-            if not attempt.over and any(place.server == name for place in attempt.start.places):
-                self._end(attempt, Failed(time, *key, f"server {name} was lost", "server"))
+        for key, attempt in list(self._attempts.items()):
+            if any(place.server == name for place in attempt.start.places):
+                self._end(key, Failed(time, *key, f"server {name} was lost", "server"))
 
     def restore(self, name: str, time: float) -> None:
         """A server comes back, empty."""
         if name in self.lost:
-            self.lost.discard(name)
-            self._told.append(ServerJoined(time, self._server(name)))
+            self.join(self._server(name), time)
 
-    def _end(self, attempt: _Attempt, event: Event) -> None:
-        attempt.over = True
+    def join(self, server: Server, time: float) -> None:
+        """A server is there from now on, or has changed."""
+        self.lost.discard(server.name)
+        self.servers[server.name] = server
+        self._told.append(ServerJoined(time, server))
+
+    def _end(self, key: tuple[str, int], event: Event) -> None:
+        self._attempts.pop(key, None)
+        self._over[key] = None
+        if len(self._over) > REMEMBERED:
+            oldest = next(iter(self._over))
+            del self._over[oldest]
+            self.started.pop(oldest, None)
         self._told.append(event)
+
+    def _settle(self, time: float) -> None:
+        """End what ends up to this time."""
+        while self.next_end <= time:
+            ends, _, key = heapq.heappop(self._ends)
+            attempt = self._attempts[key]
+            if attempt.fails:
+                self._end(key, Failed(ends, *key, "a simulated fault", "job"))
+            else:
+                self._end(key, Finished(ends, *key, ends - attempt.began))
 
     def due(self, time: float) -> list[Event]:
         """Everything that happened up to this time and was not told yet, in the order in which it happened."""
-        while self._ends and self._ends[0][0] <= time:
-            ends, _, key = heapq.heappop(self._ends)
-            attempt = self._attempts[key]
-            if attempt.over:
-                continue
-            if attempt.fails:
-                self._end(attempt, Failed(ends, *key, "a simulated fault", "job"))
-            else:
-                self._end(attempt, Finished(ends, *key, ends - attempt.began))
+        self._settle(time)
         told, self._told = self._told, []
         return sorted(told, key=lambda event: event.time)
 
     @property
     def next_end(self) -> float:
         """When the next job ends, if nothing else happens; infinity where nothing runs."""
-        while self._ends and self._attempts[self._ends[0][2]].over:
+        while self._ends and self._ends[0][2] not in self._attempts:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else math.inf
 
     @property
     def running(self) -> dict[tuple[str, int], Start]:
         """What runs now."""
-        return {key: attempt.start for key, attempt in self._attempts.items() if not attempt.over}
+        return {key: attempt.start for key, attempt in self._attempts.items()}

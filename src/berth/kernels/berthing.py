@@ -2,7 +2,8 @@
 
 For each role the server is chosen that is left with least, as a sum over resources of shares of the largest server; it
 gets as many tasks as it has room for, then the next is chosen. First every role gets its minimum, then roles are filled
-up. Amounts are whole numbers, so sums are exact.
+up. Where a job does not fit so, it is tried once more with the roles first that have fewest servers to choose from.
+Amounts are whole numbers, so sums are exact.
 
 Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """
@@ -10,6 +11,8 @@ Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from berth.kernels.compiled import compiled, inner
 
@@ -86,26 +89,66 @@ def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job:
     return 0
 
 
+@inner
+def hardest(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Any, job: int) -> Any:
+    """The role of a job, of those not `placed` yet, with fewest servers to choose from; the larger of two such."""
+    best = -1
+    fewest = 0
+    largest = 0.0
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if placed[role]:
+            continue
+        servers = 0
+        for r in range(free.shape[0]):
+            if reach[gangs.reach[job], r] and room(gangs, free, role, r, 1) > 0:
+                servers += 1
+        size = 0.0
+        for k in range(free.shape[1]):
+            size += gangs.demand[role, k] * weight[k]
+        if best < 0 or servers < fewest or (servers == fewest and size > largest):
+            best = role
+            fewest = servers
+            largest = size
+    return best
+
+
+@inner
+def needed(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any, given: bool) -> Any:
+    """Place what a job needs, all or nothing: its roles as they are `given`, or the hardest first; whether it fits.
+
+    `done` (m,) is room for notes.
+    """
+    first = placed.size[0]
+    start = gangs.start[job]
+    for role in range(start, gangs.start[job + 1]):
+        done[role] = False
+    for turn in range(gangs.start[job + 1] - start):
+        role = start + turn if given else hardest(gangs, reach, weight, free, done, job)
+        done[role] = True
+        if place(gangs, reach, weight, free, placed, job, role, gangs.minimum[role]) > 0:
+            for row in range(first, placed.size[0]):
+                for k in range(free.shape[1]):
+                    free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+            placed.size[0] = first
+            return False
+    return True
+
+
 @compiled
 def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed) -> None:
     """Place jobs one after another; `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
 
     `weight` (K,) makes amounts comparable. A job that does not fit leaves everything as it was.
     """
+    done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
     for job in range(gangs.reach.shape[0]):
         if placed.failed[gangs.shape[job]]:
             continue
-        first = placed.size[0]
-        missing = 0
-        for role in range(gangs.start[job], gangs.start[job + 1]):
-            missing += place(gangs, reach, weight, free, placed, job, role, gangs.minimum[role])
-            if missing > 0:
-                break
-        if missing > 0:
-            for row in range(first, placed.size[0]):
-                for k in range(free.shape[1]):
-                    free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
-            placed.size[0] = first
+        several = gangs.start[job + 1] - gangs.start[job] > 1
+        fits = needed(gangs, reach, weight, free, placed, job, done, True)
+        if not fits and several:
+            fits = needed(gangs, reach, weight, free, placed, job, done, False)
+        if not fits:
             placed.failed[gangs.shape[job]] = True
             continue
         for role in range(gangs.start[job], gangs.start[job + 1]):

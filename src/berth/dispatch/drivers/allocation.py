@@ -1,7 +1,8 @@
 """Allocation policies on a live cluster: they say how much each job gets, and so with how many tasks it starts.
 
 A port is a type of job; what it can use on a server is all that its tasks ask for, as far as the server has it. What
-the policy gives it there becomes as many whole tasks as fit into that. A job that would get fewer than it needs waits.
+the policy gives it becomes as many whole tasks as fit into that, and not fewer than it needs, on servers where it was
+given something. A job that is given nothing waits, and so does one for which there is no room.
 Jobs of several roles are no question for this family: they are placed after the others, in order, where they leave
 least.
 
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.dispatch.drivers.fleet import Fleet, fleet_of, reach_of
+from berth.dispatch.drivers.fleet import Fleet, fleet_of, forget_old, reach_of
 from berth.dispatch.state import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, placed_in_order
 from berth.model import Instance, Ints, JobType
@@ -30,6 +31,8 @@ UNITS = 8.0
 """What the largest server has of each resource: utilities are made for such numbers."""
 OVERHEAD = 0.3
 """What communication costs a unit of the dominant resource."""
+ROUNDING = 1e-6
+"""What a sum of floats may lack of a whole task."""
 Kind = tuple[str, tuple[Any, ...]]
 
 
@@ -102,11 +105,17 @@ class AllocationDriver:
         demand = view.gangs.demand[role]
         some = demand > 0
         given = np.minimum(amounts[channels], free[servers])
-        tasks = np.full(len(channels), view.gangs.most[role])
+        tasks = np.where(view.usable[servers], view.gangs.most[role], 0)
         if some.any():
-            tasks = np.floor((given[:, some] / demand[some]).min(axis=1) + 1e-6).astype(np.int64)
-            tasks = np.minimum(tasks, (free[servers][:, some] // demand[some]).min(axis=1))
-        tasks = np.where(view.usable[servers], tasks, 0)
+            share = (given[:, some] / demand[some]).min(axis=1)
+            share = np.where(view.usable[servers] & (share > 0), share, 0.0)
+            room = (free[servers][:, some] // demand[some]).min(axis=1)
+            tasks = np.minimum(np.floor(share + ROUNDING).astype(np.int64), room)
+            wanted = max(int(share.sum() + ROUNDING), int(view.gangs.minimum[role]))
+            order = np.argsort(tasks - share, kind="stable")
+            rest = np.where(share > 0, room - tasks, 0)[order]
+            more = max(wanted - int(tasks.sum()), 0)
+            tasks[order] += np.diff(np.minimum(np.concatenate([[0], np.cumsum(rest)]), more))
         tasks = np.diff(np.minimum(np.concatenate([[0], np.cumsum(tasks)]), view.gangs.most[role]))
         if tasks.sum() < view.gangs.minimum[role]:
             return Placing.nothing()
@@ -122,6 +131,7 @@ class AllocationDriver:
             return self._problem
         self._key = fleet.key
         self._kinds.update({kind: view.records[waiting[kind][0]] for kind in new})
+        forget_old(self._kinds, waiting)
         most = view.capacity.max(axis=0)
         unit = np.where(most > 0, most / UNITS, 1.0)
         cluster = fleet.cluster.replace(capacity=view.capacity / unit)

@@ -5,8 +5,9 @@ Axes: R servers, K resources, C sets of servers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,14 @@ from berth.dispatch.quantities import MILLI
 from berth.dispatch.view import View
 from berth.model import Cluster, Floats, Ints, Resource
 
-__all__ = ["Fleet", "fleet_of", "reach_of"]
+__all__ = ["Fleet", "fleet_of", "forget_old", "reach_of"]
 
 LARGE = 4096.0
 """Units of a resource on the largest server above which it is counted in larger ones."""
+KINDS = 64
+"""So many kinds of jobs a problem has that do not wait at the moment when it is made."""
+Kind = TypeVar("Kind", bound=Hashable)
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,3 +59,17 @@ def fleet_of(view: View) -> Fleet:
 def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
     """The servers (R,) with these labels, whether or not they may be used now."""
     return np.array([record.server.has(needs) for record in view.state.servers.values()], dtype=bool)
+
+
+def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind]) -> None:
+    """Put those that wait last, and drop the first of the others where they are too many.
+
+    >>> kinds = {number: "" for number in range(100)}
+    >>> forget_old(kinds, [0, 99])
+    >>> len(kinds), list(kinds)[0], list(kinds)[-2:]
+    (66, 35, [0, 99])
+    """
+    for kind in waiting:
+        kinds[kind] = kinds.pop(kind)
+    for kind in list(kinds)[: max(len(kinds) - len(waiting) - KINDS, 0)]:
+        del kinds[kind]

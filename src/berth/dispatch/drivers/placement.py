@@ -9,6 +9,7 @@ Axes: n jobs, R servers, K resources.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ from berth.registry import PolicySpec
 __all__ = ["PlacementDriver"]
 
 FOREVER = 1e15
+ENDED = 10_000
+"""The most ends that are told with a slot."""
 Needs = tuple[tuple[str, str], ...]
 
 
@@ -49,7 +52,7 @@ class PlacementDriver:
         self._slot = 0
         self._single = False
         """The policy knows only single tasks that may use any server."""
-        self._ended: list[int] = []
+        self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
 
     def learn(self, outcome: Outcome, /) -> None:
@@ -82,7 +85,8 @@ class PlacementDriver:
         slot = self._shown(view, chosen, ports)
         decision: PlacementDecision = self._policy.decide(slot)
         started = slot.ids[np.asarray(decision.server) >= 0]
-        ended, self._ended = np.array(self._ended, dtype=np.int64), []
+        ended = np.array(self._ended, dtype=np.int64)
+        self._ended.clear()
         value, self._value = self._value, 0.0
         none = np.zeros(0, dtype=np.int64)
         self._policy.observe(PlacementOutcome(self._slot, view.time, started, ended, none, value, 0.0, 0.0))

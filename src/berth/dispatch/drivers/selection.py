@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.dispatch.drivers.fleet import fleet_of, reach_of
+from berth.dispatch.drivers.fleet import fleet_of, forget_old, reach_of
 from berth.dispatch.state import JobRecord, Outcome
 from berth.dispatch.view import Placing, View
 from berth.model import Instance, Ints, JobType
@@ -120,6 +120,7 @@ class SelectionDriver:
         self._key = fleet.key
         for kind in new:
             self._kinds[kind] = view.records[waiting[kind][0]], 0
+        forget_old(self._kinds, waiting)
         ports: list[JobType] = []
         pairs: list[tuple[int, int]] = []
         job_of_port, minimum, most = [], [], []
