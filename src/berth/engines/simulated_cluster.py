@@ -8,16 +8,22 @@ clock here: whoever calls says what time it is.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from berth.dispatch.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
 from berth.dispatch.jobs import Job, Server
+from berth.engines import Attempt, Snapshot
 from berth.errors import InvalidInput
 from berth.random import stream
 
 __all__ = ["SimulatedCluster", "Truth"]
+
+REMEMBERED = 10_000
+"""Attempts that have ended and are still known."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,10 @@ class Truth:
 @dataclass
 class _Attempt:
     start: Start
-    job: Job
     began: float
     ends: float
-    fails: bool
-    over: bool = False
+    fails: bool = False
+    end: Finished | Failed | None = None
 
 
 class SimulatedCluster:
@@ -60,39 +65,47 @@ class SimulatedCluster:
         self.started: dict[tuple[str, int], int] = {}
         """How often each attempt was really begun: never more than once."""
         self._attempts: dict[tuple[str, int], _Attempt] = {}
+        self._ended: deque[tuple[str, int]] = deque()
         self._ends: list[tuple[float, int, tuple[str, int]]] = []
+        self._order = itertools.count()
         self._told: list[Event] = []
 
     def joined(self, time: float) -> list[Event]:
         """All servers, as events."""
         return [ServerJoined(time, server) for name, server in self.servers.items() if name not in self.lost]
 
-    def execute(self, command: Start | Cancel, job: Job, time: float) -> None:
-        """Do as told; what was done already is not done again."""
+    def execute(self, command: Start | Cancel, job: Job | None, time: float) -> bool:
+        """Do as told; what was done already is not done again. Whether there was something to do."""
+        self._advance(time)
         key = command.job, command.attempt
+        attempt = self._attempts.get(key)
         if isinstance(command, Cancel):
-            attempt = self._attempts.get(key)
-            if attempt is not None and not attempt.over:
+            if attempt is None:
+                self._attempts[key] = attempt = _Attempt(Start(*key, ()), time, time)
+                self._end(attempt, Failed(time, *key, "cancelled before it began", "cancelled"))
+                return True
+            if attempt.end is None:
                 self._end(attempt, Failed(time, *key, "cancelled", "cancelled"))
-            elif attempt is None:
-                self._attempts[key] = _Attempt(Start(*key, ()), job, time, time, False, over=True)
-                self._told.append(Failed(time, *key, "cancelled before it began", "cancelled"))
-            return
-        if key in self._attempts:
-            return
+                return True
+            return False
+        if attempt is not None:
+            return False
+        if job is None:
+            raise InvalidInput("the job that is to start", value=None, key="job")
         away = [place.server for place in command.places if place.server in self.lost]
         if away:
-            self._attempts[key] = _Attempt(command, job, time, time, False, over=True)
-            self._told.append(Failed(time, *key, f"server {away[0]} is away", "server"))
-            return
+            self._attempts[key] = attempt = _Attempt(command, time, time)
+            self._end(attempt, Failed(time, *key, f"server {away[0]} is away", "server"))
+            return True
         seconds = self._seconds(job, command)
         luck = stream(self.truth.seed, "fault", *map(str, key)).random() if self.truth.faults else 1.0
         fails = luck < self.truth.faults
-        attempt = _Attempt(command, job, time, time + (0.5 * seconds if fails else seconds), fails)
+        attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails)
         self._attempts[key] = attempt
         self.started[key] = self.started.get(key, 0) + 1
-        heapq.heappush(self._ends, (attempt.ends, len(self.started), key))
+        heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
         self._told.append(Started(time, *key))
+        return True
 
     def _seconds(self, job: Job, start: Start) -> float:
         slowest = min(self.truth.speed(job.type, self._server(place.server)) for place in start.places)
@@ -113,8 +126,8 @@ class SimulatedCluster:
             return
         self.lost.add(name)
         self._told.append(ServerLost(time, name))
-        for key, attempt in self._attempts.items():
-            if not attempt.over and any(place.server == name for place in attempt.start.places):
+        for key, attempt in list(self._attempts.items()):
+            if attempt.end is None and any(place.server == name for place in attempt.start.places):
                 self._end(attempt, Failed(time, *key, f"server {name} was lost", "server"))
 
     def restore(self, name: str, time: float) -> None:
@@ -123,32 +136,56 @@ class SimulatedCluster:
             self.lost.discard(name)
             self._told.append(ServerJoined(time, self._server(name)))
 
-    def _end(self, attempt: _Attempt, event: Event) -> None:
-        attempt.over = True
+    def _end(self, attempt: _Attempt, event: Finished | Failed) -> None:
+        attempt.end = event
         self._told.append(event)
+        self._ended.append((event.job, event.attempt))
+        if len(self._ended) > REMEMBERED:
+            oldest = self._ended.popleft()
+            del self._attempts[oldest]
+            self.started.pop(oldest, None)
 
-    def due(self, time: float) -> list[Event]:
-        """Everything that happened up to this time and was not told yet, in the order in which it happened."""
+    def _over(self, key: tuple[str, int]) -> bool:
+        return key not in self._attempts or self._attempts[key].end is not None
+
+    def _advance(self, time: float) -> None:
+        """Whatever ends up to this time ends."""
         while self._ends and self._ends[0][0] <= time:
             ends, _, key = heapq.heappop(self._ends)
-            attempt = self._attempts[key]
-            if attempt.over:
+            if self._over(key):
                 continue
+            attempt = self._attempts[key]
             if attempt.fails:
                 self._end(attempt, Failed(ends, *key, "a simulated fault", "job"))
             else:
                 self._end(attempt, Finished(ends, *key, ends - attempt.began))
+
+    def due(self, time: float) -> list[Event]:
+        """Everything that happened up to this time and was not told yet, in the order in which it happened."""
+        self._advance(time)
         told, self._told = self._told, []
         return sorted(told, key=lambda event: event.time)
 
     @property
     def next_end(self) -> float:
         """When the next job ends, if nothing else happens; infinity where nothing runs."""
-        while self._ends and self._attempts[self._ends[0][2]].over:
+        while self._ends and self._over(self._ends[0][2]):
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else math.inf
 
     @property
     def running(self) -> dict[tuple[str, int], Start]:
         """What runs now."""
-        return {key: attempt.start for key, attempt in self._attempts.items() if not attempt.over}
+        return {key: attempt.start for key, attempt in self._attempts.items() if attempt.end is None}
+
+    def attempt(self, job: str, attempt: int) -> Attempt | None:
+        """What is known of an attempt."""
+        found = self._attempts.get((job, attempt))
+        return None if found is None else Attempt(job, attempt, found.start.places, found.end)
+
+    def snapshot(self) -> Snapshot:
+        """All that is known of servers and attempts."""
+        return Snapshot(
+            tuple(server for name, server in self.servers.items() if name not in self.lost),
+            tuple(Attempt(*key, attempt.start.places, attempt.end) for key, attempt in self._attempts.items()),
+        )
