@@ -66,7 +66,8 @@ class RemoteEngine:
         self._asked[number] = answer
         try:
             self._writer.write(json.dumps({"id": number, **what}).encode() + b"\n")
-            found = await asyncio.wait_for(answer, ANSWER_SECONDS)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await answer
         except (OSError, TimeoutError):
             raise EngineError(f"the engine at {self._socket} does not answer") from None
         finally:

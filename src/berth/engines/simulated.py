@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -70,10 +71,9 @@ class SimulatedEngine:
             for event in self.cluster.due(self.clock()):
                 yield event
             asleep = self.clock.wait(self.cluster.next_end)
-            try:
-                await asyncio.wait_for(self._changed.wait(), min(asleep, LONGEST))
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(asleep, LONGEST)):
+                    await self._changed.wait()
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Do as told."""
