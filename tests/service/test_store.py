@@ -18,7 +18,7 @@ from berth.dispatch.jobs import Job, Role, Server
 from berth.dispatch.state import JobRecord
 from berth.errors import BerthError, InvalidInput
 from berth.service.schema import SCHEMA, migrate
-from berth.service.store import DAY, HOUR, Batch, InUse, Key, Store, StoreError, Token, _thinned
+from berth.service.store import DAY, HOUR, Batch, InUse, Key, Store, StoreError, Token, _thinned, packed
 
 
 def job(name: str, **changes: Any) -> Job:
@@ -79,6 +79,7 @@ def test_jobs_by_filter_and_page(where: str) -> None:
     store.write(Batch(10, [ServerJoined(9.0, Server("n", {}))], {"j0": ended}))
     assert store.record("j0") == ended
     assert store.record("none") is None
+    assert store.taken(["j0", "j8", "none"]) == {"j0", "j8"}
     assert store.records(["j0", "j3", "none"]) == {"j0": ended, "j3": JobRecord(jobs[3], 3, 3.0, since=3.0)}
     page = store.list_jobs({"owner": "u0"}, limit=3)
     assert [record.job.id for record in page] == ["j8", "j6", "j4"]
@@ -92,8 +93,7 @@ def test_keys(where: str) -> None:
     store = Store(where)
     key = Key("u", "k", "digest", ("a", "b"), 1.0)
     store.write(Batch(1, [ServerJoined(1.0, Server("n", {}))], keys=[key]))
-    assert store.key("u", "k") == key
-    assert store.key("v", "k") is None
+    assert store.keys([("u", "k"), ("v", "k"), ("u", "l")]) == {("u", "k"): key}
     store.close()
 
 
@@ -105,13 +105,13 @@ def test_snapshots_and_retention(where: str) -> None:
         batch = submitted(10 * round_ + 1, [job(f"j{round_}.{i}") for i in range(10)])
         dispatcher.replay(batch.events)
         store.write(batch)
-        store.write_snapshot(batch.last, dispatcher.dump())
+        store.write_snapshot(batch.last, dispatcher.state.time, packed(dispatcher.dump()))
     assert store.snapshot() == (30, dispatcher.dump())
     assert [seq for seq, _ in store.events()] == list(range(1, 31))
     before = store.snapshot(19.5)
     assert before is not None
     assert before[0] == 20
-    store.write_snapshot(30, dispatcher.dump(), retention=9.5)
+    store.write_snapshot(30, dispatcher.state.time, packed(dispatcher.dump()), retention=9.5)
     assert [seq for seq, _ in store.events()] == list(range(21, 31))
     assert store.record("j0.0") is not None
     store.close()

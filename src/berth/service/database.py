@@ -7,6 +7,7 @@ or an advisory lock that the writing connection holds, so that it is gone when t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -24,6 +25,7 @@ __all__ = ["Database", "InUse", "StoreError"]
 
 ADVISORY = 0x6265727468
 """The number of the advisory lock: one scheduler for each database."""
+LOCK_SECONDS = 2.0
 BUSY_MILLISECONDS = 20_000
 T = TypeVar("T")
 
@@ -109,9 +111,15 @@ class Database:
         self._locked = True
 
     def _advise(self, connection: sa.Connection) -> None:
-        with connection.begin():
-            if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(ADVISORY))).scalar():
+        """Take the advisory lock; the server may need a moment to notice that a process that had it is dead."""
+        end = time.monotonic() + LOCK_SECONDS
+        while True:
+            with connection.begin():
+                if connection.execute(sa.select(sa.func.pg_try_advisory_lock(ADVISORY))).scalar():
+                    return
+            if time.monotonic() > end:
                 raise InUse(f"the store {self.where} is in use by another scheduler")
+            time.sleep(0.05)
 
     def close(self) -> None:
         """Let go of everything."""

@@ -7,30 +7,28 @@ whatever was answered or done is in the journal; what was not written was never 
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import time
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from berth.dispatch.dispatcher import Dispatcher
-from berth.dispatch.events import Decided, Event
+from berth.dispatch.events import Decided, PolicyChanged, QueuesChanged
 from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
 from berth.dispatch.state import JobRecord, Phase, ServerRecord
+from berth.engines.clock import Clock
+from berth.engines.making import make_engine
 from berth.errors import BerthError
+from berth.service.contact import Contact
+from berth.service.pump import Closed, Journaled, Pump
+from berth.service.rounds import Conflict, Submission
 from berth.service.settings import Settings
+from berth.service.store import Store
 
-__all__ = ["Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
-
-
-class Conflict(BerthError):
-    """The same idempotency key with other content, or a job id that is taken."""
-
-
-@dataclass(frozen=True)
-class Journaled:
-    """An event and its number in the journal."""
-
-    seq: int
-    event: Event
+__all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,13 @@ class Health:
 
 
 def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
-    """Ids for jobs that came without one: new ones, or, with an idempotency key, always the same."""
-    raise NotImplementedError
+    """Ids for jobs that came without one: new ones, or, with an idempotency key, always the same.
+
+    >>> fresh_ids(2, "key", "ada") == fresh_ids(2, "key", "ada")
+    True
+    """
+    stem = uuid.uuid4().hex if key is None else hashlib.sha256(f"{user}\0{key}".encode()).hexdigest()
+    return [f"j-{stem[:20]}" if count == 1 else f"j-{stem[:20]}-{i}" for i in range(count)]
 
 
 class Scheduler:
@@ -66,46 +69,75 @@ class Scheduler:
     dispatcher: Dispatcher
     """The live state. It may be looked at between awaits, and is never to be changed."""
 
+    def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
+        self.settings, self.dispatcher, self.store = settings, dispatcher, store
+        self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
+        engine = make_engine(settings.engine, self.clock, settings.engine_state)
+        self._pump = Pump(settings, store, dispatcher, seq, self.clock)
+        self._contact = Contact(engine, dispatcher, self._pump)
+
     @classmethod
     async def open(cls, settings: Settings) -> Scheduler:
-        """Read the journal, agree with the engine, and begin."""
-        raise NotImplementedError
+        """Read the journal, agree with the engine if it can be reached, and begin."""
+        store, dispatcher, seq = await asyncio.to_thread(_restored, settings)
+        try:
+            scheduler = cls(settings, store, dispatcher, seq)
+        except BaseException:
+            store.close()
+            raise
+        try:
+            if settings.queues is not None and settings.queues != dispatcher.state.queues:
+                await scheduler.change_queues(settings.queues, "settings")
+            if settings.policy is not None and settings.policy != dispatcher.state.policy:
+                await scheduler.change_policy(settings.policy, "settings", "given at the start")
+            await scheduler._contact.tried.wait()
+        except BaseException:
+            await scheduler.close()
+            raise
+        return scheduler
 
     async def close(self) -> None:
         """Answer what has come in, write a snapshot, and let go of store and engine."""
-        raise NotImplementedError
+        await self._contact.close()
+        await self._pump.close()
+        self.store.close()
+
+    async def wait(self) -> None:
+        """Wait until the scheduler ends; an error that ended it is raised."""
+        await asyncio.shield(self._pump.task)
 
     # ------------------------------------------------------------------ changes
 
     async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
         """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
-        raise NotImplementedError
+        submission = Submission.of(jobs, user, key)
+        return await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
 
     async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
         """End a job; its record now. None where no such job was ever there; one that has ended stays as it is."""
-        raise NotImplementedError
+        return await self._pump.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
 
     async def drain(self, server: str, by: str = "") -> ServerRecord:
         """Start nothing new on a server."""
-        raise NotImplementedError
+        return await self._pump.ask(lambda round_: round_.drain(server, True, by))
 
     async def resume(self, server: str, by: str = "") -> ServerRecord:
         """Use a drained server again."""
-        raise NotImplementedError
+        return await self._pump.ask(lambda round_: round_.drain(server, False, by))
 
     async def change_queues(self, queues: Queues, by: str = "") -> None:
         """Replace queues, shares and quotas."""
-        raise NotImplementedError
+        await self._pump.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
         """Let another policy decide from now on."""
-        raise NotImplementedError
+        await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
     # ------------------------------------------------------------------ reading
 
     async def get(self, job_id: str) -> JobRecord | None:
         """A job, also one that has ended."""
-        raise NotImplementedError
+        return self.dispatcher.state.jobs.get(job_id) or await self._pump.read(self.store.record, job_id)
 
     async def list_jobs(
         self,
@@ -119,21 +151,59 @@ class Scheduler:
         limit: int = 100,
     ) -> Page:
         """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before."""
-        raise NotImplementedError
+        given = {"owner": user, "team": team, "queue": queue, "type": type_}
+        filters = {name: value for name, value in given.items() if value is not None}
+        records = tuple(await self._pump.read(self.store.list_jobs, filters, phases, after, limit))
+        return Page(records, records[-1].number if records and len(records) == limit else None)
 
     async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
         """Decisions and their numbers in the journal: the first after that number, or the latest; in their order."""
-        raise NotImplementedError
+
+        def read() -> list[tuple[int, Decided]]:
+            found = self.store.events(after or 0, limit, "decided", latest=after is None)
+            return [(seq, event) for seq, event in found if isinstance(event, Decided)]
+
+        return await self._pump.read(read)
 
     def servers(self) -> tuple[ServerRecord, ...]:
         """All servers that were ever there."""
-        raise NotImplementedError
+        return tuple(self.dispatcher.state.servers.values())
 
     def subscribe(self, after: int | None = None) -> AsyncIterator[Journaled]:
-        """Every event that is written, from the one after this number on, or from now on."""
-        raise NotImplementedError
+        """Every event that is written, from the one after this number on, or from now on, until the scheduler ends."""
+        return self._pump.follow(self._pump.seq if after is None else after)
 
     @property
     def health(self) -> Health:
         """Whether store and engine can be reached."""
-        raise NotImplementedError
+        stopped = "the scheduler has stopped" if self._pump.task.done() else None
+        return Health(self._pump.seq, self._pump.trouble or stopped, self._contact.trouble)
+
+
+def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
+    """The store, and what its journal leads to."""
+    store = Store(settings.store)
+    try:
+        store.lock()
+        dispatcher = Dispatcher(seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter)
+        seq = 0
+        if (found := store.snapshot()) is not None:
+            seq, dumped = found
+            dispatcher.load(dumped)
+        for number, event in store.events(after=seq):
+            if number != seq + 1:
+                raise BerthError(f"the store {store.where}: event {seq + 1} is missing in the journal")
+            dispatcher.note(event)
+            seq = number
+        try:
+            dispatcher.replay(())
+        except BerthError as error:
+            policy = dispatcher.state.policy
+            if settings.policy in (None, policy):
+                raise BerthError(
+                    f"the policy {policy!r} cannot be used any more, start with another: {error}"
+                ) from error
+        return store, dispatcher, seq
+    except BaseException:
+        store.close()
+        raise

@@ -23,7 +23,7 @@ from berth.service.database import Database, InUse, StoreError
 from berth.service.records import read_record, row_of
 from berth.service.schema import idempotency, jobs, journal, migrate, snapshots, tokens
 
-__all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token"]
+__all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token", "packed"]
 
 PAGE = 5_000
 """Rows that are read at once."""
@@ -185,21 +185,24 @@ class Store:
             asked = asked.where(jobs.c.number < before)
         return [read_record(body) for (body,) in self._rows(asked)]
 
-    def key(self, owner: str, key: str) -> Key | None:
-        """What was accepted under a key."""
-        asked = sa.select(idempotency).where(idempotency.c.owner == owner, idempotency.c.key == key)
-        found = [
-            Key(owner, name, digest, tuple(json.loads(ids)), time)
-            for owner, name, digest, ids, time in self._rows(asked)
-        ]
-        return found[0] if found else None
+    def taken(self, ids: Sequence[str]) -> set[str]:
+        """Those of these ids that were ever used."""
+        asked = (sa.select(jobs.c.id).where(jobs.c.id.in_(ids[i : i + MANY])) for i in range(0, len(ids), MANY))
+        return {job for question in asked for (job,) in self._rows(question)}
+
+    def keys(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Key]:
+        """What was accepted under these keys (owner, key)."""
+        found = {}
+        for i in range(0, len(wanted), MANY):
+            pairs = sa.tuple_(idempotency.c.owner, idempotency.c.key).in_(wanted[i : i + MANY])
+            for owner, key, digest, ids, time in self._rows(sa.select(idempotency).where(pairs)):
+                found[owner, key] = Key(owner, key, digest, tuple(json.loads(ids)), time)
+        return found
 
     # ------------------------------------------------------------------ snapshots
 
-    def write_snapshot(self, seq: int, dumped: Dumped, retention: float | None = None) -> None:
-        """Keep what all events up to `seq` lead to, and forget what is too old."""
-        now = dumped.state.time
-        body = zlib.compress(write_dump(dumped), 1)
+    def write_snapshot(self, seq: int, now: float, body: bytes, retention: float | None = None) -> None:
+        """Keep what all events up to `seq` lead to, as `packed` gave it, and forget what is too old."""
 
         def run(connection: sa.Connection) -> None:
             connection.execute(sa.delete(snapshots).where(snapshots.c.seq == seq))
@@ -250,6 +253,11 @@ class Store:
         """Let nobody in with this token any more; whether there was one that did."""
         change = sa.update(tokens).where(tokens.c.name == name, tokens.c.revoked.is_(None)).values(revoked=time)
         return bool(self._database.write(lambda connection: connection.execute(change).rowcount))
+
+
+def packed(dumped: Dumped) -> bytes:
+    """A dump as a snapshot has it."""
+    return zlib.compress(write_dump(dumped), 1)
 
 
 def _renamed(row: dict[str, Any], old: str, new: str) -> dict[str, Any]:
