@@ -28,6 +28,7 @@ __all__ = [
     "make_view",
     "ordered",
     "placed_in_order",
+    "rest_in_order",
     "violations",
 ]
 
@@ -280,6 +281,15 @@ def placed_in_order(view: View, free: Ints | None = None) -> Placing:
     berth_in_order(view.gangs, view.reach, view.weight, left, placed)
     size = int(placed.size[0])
     return Placing(placed.job[:size], placed.role[:size], placed.server[:size], placed.count[:size])
+
+
+def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placing:
+    """The same for some of the jobs of a view, in what others left."""
+    chosen = np.asarray(places, dtype=np.int64)
+    rest = view.only(chosen, free)
+    found = placed_in_order(rest)
+    shift = view.gangs.start[chosen] - rest.gangs.start[:-1]
+    return Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count)
 
 
 def violations(view: View, placing: Placing) -> list[Violation]:
