@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
         used = np.zeros_like(state.used)
         held: dict[str, dict[str, int]] = {}
         for record in state.jobs.values():
-            state._add(used, record.job, record.places, 1)
+            state.add(used, record.job, record.places, 1)
             for owner in state.owners(record.job):
                 for name, milli in taken(record.job, record.places).items():
                     held.setdefault(owner, {})
