@@ -8,9 +8,9 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, ServerJoined, Start, Started, Submitted
 from berth.dispatch.jobs import Job, Place, Role, Server
 from berth.dispatch.quantities import amounts
-from berth.dispatch.state import Handled
+from berth.dispatch.state import Handled, State
 
-__all__ = ["begin", "begun", "dispatcher", "job", "places", "server", "started"]
+__all__ = ["begin", "begun", "dispatcher", "job", "places", "server", "snapshot", "started"]
 
 
 def server(name: str, cpu: float = 4, gpu: float = 0, speed: float = 1.0, **labels: str) -> Server:
@@ -57,3 +57,15 @@ def places(made: Dispatcher, name: str) -> dict[str, int]:
     for place in made.state.jobs[name].places:
         found[place.server] = found.get(place.server, 0) + place.count
     return found
+
+
+def snapshot(state: State) -> dict[str, object]:
+    """All that a state remembers, to be compared."""
+    hidden = ("time", "capacity", "used", "learned", "fits")
+    kept = {name: value for name, value in vars(state).items() if name not in hidden}
+    return {
+        **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
+        "used": state.used.tolist(),
+        "capacity": state.capacity.tolist(),
+        "learned": state.learned.dump(),
+    }

@@ -29,9 +29,9 @@ from berth.dispatch.events import (
 )
 from berth.dispatch.jobs import Place, Role
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.state import UNLUCKY, State
+from berth.dispatch.state import UNLUCKY
 from berth.errors import InfeasibleDecision, InvalidInput
-from tests.dispatch.builders import begin, begun, dispatcher, job, places, server, started
+from tests.dispatch.builders import begin, begun, dispatcher, job, places, server, snapshot, started
 
 PHASES = ("waiting", "starting", "running", "ending")
 
@@ -48,17 +48,6 @@ def in_phase(phase: str, **settings: int) -> Dispatcher:
         made.handle(ServerLost(3.0, "b"))
     assert made.state.jobs["j"].phase == phase
     return made
-
-
-def snapshot(state: State) -> dict[str, object]:
-    hidden = ("time", "capacity", "used", "learned", "fits")
-    kept = {name: value for name, value in vars(state).items() if name not in hidden}
-    return {
-        **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
-        "used": state.used.tolist(),
-        "capacity": state.capacity.tolist(),
-        "learned": state.learned.dump(),
-    }
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -41,14 +41,15 @@ def placed(case: Case, shapes: list[int] | None = None) -> tuple[list[tuple[int,
         np.array([most for _, _, most in roles], dtype=np.int64),
     )
     reach = np.zeros((len(jobs), len(free)), dtype=bool)
-    for job, (servers, _) in enumerate(jobs):
-        reach[job, servers] = True
+    for number, (servers, _) in enumerate(jobs):
+        reach[number, servers] = True
     columns = [np.zeros(1000, dtype=np.int64) for _ in range(4)]
-    table = Placed(*columns, np.zeros(1, dtype=np.int64), np.zeros(len(jobs), dtype=bool))
+    job, role, server, count = columns
+    table = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), np.zeros(len(jobs), dtype=bool))
     berth_in_order(gangs, reach, np.ones(left.shape[1]), left, table)
     size = int(table.size[0])
     rows = zip(*(column[:size].tolist() for column in columns), strict=True)
-    return [(job, int(role - start[job]), server, count) for job, role, server, count in rows], left
+    return [(j, int(m - start[j]), r, tasks) for j, m, r, tasks in rows], left
 
 
 @given(cases())

@@ -18,7 +18,7 @@ def _room(free: list[int], demand: list[int], most: int) -> int:
 
 def _place(free: list[list[int]], reach: list[int], weight: list[float], demand: list[int], wanted: int) -> Any:
     """Servers and numbers of tasks where they leave least; None where not all found a place."""
-    rows = []
+    rows: list[tuple[int, int]] = []
     while wanted:
         hosts = [r for r in reach if _room(free[r], demand, 1)]
         if not hosts:

@@ -112,6 +112,15 @@ class Job:
         roles = tuple((r.name, r.count, r.minimum, tuple(sorted(r.demand.items()))) for r in self.roles)
         return roles, tuple(sorted(self.needs.items()))
 
+    @cached_property
+    def total(self) -> Amounts:
+        """What it takes with all of its tasks."""
+        total: dict[str, int] = {}
+        for role in self.roles:
+            for name, milli in role.demand.items():
+                total[name] = total.get(name, 0) + milli * role.count
+        return total
+
     @property
     def expected_seconds(self) -> float:
         """How long it runs on a server of speed 1, as far as anybody said; a minute where nobody did."""

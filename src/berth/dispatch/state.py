@@ -216,13 +216,17 @@ class State:
 
     def _submitted(self, event: Submitted) -> Handled:
         job = event.job
-        if job.id in self.jobs:
-            raise InvalidInput("a job id that is not in use", value=job.id, key="job.id")
-        self.check_queue(job)
+        self.check_new(job)
         record = JobRecord(job, self.submissions, event.time, since=event.time)
         self.submissions += 1
         self.jobs[job.id] = record
         return Handled(changed=(record,))
+
+    def check_new(self, job: Job) -> None:
+        """Refuse a job whose id is in use, or for a queue that is not there, or takes none."""
+        if job.id in self.jobs:
+            raise InvalidInput("a job id that is not in use", value=job.id, key="job.id")
+        self.check_queue(job)
 
     def check_queue(self, job: Job) -> None:
         """Refuse a job for a queue that is not there, or takes none."""
@@ -247,7 +251,7 @@ class State:
             raise InfeasibleDecision("a job is started twice")
         more = np.zeros_like(self.used)
         for record, start in zip(records, event.starts, strict=True):
-            self._add(more, record.job, start.places, 1)
+            self.add(more, record.job, start.places, 1)
         for row, column in np.argwhere((more > 0) & (self.used + more > self.capacity)):
             names = list(self.servers), list(self.resources)
             raise InfeasibleDecision(f"more {names[1][column]} than server {names[0][row]} has")
@@ -385,7 +389,7 @@ class State:
 
     def _hold(self, record: JobRecord, sign: int) -> None:
         total = taken(record.job, record.places)
-        self._add(self.used, record.job, record.places, sign)
+        self.add(self.used, record.job, record.places, sign)
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():
@@ -395,7 +399,7 @@ class State:
             if not held:
                 del self.held[owner]
 
-    def _add(self, table: Ints, job: Job, places: Iterable[Place], sign: int) -> None:
+    def add(self, table: Ints, job: Job, places: Iterable[Place], sign: int) -> None:
         """Add what tasks take in these places to a table (R, K)."""
         demand = {role.name: role.demand for role in job.roles}
         for place in places:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from berth.capacity import Violation
 from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
+from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queue
 from berth.dispatch.state import JobRecord, State
 from berth.kernels.berthing import Gangs, Placed, berth_in_order
@@ -25,15 +26,20 @@ __all__ = [
     "View",
     "blocked_by_limits",
     "fits_empty",
+    "limits_of",
     "make_view",
     "ordered",
     "placed_in_order",
+    "rest_in_order",
+    "view_of",
     "violations",
 ]
 
 Mask = NDArray[np.bool_]
 ROWS = 1_000_000
 """The most places that are given out at a moment."""
+CHUNK = 64
+"""So many shapes of jobs are compared with all servers at a time."""
 SHAPES = 100_000
 """The most shapes of jobs of which it is remembered whether they fit."""
 
@@ -125,10 +131,25 @@ def make_view(state: State, time: float, closed: Mapping[str, str] | None = None
     for server in closed or ():
         free[state.servers[server].index] = 0
         usable[state.servers[server].index] = False
-    waiting = [pair for pair in ordered(state, time) if fits_empty(state, pair[1])]
+    everybody = ordered(state, time)
+    look_whether_fit(state, [record for _, record in everybody])
+    waiting = [pair for pair in everybody if fits_empty(state, pair[1])]
     blocked = blocked_by_limits(state, [record for _, record in waiting], time)
     kept = [(level, record) for level, record in waiting if record.job.id not in blocked]
     return _view(state, time, tuple(r for _, r in kept), tuple(level for level, _ in kept), usable, free)
+
+
+def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
+    """A view of these jobs alone, in this order, whatever else holds them back."""
+    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    there = np.maximum(state.capacity - state.used, 0) if free is None else free
+    return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
+
+
+def limits_of(state: State) -> dict[str, Amounts]:
+    """The most that queues, teams and users may hold, as `queue:NAME`, `team:NAME` and `user:NAME`."""
+    limits = {f"queue:{name}": queue.limit for name, queue in state.queues.queues.items() if queue.limit}
+    return {**limits, **state.queues.quotas}
 
 
 def _view(
@@ -221,8 +242,7 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
     Those before in the order are taken to start, so that whatever part of the others starts, limits hold. Whoever has
     waited too long comes before all others, and what it needs is kept for it until it may start.
     """
-    limits = {f"queue:{name}": queue.limit for name, queue in state.queues.queues.items() if queue.limit}
-    limits.update(state.queues.quotas)
+    limits = limits_of(state)
     if not limits:
         return {}
     held = {owner: dict(state.held.get(owner, {})) for owner in limits}
@@ -232,10 +252,7 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
         owners = [owner for owner in state.owners(record.job) if owner in limits]
         if not owners:
             continue
-        total: dict[str, int] = {}
-        for role in record.job.roles:
-            for name, milli in role.demand.items():
-                total[name] = total.get(name, 0) + milli * role.count
+        total = record.job.total
         for owner in owners:
             limit = limits[owner]
             for name in total.keys() & limit.keys():
@@ -249,15 +266,27 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
     return blocked
 
 
+def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
+    """What `fits_empty` says of jobs of one role, for all of these at once: a count of places answers it."""
+    new = {r.job.shape: r for r in records if len(r.job.roles) == 1 and r.job.shape not in state.fits}
+    if len(new) < 2 or not state.servers:
+        return
+    view = view_of(state, 0.0, list(new.values()), state.capacity)
+    for first in range(0, len(view.records), CHUNK):
+        some = slice(first, first + CHUNK)
+        demand = view.gangs.demand[some, None, :]
+        each = np.where(demand > 0, view.free // np.maximum(demand, 1), view.gangs.most[some, None, None]).min(axis=2)
+        room = np.minimum(each, view.gangs.most[some, None]) * view.reach[view.gangs.reach[some]]
+        for record, fits in zip(view.records[some], room.sum(axis=1) >= view.gangs.minimum[some], strict=True):
+            state.fits[record.job.shape] = bool(fits)
+
+
 def fits_empty(state: State, record: JobRecord) -> bool:
     """Whether a job would fit on the servers that may be used, if nothing ran there."""
     shape = record.job.shape
     known = state.fits.get(shape)
     if known is None:
-        usable = np.array([server.usable for server in state.servers.values()], dtype=bool)
-        empty = np.where(usable[:, None], state.capacity, 0)
-        view = _view(state, 0.0, (record,), (0,), usable, empty)
-        known = bool(len(placed_in_order(view).job))
+        known = bool(len(placed_in_order(view_of(state, 0.0, (record,), state.capacity)).job))
         if len(state.fits) >= SHAPES:
             state.fits.clear()
         state.fits[shape] = known
@@ -280,6 +309,15 @@ def placed_in_order(view: View, free: Ints | None = None) -> Placing:
     berth_in_order(view.gangs, view.reach, view.weight, left, placed)
     size = int(placed.size[0])
     return Placing(placed.job[:size], placed.role[:size], placed.server[:size], placed.count[:size])
+
+
+def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placing:
+    """The same for some of the jobs of a view, in what others left."""
+    chosen = np.asarray(places, dtype=np.int64)
+    rest = view.only(chosen, free)
+    found = placed_in_order(rest)
+    shift = view.gangs.start[chosen] - rest.gangs.start[:-1]
+    return Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count)
 
 
 def violations(view: View, placing: Placing) -> list[Violation]:

@@ -41,13 +41,14 @@ def play(
     coming = deque(sorted(given, key=lambda event: event.time))
     for event in cluster.joined(coming[0].time if coming else 0.0):
         _handle(dispatcher, cluster, played, event, event.time, lenient)
-    now = -math.inf
+    now = last = -math.inf
     while True:
         now = max(now, min(coming[0].time if coming else math.inf, cluster.next_end))
         if now == math.inf:
-            now = _patience_ends(dispatcher)
+            now = _patience_ends(dispatcher, last)
         if now > until or now == math.inf:
             return played
+        last = now
         while coming and coming[0].time <= now:
             event = coming.popleft()
             if isinstance(event, ServerLost):
@@ -64,12 +65,12 @@ def play(
             _told(dispatcher, cluster, played, now, lenient)
 
 
-def _patience_ends(dispatcher: Dispatcher) -> float:
+def _patience_ends(dispatcher: Dispatcher, last: float) -> float:
     """When somebody will have waited too long, which is the next that happens where nothing else does."""
     state = dispatcher.state
     patience = state.queues.patience
-    late = [r.submitted + patience for r in state.jobs.values() if r.phase == "waiting"]
-    return min((math.nextafter(at, math.inf) for at in late if at >= state.time), default=math.inf)
+    late = [math.nextafter(r.submitted + patience, math.inf) for r in state.jobs.values() if r.phase == "waiting"]
+    return min((at for at in late if at > last), default=math.inf)
 
 
 def _told(dispatcher: Dispatcher, cluster: SimulatedCluster, played: Played, now: float, lenient: bool) -> None:

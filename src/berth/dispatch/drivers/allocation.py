@@ -18,7 +18,7 @@ import numpy as np
 
 from berth.dispatch.drivers.fleet import Fleet, fleet_of, forget_old, reach_of
 from berth.dispatch.state import JobRecord, Outcome
-from berth.dispatch.view import Placing, View, placed_in_order
+from berth.dispatch.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
 from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.random import stream
@@ -63,11 +63,7 @@ class AllocationDriver:
         free = view.free.copy()
         parts = self._rounds(view, waiting, free) if waiting else []
         if others:
-            rest = view.only(others, free)
-            found = placed_in_order(rest)
-            chosen = np.array(others, dtype=np.int64)
-            shift = view.gangs.start[chosen] - rest.gangs.start[:-1]
-            parts.append(Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count))
+            parts.append(rest_in_order(view, others, free))
         return Placing.joined(parts)
 
     def _rounds(self, view: View, waiting: dict[Kind, list[int]], free: Ints) -> list[Placing]:

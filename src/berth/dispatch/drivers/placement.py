@@ -18,7 +18,7 @@ import numpy as np
 from berth.dispatch.drivers.fleet import Fleet, fleet_of, reach_of
 from berth.dispatch.jobs import Job
 from berth.dispatch.state import Outcome
-from berth.dispatch.view import Placing, View, placed_in_order
+from berth.dispatch.view import Placing, View, rest_in_order
 from berth.errors import UnsupportedProblem
 from berth.model import Floats, Instance, Ints, JobType
 from berth.problems.placement import (
@@ -74,10 +74,7 @@ class PlacementDriver:
             parts.append(placing)
         others = np.flatnonzero(~plain)
         if len(others) and (left >= 0).all():
-            rest = view.only(others, left)
-            found = placed_in_order(rest)
-            shift = view.gangs.start[others] - rest.gangs.start[:-1]
-            parts.append(Placing(others[found.job], found.role + shift[found.job], found.server, found.count))
+            parts.append(rest_in_order(view, others, left))
         return Placing.joined(parts)
 
     def _decided(self, view: View, chosen: Ints) -> Placing:

@@ -3,7 +3,8 @@
 A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
 each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
 .5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more.
+until it starts no more. Jobs of which a task takes nothing are no question for this family, which would not see that a
+server may not be used: they are placed after the others, in order.
 
 Axes: J types, L roles of all types, R servers, E channels.
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 from berth.dispatch.drivers.fleet import fleet_of, forget_old, reach_of
 from berth.dispatch.state import JobRecord, Outcome
-from berth.dispatch.view import Placing, View
+from berth.dispatch.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
 from berth.problems.selection import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.random import stream
@@ -75,14 +76,24 @@ class SelectionDriver:
             )
 
     def propose(self, view: View, /) -> Placing:
-        """Ask until nobody more starts."""
+        """Ask until nobody more starts, then serve those of which a task takes nothing."""
         waiting: dict[Kind, list[int]] = {}
+        others = []
         for i, record in enumerate(view.records):
-            waiting.setdefault((record.job.type, record.job.shape), []).append(i)
+            if all(any(role.demand.values()) for role in record.job.roles):
+                waiting.setdefault((record.job.type, record.job.shape), []).append(i)
+            else:
+                others.append(i)
+        free = np.where(view.usable[:, None], view.free, 0)
+        parts = self._rounds(view, waiting, free) if waiting else []
+        if others and (free >= 0).all():
+            parts.append(rest_in_order(view, others, free))
+        return Placing.joined(parts)
+
+    def _rounds(self, view: View, waiting: dict[Kind, list[int]], free: Ints) -> list[Placing]:
         problem = self._prepare(view, waiting)
         fleet_unit = self._unit
         kinds = list(self._kinds)
-        free = np.where(view.usable[:, None], view.free, 0)
         parts: list[Placing] = []
         while waiting:
             there = np.array([float(kind in waiting) for kind in kinds])
@@ -100,7 +111,7 @@ class SelectionDriver:
                 waiting[kind].pop(0)
                 if not waiting[kind]:
                     del waiting[kind]
-        return Placing.joined(parts)
+        return parts
 
     def _placing(
         self, view: View, problem: SelectionProblem, waiting: dict[Kind, list[int]], tasks: Any, opened: Ints

@@ -1,0 +1,212 @@
+"""Small changes that would let a waiting job start now; each was tried, and with it the job fits.
+
+A change is a list of things to do together. Where a pause or a quota holds the job back too, lifting that is part of
+every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from berth.dispatch.jobs import Job, Role
+from berth.dispatch.quantities import format_quantity
+from berth.dispatch.state import JobRecord, State
+from berth.dispatch.view import placed_in_order, view_of
+from berth.model import Ints
+
+__all__ = ["Change", "changes"]
+
+TRIED = 64
+"""So many servers, and jobs, are tried at most."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What to do, in words; `kind` is end, tasks, demand, resume, capacity, priority or settings."""
+
+    kind: str
+    steps: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return " and ".join(self.steps)
+
+
+def changes(
+    state: State, record: JobRecord, time: float, over: Sequence[tuple[str, int, bool]], paused: bool, fits: bool
+) -> tuple[Change, ...]:
+    """Every kind of change that is enough by itself, given what holds the job back."""
+    first: tuple[str, ...] = (f"resume queue {record.job.queue}",) if paused else ()
+    for name, much, _ in over:
+        first += (f"raise {'limit' if name.startswith('queue:') else 'quota'} {name} by {format_quantity(much)}",)
+    free = np.maximum(state.capacity - state.used, 0)
+    for server, other in state.reserved.items():
+        if other != record.job.id:
+            free[state.servers[server].index] = 0
+    if fits:
+        return (Change("settings", first),) if first else (Change("priority", ("put it before all others",)),)
+    trial = _Trial(state, record, time, free)
+    kinds: tuple[tuple[str, Callable[[], str | None]], ...] = (
+        ("end", trial.ends),
+        ("tasks", trial.fewer),
+        ("demand", trial.smaller),
+        ("resume", trial.resumed),
+        ("capacity", trial.more),
+    )
+    found = [(kind, words()) for kind, words in kinds]
+    return tuple(Change(kind, (*first, text)) for kind, text in found if text is not None)
+
+
+class _Trial:
+    """A job and what is free for it, to try things with."""
+
+    def __init__(self, state: State, record: JobRecord, time: float, free: Ints) -> None:
+        self.state, self.record, self.time, self.free = state, record, time, free
+
+    def fits(self, free: Ints | None = None, job: Job | None = None) -> bool:
+        record = self.record if job is None else replace(self.record, job=job)
+        view = view_of(self.state, self.time, (record,), self.free if free is None else free)
+        return bool(len(placed_in_order(view).job))
+
+    # ------------------------------------------------------------------ others end
+
+    def _with(self, gone: Sequence[JobRecord]) -> Ints:
+        free = self.free.copy()
+        for other in gone:
+            kept = [
+                p for p in other.places if self.state.reserved.get(p.server, self.record.job.id) == self.record.job.id
+            ]
+            self.state.add(free, other.job, kept, 1)
+        return np.minimum(free, self.state.capacity)
+
+    def ends(self) -> str | None:
+        """The end of some jobs: of those on the servers that need fewest, as few as will do."""
+        order = self._helpful()
+        if not order or not self.fits(self._with(order)):
+            return None
+        few, many = 0, len(order)
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (few, middle) if self.fits(self._with(order[:middle])) else (middle, many)
+        chosen = order[:many]
+        for other in list(chosen[:TRIED]):
+            rest = [r for r in chosen if r is not other]
+            if self.fits(self._with(rest)):
+                chosen = rest
+        names = [other.job.id for other in chosen]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        return f"wait for the end of {shown}" if len(names) == 1 else f"wait for the end of {len(names)} jobs: {shown}"
+
+    def _helpful(self) -> list[JobRecord]:
+        """Running jobs, server by server: those first of which fewest must end for one more task."""
+        state, needs = self.state, self.record.job.needs
+        here: dict[str, list[tuple[int, JobRecord, dict[str, int]]]] = {}
+        for other in state.jobs.values():
+            for place in other.places:
+                role = next(r for r in other.job.roles if r.name == place.role)
+                held = {name: milli * place.count for name, milli in role.demand.items()}
+                here.setdefault(place.server, []).append((sum(held.values()), other, held))
+        ranked: list[tuple[int, int, list[JobRecord]]] = []
+        for name, jobs in here.items():
+            server = state.servers[name]
+            if not server.usable or not server.server.has(needs):
+                continue
+            need = self._ending(server.index, jobs)
+            if need is not None:
+                ranked.append((len(need), server.index, need))
+        ranked.sort(key=lambda item: item[:2])
+        return list({r.number: r for _, _, jobs in ranked for r in jobs}.values())
+
+    def _ending(self, row: int, jobs: list[tuple[int, JobRecord, dict[str, int]]]) -> list[JobRecord] | None:
+        """Jobs of a server in the order in which they are best ended, those first that make room for a task."""
+        free = dict(zip(self.state.resources, self.free[row].tolist(), strict=True))
+        lacks = [role.demand for role in self.record.job.roles]
+        first: list[JobRecord] = []
+        later: list[JobRecord] = []
+        room = False
+        for _, other, held in sorted(jobs, key=lambda item: -item[0]):
+            (later if room else first).append(other)
+            for name, milli in held.items():
+                free[name] = free.get(name, 0) + milli
+            room = room or any(all(free.get(k, 0) >= v for k, v in demand.items()) for demand in lacks)
+        return [*first, *later] if room else None
+
+    # ------------------------------------------------------------------ the job is smaller
+
+    def _role(self, place: int, **how: Any) -> Job:
+        roles = list(self.record.job.roles)
+        roles[place] = replace(roles[place], **how)
+        return self.record.job.replace(roles=tuple(roles))
+
+    def fewer(self) -> str | None:
+        """Fewer tasks of one role."""
+        for i, role in enumerate(self.record.job.roles):
+            few, many = 0, role.minimum
+            while many - few > 1:
+                middle = (few + many) // 2
+                fits = self.fits(job=self._role(i, count=middle, minimum=middle))
+                few, many = (middle, many) if fits else (few, middle)
+            if few:
+                return f"run it with {few} tasks of {role.name} instead of {role.minimum}"
+        return None
+
+    def smaller(self) -> str | None:
+        """Less of one resource for the tasks of one role."""
+        for i, role in enumerate(self.record.job.roles):
+            for name, asked in role.demand.items():
+                if asked and self.fits(job=self._less(i, role, name, 0)):
+                    few, many = 0, asked
+                    unit = 1000 if asked % 1000 == 0 else 1
+                    while many - few > unit:
+                        middle = few + max((many - few) // 2 // unit, 1) * unit
+                        fits = self.fits(job=self._less(i, role, name, middle))
+                        few, many = (middle, many) if fits else (few, middle)
+                    if few:
+                        less = f"{format_quantity(few)} {name} instead of {format_quantity(asked)}"
+                        return f"ask for {less} for each task of {role.name}"
+        return None
+
+    def _less(self, place: int, role: Role, name: str, milli: int) -> Job:
+        return self._role(place, demand={**role.demand, name: milli})
+
+    # ------------------------------------------------------------------ the cluster is larger
+
+    def resumed(self) -> str | None:
+        """A drained server is used again."""
+        drained = [name for name, record in self.state.servers.items() if record.drained and not record.lost]
+        for name in drained[:TRIED]:
+            usable = np.array([r.usable or r.server.name == name for r in self.state.servers.values()], dtype=bool)
+            view = view_of(self.state, self.time, (self.record,), self.free)
+            free = np.where(usable[:, None], self.free, 0)
+            reach = np.array([[r.server.has(self.record.job.needs) for r in self.state.servers.values()]]) & usable
+            if len(placed_in_order(replace(view, free=free, usable=usable, reach=reach)).job):
+                return f"resume server {name}"
+        return None
+
+    def more(self) -> str | None:
+        """More of what one server has, for a job of one role: where least is lacking."""
+        if len(self.record.job.roles) > 1:
+            return None
+        view = view_of(self.state, self.time, (self.record,), self.free)
+        demand = view.gangs.demand[0]
+        each = np.where(demand > 0, view.free // np.maximum(demand, 1), np.iinfo(np.int64).max // 2).min(axis=1)
+        room = np.where(view.reach[0], np.minimum(each, view.gangs.most[0]), 0)
+        missing = int(view.gangs.minimum[0] - room.sum())
+        servers = np.flatnonzero(view.reach[0])
+        if missing <= 0 or not len(servers):
+            return None
+        short = np.maximum((room[servers, None] + missing) * demand - view.free[servers], 0)
+        best = int(np.argmin((short * view.weight).sum(axis=1)))
+        row, lacking = int(servers[best]), short[best]
+        free = self.free.copy()
+        free[row] += lacking
+        if not self.fits(free):
+            return None
+        names = [f"{format_quantity(int(lacking[k]))} more {view.resources[k]}" for k in np.flatnonzero(lacking)]
+        return f"add {' and '.join(names)} to {view.servers[row]}"

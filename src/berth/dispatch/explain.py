@@ -1,0 +1,246 @@
+"""Why a job waits, and what would let it start; why a job runs where it runs.
+
+Whatever is said to let it start was tried: with the change made, the job fits.
+
+Axes: m roles of the job, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from berth.dispatch.changes import Change, changes
+from berth.dispatch.forecast import Eta, eta, speeds
+from berth.dispatch.quantities import format_quantity
+from berth.dispatch.state import JobRecord, State
+from berth.dispatch.view import View, blocked_by_limits, fits_empty, limits_of, ordered, placed_in_order, view_of
+from berth.errors import InvalidInput
+
+__all__ = ["Explanation", "Group", "explain", "limits_over"]
+
+NAMED = 3
+"""So many servers of a group are named."""
+ALTERNATIVES = 5
+
+
+@dataclass(frozen=True)
+class Group:
+    """Servers of which the same is to be said."""
+
+    servers: int
+    names: tuple[str, ...]
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        more = f" and {self.servers - len(self.names)} more" if self.servers > len(self.names) else ""
+        return f"{', '.join(self.names)}{more}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What holds a job back (`blocks`), what each server says, what would let it start, and when it will."""
+
+    job: str
+    phase: str
+    blocks: tuple[str, ...]
+    servers: tuple[Group, ...] = ()
+    changes: tuple[Change, ...] = ()
+    eta: Eta | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"job {self.job} is {self.phase}", *(f"  {block}" for block in self.blocks)]
+        lines += [f"  {group}" for group in self.servers]
+        lines += [f"  it would start if you {change}" for change in self.changes[:1]]
+        lines += [f"  or if you {change}" for change in self.changes[1:]]
+        return "\n".join([*lines, *([f"  starts: {self.eta}"] if self.eta is not None else [])])
+
+
+def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0) -> Explanation:
+    """Why a job that has not ended is as it is; `by` is who decided where it runs, if that is known."""
+    record = state.jobs.get(job)
+    if record is None:
+        raise InvalidInput("a job that has not ended", value=job, key="job")
+    if record.phase != "waiting":
+        return Explanation(job, record.phase, _why_there(state, record, by))
+    order = [waiting for _, waiting in ordered(state, time)]
+    held, over = _held_back(state, record, order, time)
+    missing = sorted(name for name, milli in record.job.total.items() if milli and name not in state.resources)
+    if missing:
+        held += [f"no server has resource {name}" for name in missing]
+        return Explanation(job, "waiting", tuple(held), eta=Eta(None, None, None, "no server has what it needs"))
+    possible = fits_empty(state, record)
+    if not possible:
+        held.append("it would not fit even if nothing ran on the servers that may be used")
+    view = view_of(state, time, (record,), _open(state, record))
+    fits = bool(len(placed_in_order(view).job))
+    queue_paused = any(block.endswith("is paused") for block in held)
+    if not held and fits:
+        held.append(_turn(state, record, order, time))
+    elif not fits and possible:
+        held.append(_room(view, record))
+    found = changes(state, record, time, over, queue_paused, fits)
+    if queue_paused:
+        when = Eta(None, None, None, f"queue {record.job.queue} is paused")
+    elif not possible:
+        when = Eta(None, None, None, "it would not fit even if nothing ran")
+    elif any(never for _, _, never in over):
+        when = Eta(None, None, None, "it asks for more than its quota ever allows")
+    else:
+        when = eta(state, record, time, seed=seed, order=order)
+    return Explanation(job, "waiting", tuple(held), _servers(state, record, view), found, when)
+
+
+def _open(state: State, record: JobRecord) -> Any:
+    """What is free for a job: nothing of servers that are kept for others."""
+    free = np.maximum(state.capacity - state.used, 0)
+    for server, other in state.reserved.items():
+        if other != record.job.id:
+            free[state.servers[server].index] = 0
+    return free
+
+
+def limits_over(state: State, record: JobRecord) -> list[tuple[str, int, bool]]:
+    """Limits (`team:a/gpu`) that a job would break now, by how much, and whether it would whatever others hold."""
+    limits = limits_of(state)
+    found = []
+    for owner in state.owners(record.job):
+        for name, most in limits.get(owner, {}).items():
+            asked = record.job.total.get(name, 0)
+            much = state.held.get(owner, {}).get(name, 0) + asked - most
+            if asked and much > 0:
+                found.append((f"{owner}/{name}", much, asked > most))
+    return found
+
+
+def _held_back(
+    state: State, record: JobRecord, order: Sequence[JobRecord], time: float
+) -> tuple[list[str], list[tuple[str, int, bool]]]:
+    """What holds a job back other than servers."""
+    held = []
+    queue = state.queues.queues.get(record.job.queue)
+    if queue is not None and not queue.starts:
+        held.append(f"queue {record.job.queue} is paused")
+    over = limits_over(state, record)
+    limits = limits_of(state)
+    for name, much, never in over:
+        owner, _, resource = name.rpartition("/")
+        have, most = state.held.get(owner, {}).get(resource, 0), limits[owner][resource]
+        ask = record.job.total[resource]
+        words = "more than it may ever hold" if never else f"{format_quantity(much)} over"
+        held.append(
+            f"{name}: holds {format_quantity(have)}, the job asks for {format_quantity(ask)}, "
+            f"{format_quantity(most)} is the most: {words}"
+        )
+    if not over and limits and not held:
+        limit = blocked_by_limits(state, [r for r in order if fits_empty(state, r)], time).get(record.job.id)
+        if limit:
+            held.append(f"{limit}: what is left of it is for jobs before it")
+    return held, over
+
+
+def _turn(state: State, record: JobRecord, order: Sequence[JobRecord], time: float) -> str:
+    before = order[: next(i for i, r in enumerate(order) if r.number == record.number)]
+    view = view_of(state, time, [*before, record], _open(state, record))
+    starts = view.starts(placed_in_order(view))
+    if any(start.job == record.job.id for start in starts):
+        return "nothing holds it back: it may start with the next decision"
+    return f"it is not its turn: {len(before)} jobs are before it, of which {len(starts)} fit now and leave no room"
+
+
+def _room(view: View, record: JobRecord) -> str:
+    """How many tasks of each role there is room for, each alone."""
+    words = []
+    for role, rooms in zip(record.job.roles, _rooms(view), strict=True):
+        here = min(int(rooms.sum()), role.count)
+        words.append(f"{here} of {role.minimum} tasks of {role.name}")
+    return f"there is room for {', '.join(words)}"
+
+
+def _rooms(view: View) -> Any:
+    """Tasks of each role that each server has room for, (m, R)."""
+    demand, free = view.gangs.demand[:, None, :], view.free[None, :, :]
+    each = np.where(demand > 0, free // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=2)
+    return np.where(view.reach[0][None, :], np.minimum(each, view.gangs.most[:, None]), 0)
+
+
+def _servers(state: State, record: JobRecord, view: View) -> tuple[Group, ...]:
+    """What each server says, in groups, the largest first."""
+    names, resources = view.servers, view.resources
+    rooms = _rooms(view)
+    lacking = view.gangs.demand[:, None, :] > view.free[None, :, :]
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    table = np.concatenate([rooms, lacking.transpose(0, 2, 1).reshape(-1, len(names))]).T.tolist()
+    for r, server in enumerate(state.servers.values()):
+        kept = state.reserved.get(server.server.name)
+        if server.lost or server.drained:
+            key: tuple[Any, ...] = ("lost" if server.lost else "drained",)
+        elif kept is not None and kept != record.job.id:
+            key = (f"kept for job {kept}",)
+        elif not server.server.has(record.job.needs):
+            missing = [
+                f"{label}={wanted}"
+                for label, wanted in record.job.needs.items()
+                if not server.server.has({label: wanted})
+            ]
+            key = (f"has no label {', '.join(missing)}",)
+        else:
+            key = tuple(table[r])
+        groups.setdefault(key, []).append(r)
+    found = []
+    for key, rows in sorted(groups.items(), key=lambda item: -len(item[1])):
+        text = key[0] if isinstance(key[0], str) else _said(record, view, rows, key, resources)
+        found.append(Group(len(rows), tuple(names[r] for r in rows[:NAMED]), text))
+    return tuple(found)
+
+
+def _said(record: JobRecord, view: View, rows: Sequence[int], key: tuple[Any, ...], resources: Sequence[str]) -> str:
+    """What servers of one group say: room for so many tasks, or what they lack."""
+    roles = record.job.roles
+    words = []
+    for m, role in enumerate(roles):
+        name = "" if len(roles) == 1 else f" of {role.name}"
+        if key[m]:
+            words.append(f"room for {key[m]} tasks{name}")
+            continue
+        lacks = []
+        for k, resource in enumerate(resources):
+            if key[len(roles) + m * len(resources) + k]:
+                best = int(view.free[list(rows), k].max())
+                asked = format_quantity(role.demand[resource])
+                most = "at most " if len(rows) > 1 else ""
+                lacks.append(f"{resource} ({most}{format_quantity(best)} free, {asked} asked)")
+        words.append(f"too little {', '.join(lacks)}{' for a task' + name if name else ''}")
+    return "; ".join(words)
+
+
+def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
+    """Where a job is, who put it there, and how fast its type is known to be there and elsewhere."""
+    where = ", ".join(f"{place.count} of {place.role} on {place.server}" for place in record.places)
+    lines = [f"it has {where}", *([f"decided by {by}"] if by else [])]
+    here = {place.server for place in record.places}
+    known = [(server, speed) for type_, server, speed in state.learned if type_ == record.job.type]
+    mine = [f"{server} {speed.mean:.3g} in {speed.runs} runs" for server, speed in known if server in here]
+    lines.append(
+        f"learned speed of {record.job.type} there: {', '.join(mine)}" if mine else "nothing was learned of it there"
+    )
+    others = [
+        (server, speed)
+        for server, speed in known
+        if server not in here and state.servers[server].usable and state.servers[server].server.has(record.job.needs)
+    ]
+    best = sorted(others, key=lambda pair: -pair[1].mean)[:ALTERNATIVES]
+    if best:
+        lines.append("elsewhere: " + ", ".join(f"{name} {speed.mean:.3g} in {speed.runs} runs" for name, speed in best))
+    elif record.job.type in speeds(state):
+        lines.append("nothing was learned of it elsewhere")
+    return (*lines, *([record.reason] if record.reason else []))
