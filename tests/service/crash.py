@@ -2,8 +2,9 @@
 
 `python -m tests.service.crash --store ADDRESS --kills N`: the simulated cluster is a process that is never killed, and
 logs what really begins. A scheduler lives for a random fraction of a second while batches of gangs are submitted and
-some cancelled, and is killed with SIGKILL; whatever was not acknowledged is submitted again in its next life, with the
-same idempotency key. At last one lives until every job has ended. Prints what was counted, or fails.
+some cancelled, and is killed with SIGKILL, at any moment or at one where it hurts most (`POINTS`). Whatever was not
+acknowledged is submitted again in its next life, with the same idempotency key. At last one lives until every job has
+ended. Prints what was counted, or fails.
 
 Lives are forks of this process, which has everything imported; so most of their time is spent working.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -22,21 +24,30 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from berth.dispatch.dispatcher import Dispatcher
-from berth.dispatch.events import Decided, Submitted
+from berth.dispatch.events import Command, Decided, Submitted
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.state import ENDED, JobRecord
+from berth.engines.remote import RemoteEngine
 from berth.engines.simulated import example_cluster
+from berth.service.database import Database
 from berth.service.scheduler import Scheduler
 from berth.service.settings import Settings
 from berth.service.store import Store
 
 FASTER = 100.0
-LONGEST_LIFE = 0.8
+LONGEST_LIFE = 0.6
+"""Seconds that a life lasts at most, from its first answer on; of those that are to die early, from their birth on."""
+EARLY = 0.25
+"""The part of lives that may be killed while they begin."""
 OUTSTANDING = 6
+POINTED, MOST_PASSES = 0.6, 40
+"""The part of lives that die at one of the points below, and how often they pass it at most."""
 LAST_SECONDS = 120.0
 
 
@@ -86,10 +97,44 @@ async def warm(store: str) -> None:
     await scheduler.close()
 
 
-class Life:
-    """A forked scheduler with pipes to it."""
+POINTS = ("before writing", "before the commit", "after writing", "before acting", "after acting")
+"""Where a life may end by its own hand, beside those that are killed at some time."""
 
-    def __init__(self, store: str, socket: Path) -> None:
+
+def die_at(point: str, passes: int) -> None:
+    """Arrange for this process to be killed when it comes to a point for the `passes`-th time."""
+    left = itertools.count(passes - 1, -1)
+
+    def passed(here: str) -> None:
+        if here == point and not next(left):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    write, execute = Database.write, RemoteEngine.execute
+
+    def writing(database: Database, run: Callable[[Any], Any]) -> Any:
+        def inside(connection: Any) -> Any:
+            found = run(connection)
+            passed("before the commit")
+            return found
+
+        passed("before writing")
+        found = write(database, inside)
+        passed("after writing")
+        return found
+
+    async def executing(engine: RemoteEngine, command: Command, job: Job | None, /) -> None:
+        passed("before acting")
+        await execute(engine, command, job)
+        passed("after acting")
+
+    Database.write = writing  # type: ignore[method-assign,assignment]
+    RemoteEngine.execute = executing  # type: ignore[method-assign]
+
+
+class Life:
+    """A forked scheduler with pipes to it, which may die at a point."""
+
+    def __init__(self, store: str, socket: Path, point: str = "", passes: int = 0) -> None:
         into, self._to = os.pipe()
         self._from, out = os.pipe()
         self.pid = os.fork()
@@ -100,6 +145,7 @@ class Life:
                 os.close(other)
             status = 1
             try:
+                die_at(point, passes)
                 asyncio.run(live(store, socket))
                 status = 0
             except BaseException as error:
@@ -112,7 +158,9 @@ class Life:
         self._rest = b""
 
     def ask(self, what: dict[str, Any]) -> None:
-        os.write(self._to, json.dumps(what).encode() + b"\n")
+        """Send a request; it may be dead already."""
+        with suppress(BrokenPipeError):
+            os.write(self._to, json.dumps(what).encode() + b"\n")
 
     def heard(self, seconds: float) -> list[dict[str, Any]]:
         """What it said, after waiting for it at most so long."""
@@ -125,14 +173,14 @@ class Life:
         except BlockingIOError:
             return []
         if not found:
-            raise RuntimeError("a scheduler ended by itself")
+            raise EOFError
         *lines, self._rest = (self._rest + found).split(b"\n")
         return [json.loads(line) for line in lines]
 
     def end(self, how: signal.Signals | None) -> int:
         """Kill it, or let it close; its exit status."""
         if how is not None:
-            os.kill(self.pid, how)
+            os.kill(self.pid, how)  # where it is dead already, it is still there to be waited for
         os.close(self._to)
         status = os.waitpid(self.pid, 0)[1]
         os.close(self._from)
@@ -184,17 +232,25 @@ def run(store: str, kills: int, seed: int, folder: Path) -> dict[str, int]:
         if not pipe.readline():
             raise RuntimeError("the engine did not start")
         load = Load(seed)
-        silent = 0
+        silent, points = 0, 0
         for _ in range(kills):
-            life = Life(store, socket)
-            end = time.monotonic() + load.draw.uniform(0.0, LONGEST_LIFE)
+            chosen = load.draw.choice(POINTS) if load.draw.random() < POINTED else ""
+            life = Life(store, socket, chosen, load.draw.randint(1, MOST_PASSES))
+            early = load.draw.random() < EARLY
+            end = time.monotonic() + (load.draw.uniform(0.0, LONGEST_LIFE) if early else LAST_SECONDS)
             for asked in list(load.waiting.values()):
                 life.ask(asked)
             heard = 0
             while (left := end - time.monotonic()) > 0:
                 for asked in load.more(OUTSTANDING - len(load.waiting)):
                     life.ask(asked)
-                answers = life.heard(left)
+                try:
+                    answers = life.heard(left)
+                except EOFError:
+                    points += 1
+                    break
+                if answers and not heard and not early:
+                    end = time.monotonic() + load.draw.uniform(0.0, LONGEST_LIFE)
                 heard += len(answers)
                 load.acknowledged(answers)
             silent += not heard
@@ -218,7 +274,7 @@ def run(store: str, kills: int, seed: int, folder: Path) -> dict[str, int]:
     finally:
         engine.terminate()
         engine.wait()
-    return {"kills": kills, "killed before any answer": silent} | checked(store, load, log)
+    return {"kills": kills, "of them at a point": points, "before any answer": silent} | checked(store, load, log)
 
 
 def checked(store_at: str, load: Load, log: Path) -> dict[str, int]:
