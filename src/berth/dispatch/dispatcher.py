@@ -146,9 +146,10 @@ class Dispatcher:
         self._driver = None
         return self
 
-    def warm(self) -> None:
-        """Decide about made-up jobs with a policy of the same name, so that nothing is compiled when real ones come."""
-        play(Dispatcher(self.state.policy, seed=self.seed), [record.server for record in self.state.servers.values()])
+    def warm(self, policy: str | None = None) -> None:
+        """Decide about made-up jobs with a policy of this name, so that nothing is compiled when real ones come."""
+        servers = [record.server for record in self.state.servers.values()]
+        play(Dispatcher(policy or self.state.policy, seed=self.seed), servers)
 
     # ------------------------------------------------------------------ deciding
 

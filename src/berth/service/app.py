@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -23,14 +23,16 @@ from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.events import write_event
 from berth.dispatch.jobs import Job
 from berth.dispatch.specs import JobSpec
-from berth.dispatch.state import JobRecord, Phase
+from berth.dispatch.state import Phase
+from berth.service.access import Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.history import History
+from berth.service.insight import explaining_routes
 from berth.service.limits import Limits, RateLimit
 from berth.service.metrics import Metrics
 from berth.service.problems import PROBLEM, Refused, answer_problems
 from berth.service.scheduler import Conflict, Scheduler, fresh_ids
-from berth.service.tokens import Caller, RoleName
+from berth.service.tokens import Caller
 from berth.service.views import (
     Accepted,
     DecisionView,
@@ -59,7 +61,6 @@ RATE, BURST = 2000.0, 4000
 ALIVE = 15.0
 """Seconds after which a quiet stream of events says that it is alive."""
 
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
 After = Annotated[int | None, Query(ge=0, le=2**62)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -109,6 +110,7 @@ def create_app(
     _cluster(v1, scheduler, allow)
     _policies(v1, scheduler, allow)
     _events(v1, scheduler, allow)
+    explaining_routes(v1, scheduler, allow)
 
     @app.get("/healthz", tags=["service"])
     async def healthy() -> dict[str, str]:
@@ -161,29 +163,6 @@ class SafeHeaders:
         await self._app(scope, receive, with_headers)
 
 
-class Allow:
-    """Dependencies that give the caller, where it has the role."""
-
-    def __init__(self, keeper: Doorkeeper) -> None:
-        def needs(role: RoleName) -> Any:
-            async def allowed(request: Request) -> Caller:
-                found = await keeper.caller(request.headers.get("authorization"))
-                if not found.may(role):
-                    raise Refused(403, "not allowed", f"this needs a token with the role {role}")
-                return found
-
-            return Depends(allowed)
-
-        self.read, self.submit, self.operate = needs("read"), needs("submit"), needs("operate")
-
-
-async def _known(scheduler: Scheduler, job: str) -> JobRecord:
-    record = await scheduler.get(job)
-    if record is None:
-        raise Refused(404, "no such job", f"{job!r} was never submitted", "job")
-    return record
-
-
 def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.post("/jobs", status_code=201, tags=["jobs"], response_model=Accepted)
     async def submit(
@@ -221,12 +200,12 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.get("/jobs/{job}", tags=["jobs"])
     async def job(job: Name, caller: Caller = allow.read) -> JobView:
         """One job, also one that has ended."""
-        return job_view(await _known(scheduler, job))
+        return job_view(await known_job(scheduler, job))
 
     @v1.delete("/jobs/{job}", tags=["jobs"])
     async def cancel(job: Name, caller: Caller = allow.submit) -> JobView:
         """End a job; one that has ended stays as it is."""
-        record = await _known(scheduler, job)
+        record = await known_job(scheduler, job)
         if not caller.may_change(record.job.user):
             raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
         after = await scheduler.cancel(job, caller.user)

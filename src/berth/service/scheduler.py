@@ -91,6 +91,7 @@ class Scheduler:
             if settings.policy is not None and settings.policy != dispatcher.state.policy:
                 await scheduler.change_policy(settings.policy, "settings", "given at the start")
             await scheduler._contact.tried.wait()
+            await asyncio.to_thread(dispatcher.warm)
         except BaseException:
             await scheduler.close()
             raise
@@ -130,7 +131,8 @@ class Scheduler:
         await self._pump.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
-        """Let another policy decide from now on."""
+        """Let another policy decide from now on; it is tried on made-up jobs first, so that it is not late then."""
+        await asyncio.to_thread(self.dispatcher.warm, policy)
         await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
     # ------------------------------------------------------------------ reading
