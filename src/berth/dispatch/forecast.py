@@ -26,8 +26,8 @@ from berth.random import stream
 __all__ = ["Eta", "eta", "expected", "speeds"]
 
 SAMPLES = 24
-STEPS = 32
-"""Ends of a sample are looked at in so many steps."""
+GROWTH = 8
+"""The first so many ends of a sample are looked at one by one, later ones more and more together."""
 AHEAD = 100
 """So many jobs before it are played at most."""
 Means = dict[str, tuple[float, int]]
@@ -184,7 +184,6 @@ class _Crowd:
     ) -> None:
         self._state, self._record, self._time, self._ahead, self._means = state, record, time, ahead, means
         self._quota, self._slack = _quota(state, record, running)
-        self._step = max((len(running) + len(ahead)) // STEPS, 1)
         rows = [(i, r.job, place) for i, r in enumerate(running) for place in r.places]
         self._whose = np.array([i for i, _, _ in rows], dtype=np.int64)
         self._server = np.array([state.servers[place.server].index for _, _, place in rows], dtype=np.int64)
@@ -201,7 +200,7 @@ class _Crowd:
         there = np.ones(len(ends), dtype=bool)
         waiting = {r.job.id: r for r in self._ahead}
         later: list[tuple[float, Job, tuple[Place, ...]]] = []
-        now = 0.0
+        now, past = 0.0, 0
         while True:
             queue = list(waiting.values())
             if (there @ self._quota <= self._slack).all():
@@ -218,7 +217,8 @@ class _Crowd:
             coming = np.sort(np.concatenate([ends[there], [end for end, _, _ in later]]))
             if not len(coming):
                 return math.inf
-            now = float(coming[min(self._step, len(coming)) - 1])
+            step = min(max(past // GROWTH, 1), len(coming))
+            now, past = float(coming[step - 1]), past + step
             gone = there & (ends <= now)
             rows = gone[self._whose]
             np.subtract.at(used, self._server[rows], self._amount[rows])

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from berth.dispatch.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
@@ -44,6 +44,12 @@ class Truth:
             return server.speed
         luck = stream(self.seed, "speed", type_, server.name).standard_normal()
         return float(server.speed * math.exp(self.spread * luck))
+
+    def seconds(self, job: Job, start: Start, servers: Sequence[Server]) -> float:
+        """How long an attempt runs on these servers: as long as on the slowest."""
+        slowest = min(self.speed(job.type, server) for server in servers)
+        luck = stream(self.seed, "run", start.job, str(start.attempt)).standard_normal() if self.noise else 0.0
+        return job.expected_seconds / slowest * math.exp(self.noise * luck)
 
 
 @dataclass
@@ -97,7 +103,7 @@ class SimulatedCluster:
             self._attempts[key] = attempt = _Attempt(command, time, time)
             self._end(attempt, Failed(time, *key, f"server {away[0]} is away", "server"))
             return True
-        seconds = self._seconds(job, command)
+        seconds = self.truth.seconds(job, command, [self._server(place.server) for place in command.places])
         luck = stream(self.truth.seed, "fault", *map(str, key)).random() if self.truth.faults else 1.0
         fails = luck < self.truth.faults
         attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails)
@@ -106,13 +112,6 @@ class SimulatedCluster:
         heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
         self._told.append(Started(time, *key))
         return True
-
-    def _seconds(self, job: Job, start: Start) -> float:
-        slowest = min(self.truth.speed(job.type, self._server(place.server)) for place in start.places)
-        luck = 0.0
-        if self.truth.noise:
-            luck = stream(self.truth.seed, "run", start.job, str(start.attempt)).standard_normal()
-        return job.expected_seconds / slowest * math.exp(self.truth.noise * luck)
 
     def _server(self, name: str) -> Server:
         if name not in self.servers:
