@@ -279,3 +279,34 @@ def test_a_client_that_asks_too_much_is_told_when_to_come_back() -> None:
     assert limit.wait("b") == 0.0
     now[0] += 0.5
     assert limit.wait("a") == 0.0
+
+
+def test_explained_planned_tried_and_played_again(tmp_path: Path) -> None:
+    async def use(client: httpx.AsyncClient) -> None:
+        await client.post("/v1/jobs", json=[{**JOB, "name": f"a{i}", "work": 60} for i in range(20)])
+        for i in range(20):
+            await until(client, f"a{i}", {"finished"})
+        await client.post("/v1/jobs", json={"name": "big", "tasks": 1000, "resources": {"cpu": 4}})
+        why = (await client.get("/v1/jobs/big/explain")).json()
+        assert why["phase"] == "waiting"
+        assert "would not fit" in why["text"]
+        done = (await client.get("/v1/jobs/a0/explain")).json()
+        assert done["text"] == "job a0 is finished"
+        small = (await client.post("/v1/plan", json=JOB)).json()
+        assert small["starts"] is True
+        assert sum(place["tasks"] for place in small["places"]) == 2
+        large = (await client.post("/v1/plan", json={"tasks": 1000, "resources": {"cpu": 4}})).json()
+        assert large["starts"] is False
+        assert large["waits"]["blocks"]
+        assert (await client.get("/v1/shadow")).json()["policy"] is None
+        assert (await client.put("/v1/shadow", json={"policy": "nobody"})).status_code == 404
+        tried = await client.put("/v1/shadow", json={"policy": "best-fit"})
+        assert tried.json()["policy"] == "best-fit"
+        answer = await client.post("/v1/what-if", json={"policy": "best-fit", "hours": 1000})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["report"]["jobs"] == 20
+        assert (await client.delete("/v1/shadow")).json()["policy"] == "best-fit"
+        assert (await client.get("/v1/shadow")).json()["policy"] is None
+        assert sum(step["finished"] for step in (await client.get("/v1/history")).json()) == 20
+
+    with_service(tmp_path, use, faster=1000.0)

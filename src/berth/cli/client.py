@@ -84,7 +84,8 @@ def _token() -> str | None:
 class Client:
     """A service somewhere."""
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, timeout: float = TIMEOUT) -> None:
+        self._timeout = timeout
         self.url = (url or DEFAULT_URL).rstrip("/")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -111,7 +112,7 @@ class Client:
             sent["Content-Type"] = "application/json"
         request = Request(address, data, sent, method=method)
         try:
-            with urlopen(request, timeout=TIMEOUT) as answer:
+            with urlopen(request, timeout=self._timeout) as answer:
                 return json.loads(answer.read())
         except HTTPError as error:
             raise ServiceRefused(error.code, _problem(error)) from None

@@ -75,6 +75,36 @@ def switch(
     typer.echo(f"policy    {found['policy']}")
 
 
+@policy_app.command("shadow")
+def shadow(
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_policy)] = None,
+    off: Annotated[bool, typer.Option("--off", help="Try no candidate any more.")] = False,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Try a candidate that sees everything and decides nothing; without a name, how it does so far."""
+    client = Client(url)
+    if off:
+        found = client.ask("DELETE", path("shadow"))
+    else:
+        found = client.get(path("shadow")) if name is None else client.ask("PUT", path("shadow"), {"policy": name})
+    if not shown(found, output):
+        typer.echo(found["text"])
+
+
+@policy_app.command("what-if")
+def what_if(
+    name: Annotated[str, typer.Argument(autocompletion=complete_policy)],
+    hours: Annotated[float, typer.Option("--hours", help="How far back.")] = 24.0,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Play the last hours again with another policy, and say what would have been different."""
+    found = Client(url, timeout=660.0).ask("POST", path("what-if"), {"policy": name, "hours": hours})
+    if not shown(found, output):
+        typer.echo(found["text"])
+
+
 def learned_command(
     type: Annotated[str | None, typer.Option("--type", help="Of this type of job alone.")] = None,
     url: UrlOption = None,

@@ -27,7 +27,7 @@ from berth.dispatch.state import Phase
 from berth.service.access import Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.history import History
-from berth.service.insight import explaining_routes
+from berth.service.insight import explaining_routes, trying_routes
 from berth.service.limits import Limits, RateLimit
 from berth.service.metrics import Metrics
 from berth.service.problems import PROBLEM, Refused, answer_problems
@@ -111,6 +111,7 @@ def create_app(
     _policies(v1, scheduler, allow)
     _events(v1, scheduler, allow)
     explaining_routes(v1, scheduler, allow)
+    trying_routes(v1, scheduler, allow)
 
     @app.get("/healthz", tags=["service"])
     async def healthy() -> dict[str, str]:

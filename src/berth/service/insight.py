@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import math
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.explain import explain
 from berth.dispatch.plan import plan
+from berth.dispatch.shadow import Shadow
 from berth.dispatch.specs import JobSpec
+from berth.engines.whatif import what_if
 from berth.service.access import Allow, Name, known_job
+from berth.service.problems import Refused
 from berth.service.scheduler import Scheduler
+from berth.service.store import Store
 from berth.service.tokens import Caller
 from berth.service.views import PlaceView, places_view
 
-__all__ = ["explaining_routes"]
+__all__ = ["explaining_routes", "trying_routes"]
+
+PATIENCE = 600.0
+"""Seconds that a history may be played."""
+MOST = 1_000_000
+"""Events of a history."""
 
 
 class ExplanationView(BaseModel):
@@ -71,3 +86,102 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
             text=str(found),
             waits=None if found.waits is None else found.waits.as_dict(),
         )
+
+
+class Candidate(BaseModel):
+    """A policy to be tried."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class Question(Candidate):
+    """What would another policy have made of the last hours?"""
+
+    hours: Annotated[float, Field(gt=0, le=24 * 366, allow_inf_nan=False)] = 24.0
+
+
+class ShadowView(BaseModel):
+    """What a candidate would have gained; nothing where none is tried."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policy: str | None
+    text: str
+    report: dict[str, Any]
+
+
+class Answer(BaseModel):
+    """What would have been: `text` is the whole for people."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    report: dict[str, Any]
+
+
+def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    """Candidates: in the shadow of the policy, and on what has been."""
+    busy = asyncio.Lock()
+
+    def seen() -> ShadowView:
+        watcher = scheduler.dispatcher.watcher
+        if not isinstance(watcher, Shadow):
+            return ShadowView(policy=None, text="no candidate is tried", report={})
+        found = watcher.report()
+        return ShadowView(policy=found.policy, text=str(found), report=found.as_dict())
+
+    @v1.get("/shadow", tags=["policies"])
+    async def shadow(caller: Caller = allow.read) -> ShadowView:
+        """What the candidate in the shadow would have gained or lost, so far."""
+        return seen()
+
+    @v1.put("/shadow", tags=["policies"])
+    async def try_shadow(candidate: Candidate, caller: Caller = allow.operate) -> ShadowView:
+        """Let a candidate see everything and decide nothing, from now on."""
+        dispatcher = scheduler.dispatcher
+        await asyncio.to_thread(dispatcher.warm, candidate.policy)
+        memory = list(dispatcher.memory)
+        dispatcher.watcher = Shadow(candidate.policy, seed=scheduler.settings.seed, memory=memory)
+        return seen()
+
+    @v1.delete("/shadow", tags=["policies"])
+    async def end_shadow(caller: Caller = allow.operate) -> ShadowView:
+        """Try no candidate any more."""
+        last = seen()
+        scheduler.dispatcher.watcher = None
+        return last
+
+    @v1.post("/what-if", tags=["policies"])
+    async def would_have(question: Question, caller: Caller = allow.operate) -> Answer:
+        """Play the last hours of the journal again, with the policy that decided and with another."""
+        await asyncio.to_thread(scheduler.dispatcher.warm, question.policy)  # refuses what is no policy
+        if busy.locked():
+            raise Refused(429, "busy", "another history is being played", Retry_After="30")
+        async with busy:
+            since = scheduler.clock() - 3600.0 * question.hours
+            work = scheduler.settings.store, question.policy, since, scheduler.settings.seed
+            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            try:
+                running = asyncio.get_running_loop().run_in_executor(pool, play_again, *work)
+                text, report = await asyncio.wait_for(running, PATIENCE)
+            except (TimeoutError, BrokenProcessPool):
+                raise Refused(503, "too long", f"the history was not played within {PATIENCE:g} s") from None
+            finally:
+                for process in list((pool._processes or {}).values()):
+                    process.kill()
+                pool.shutdown(wait=False, cancel_futures=True)
+        return Answer(text=text, report=report)
+
+
+def play_again(where: str, policy: str, since: float, seed: int) -> tuple[str, dict[str, Any]]:
+    """Play the journal of a store again; in a process of its own, since it may take minutes."""
+    store = Store(where)
+    try:
+        events = [event for _, event in store.events(limit=MOST)]
+    finally:
+        store.close()
+    first = events[0].time if events else 0.0
+    found = what_if(events, policy, actual=FALLBACK, since=since if since > first else -math.inf, seed=seed)
+    return str(found), found.as_dict()
