@@ -120,12 +120,6 @@ class Machine(RuleBasedStateMachine):
         if decided is not None:
             assert decided.refused is None
             self.handle(decided)
-            assert self.dispatcher.decide(self.now) is None or decided.reserved or self.policy_waits
-
-    @property
-    def policy_waits(self) -> bool:
-        """Whether a policy may start at a second asking what it did not at the first."""
-        return self.dispatcher.state.policy != "in-order-best-fit"
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 20.0, 300.0]), mixed=st.booleans(), seed=st.integers(0, 3))
     def time_passes(self, seconds: float, mixed: bool, seed: int) -> None:
