@@ -32,14 +32,14 @@ __all__ = ["jobs", "main", "submissions", "ticks"]
 
 
 def jobs(seed: int = 0) -> Iterator[Job]:
-    """Gangs of a few types and many shapes, some of two roles, some for one class of servers."""
+    """Gangs of few types and many shapes; some may start with fewer tasks, have two roles, or need a class."""
     rng = np.random.default_rng(seed)
     number = 0
     while True:
         tasks = int(rng.integers(1, 9))
         demand = amounts({"cpu": int(rng.integers(1, 9)), "memory": f"{int(rng.integers(1, 33))}Gi"})
-        roles = (Role("worker", tasks, demand, max(1, tasks // 2)),)
-        if rng.random() < 0.3:
+        roles: tuple[Role, ...] = (Role("worker", tasks, demand, tasks if rng.random() < 0.8 else max(1, tasks // 2)),)
+        if rng.random() < 0.2:
             roles = (*roles, Role("server", 1, amounts({"cpu": 2, "memory": "4Gi"})))
         needs = {"class": "ab"[int(rng.integers(2))]} if rng.random() < 0.3 else {}
         user = f"u{rng.integers(20)}"

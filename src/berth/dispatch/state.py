@@ -29,7 +29,6 @@ from berth.dispatch.events import (
     ServerJoined,
     ServerLost,
     ServerResumed,
-    Start,
     Started,
     Submitted,
 )
@@ -404,8 +403,3 @@ def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
         for name, milli in demand[place.role].items():
             total[name] = total.get(name, 0) + milli * place.count
     return total
-
-
-def starts_of(records: Iterable[JobRecord]) -> tuple[Start, ...]:
-    """The commands that are out for these jobs, for an engine that may not have got them."""
-    return tuple(Start(r.job.id, r.attempt, r.places) for r in records if r.phase == "starting")
