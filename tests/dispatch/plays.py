@@ -87,7 +87,7 @@ def play(dispatcher: Dispatcher, chosen: list[tuple[str, Any]]) -> Iterator[tupl
             pending.append(ServerResumed(time, what))
         elif kind == "policy":
             pending.append(PolicyChanged(time, what))
-        for event in [*world.due(time), *pending]:
+        for event in [*pending, *world.due(time)]:
             yield event, _done(dispatcher, world, event, time)
         pending = []
         decided = dispatcher.decide(time)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancel, Command, Decided, Event, Failed, Start, Started, Submitted
@@ -509,3 +512,51 @@ def test_times_never_run_backwards(tmp_path: Path, unreliable: Callable[[], Unre
 
     asyncio.run(run())
     agree(str(tmp_path / "db"))
+
+
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.integers(1, 4)),
+        st.tuples(st.just("cancel"), st.integers(0, 12)),
+        st.tuples(st.sampled_from(["drain", "resume"]), st.integers(0, 3)),
+        st.tuples(st.just("wait"), st.sampled_from([1, 20])),
+        st.tuples(st.just("restart"), st.booleans()),
+    ),
+    max_size=12,
+)
+
+
+@hypothesis.settings(max_examples=15, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.given(moves)
+def test_any_life_ends_well(chosen: list[tuple[str, Any]]) -> None:
+    """Whatever is asked, and however often it is restarted: all that was accepted ends, and is told the same by all."""
+
+    async def run(where: str, state: str) -> list[str]:
+        given = settings(where, engine_state=state, snapshot_every=5)
+        scheduler = await Scheduler.open(given)
+        names: list[str] = []
+        for kind, what in chosen:
+            if kind == "submit":
+                new = [f"j{len(names) + i}" for i in range(what)]
+                names += [r.job.id for r in await scheduler.submit([job(name, 50.0) for name in new], f"k{new[0]}")]
+            elif kind == "cancel":
+                assert (await scheduler.cancel(f"j{what}") is not None) == (f"j{what}" in names)
+            elif kind == "drain":
+                await scheduler.drain(f"cpu-{what}")
+            elif kind == "resume":
+                await scheduler.resume(f"cpu-{what}")
+            elif kind == "wait":
+                await asyncio.sleep(what / 1000)
+            else:
+                await scheduler.close()
+                scheduler = await Scheduler.open(replace(given, engine_state=state if what else None))
+        await ended(scheduler, names)
+        await scheduler.close()
+        return names
+
+    with tempfile.TemporaryDirectory() as folder:
+        names = asyncio.run(run(f"{folder}/db", f"{folder}/state"))
+        agree(f"{folder}/db")
+        store = Store(f"{folder}/db")
+        assert sorted(record.job.id for record in store.list_jobs({}, limit=1000)) == sorted(names)
+        store.close()

@@ -200,7 +200,11 @@ class Dispatcher:
         """
         state = self.state
         nothing = np.zeros_like(state.capacity)
-        late = [r for _, r in ordered(state, time) if time - r.submitted > state.queues.patience]
+        late = [
+            r
+            for _, r in (ordered(state, time) if state.waiting.late(time, state.queues.patience) else ())
+            if time - r.submitted > state.queues.patience
+        ]
         if not late:
             return (), nothing, {}
         kept_for = set(state.reserved.values())

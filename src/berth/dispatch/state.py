@@ -38,6 +38,7 @@ from berth.dispatch.jobs import Job, Place, Server
 from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
+from berth.dispatch.waiting import Waiting
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
@@ -129,6 +130,8 @@ class State:
         self.policy = policy
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
+        self.waiting = Waiting()
+        """Those of them that wait, as columns."""
         self.servers: dict[str, ServerRecord] = {}
         self.reserved: dict[str, str] = {}
         """Servers that are kept for a job."""
@@ -169,7 +172,7 @@ class State:
             state._server(server.server, True)
             state.servers[server.server.name] = server
         for record in dumped.jobs:
-            state.jobs[record.job.id] = record
+            state._keep(record)
             if record.phase in HOLDING:
                 state._hold(record, 1)
         state.reserved = dict(dumped.reserved)
@@ -219,8 +222,7 @@ class State:
         self.check_new(job)
         record = JobRecord(job, self.submissions, event.time, since=event.time)
         self.submissions += 1
-        self.jobs[job.id] = record
-        return Handled(changed=(record,))
+        return Handled(changed=(self._keep(record),))
 
     def check_new(self, job: Job) -> None:
         """Refuse a job whose id is in use, or for a queue that is not there, or takes none."""
@@ -346,6 +348,7 @@ class State:
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
+        self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
 
     def _lost(self, event: ServerLost) -> Handled:
@@ -376,10 +379,15 @@ class State:
 
     def _keep(self, record: JobRecord) -> JobRecord:
         self.jobs[record.job.id] = record
+        if record.phase == "waiting":
+            self.waiting.put(record)
+        else:
+            self.waiting.drop(record.job.id)
         return record
 
     def _gone(self, record: JobRecord) -> Handled:
         del self.jobs[record.job.id]
+        self.waiting.drop(record.job.id)
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
         return Handled(changed=(record,))
 
@@ -437,8 +445,3 @@ def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
             if milli:
                 total[name] = total.get(name, 0) + milli * place.count
     return total
-
-
-def starts_of(records: Iterable[JobRecord]) -> tuple[Start, ...]:
-    """The commands that are out for these jobs, for an engine that may not have got them."""
-    return tuple(Start(r.job.id, r.attempt, r.places) for r in records if r.phase == "starting")

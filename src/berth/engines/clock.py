@@ -12,11 +12,12 @@ class Clock:
 
     def __init__(self, faster: float = 1.0, start: float | None = None) -> None:
         self.faster = faster
-        self._start = time.time() if start is None else start
-        self._began = time.monotonic()
+        self._began = time.time()
+        self._start = self._last = self._began if start is None else start
 
     def __call__(self) -> float:
-        return self._start + (time.monotonic() - self._began) * self.faster
+        self._last = max(self._last, self._start + (time.time() - self._began) * self.faster)
+        return self._last
 
     def wait(self, until: float) -> float:
         """How many real seconds it takes until then."""

@@ -54,7 +54,8 @@ class SimulatedServer:
             self._note("ended", job=event.job, attempt=event.attempt, how=event.kind)
         line = f'{{"event":{write_event(event)}}}\n'.encode()
         for writer in self._listeners:
-            writer.write(line)
+            if not writer.is_closing():
+                writer.write(line)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._listeners.add(writer)
