@@ -8,21 +8,23 @@ is not on paper. A decision that is infeasible, raises, or takes too long is ref
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from berth.dispatch.drivers import Driver, make_driver
 from berth.dispatch.events import Decided, Event, PolicyChanged, Start
 from berth.dispatch.queues import Queues
-from berth.dispatch.state import Handled, JobRecord, Outcome, State
+from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
 from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, violations
 from berth.dispatch.warming import play
-from berth.errors import BerthError, InfeasibleDecision
+from berth.errors import BerthError, InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
-__all__ = ["FALLBACK", "Dispatcher", "Watcher", "proposed"]
+__all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
 
 FALLBACK = "in-order-best-fit"
 """What serves when the policy does not: everybody who fits, in order, where they leave least."""
@@ -42,6 +44,31 @@ class Watcher(Protocol):
     def learn(self, outcome: Outcome, /) -> None:
         """A job came to its end."""
         ...
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """All that a dispatcher needs to go on; nothing changes it any more."""
+
+    state: DumpedState
+    memory: tuple[Outcome, ...] = ()
+    refusals: Mapping[str, int] | None = None
+
+
+_DUMPED = TypeAdapter(Dumped)
+
+
+def write_dump(dumped: Dumped) -> bytes:
+    """A dump as JSON."""
+    return _DUMPED.dump_json(dumped)
+
+
+def read_dump(text: bytes) -> Dumped:
+    """The dump again."""
+    try:
+        return _DUMPED.validate_json(text)
+    except (ValidationError, BerthError) as error:
+        raise InvalidInput("a dump of a dispatcher", found=f"something else ({str(error)[:200]})") from None
 
 
 class Dispatcher:
@@ -83,11 +110,8 @@ class Dispatcher:
             handled = self.state.handle(event)
             self._driver = driver
             return handled
-        handled = self.state.handle(event)
-        if isinstance(event, Decided) and event.refused is not None:
-            self.refusals[event.refused.split(maxsplit=1)[0].rstrip(":")] += 1
+        handled = self.note(event)
         if handled.outcome is not None:
-            self.memory.append(handled.outcome)
             if self._driver is not None:
                 self._driver.learn(handled.outcome)
             if self.watcher is not None:
@@ -97,7 +121,30 @@ class Dispatcher:
     def replay(self, events: Iterable[Event]) -> None:
         """Come to the state that these events lead to; whatever is to be done about them was told before."""
         for event in events:
-            self.handle(event)
+            self.note(event)
+        self._driver = self._make_driver(self.state.policy)
+
+    def note(self, event: Event) -> Handled:
+        """Take note of an event and leave the policy out of it: the first half of a replay."""
+        handled = self.state.handle(event)
+        if isinstance(event, Decided) and event.refused is not None:
+            self.refusals[event.refused.split(maxsplit=1)[0].rstrip(":")] += 1
+        if handled.outcome is not None:
+            self.memory.append(handled.outcome)
+        return handled
+
+    def dump(self) -> Dumped:
+        """A copy that stays as it is."""
+        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals))
+
+    def load(self, dumped: Dumped) -> Self:
+        """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
+        self.state = State.load(dumped.state)
+        self.memory.clear()
+        self.memory.extend(dumped.memory)
+        self.refusals = Counter(dumped.refusals or {})
+        self._driver = None
+        return self
 
     def warm(self) -> None:
         """Decide about made-up jobs with a policy of the same name, so that nothing is compiled when real ones come."""
@@ -152,7 +199,11 @@ class Dispatcher:
         """
         state = self.state
         nothing = np.zeros_like(state.capacity)
-        late = [r for _, r in ordered(state, time) if time - r.submitted > state.queues.patience]
+        late = [
+            r
+            for _, r in (ordered(state, time) if state.waiting.late(time, state.queues.patience) else ())
+            if time - r.submitted > state.queues.patience
+        ]
         if not late:
             return (), nothing, {}
         kept_for = set(state.reserved.values())

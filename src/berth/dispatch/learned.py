@@ -7,7 +7,7 @@ as fast as was said, or as the first one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,7 @@ class Learned:
         }
 
     @classmethod
-    def load(cls, dumped: dict[str, Any]) -> Learned:
+    def load(cls, dumped: Mapping[str, Any]) -> Learned:
         """What `dump` gave."""
         learned = cls()
         learned._channels = {(t, s): (int(n), float(m), float(q)) for t, s, n, m, q in dumped["channels"]}

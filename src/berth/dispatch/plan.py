@@ -65,10 +65,11 @@ def plan(dispatcher: Dispatcher, jobs: Sequence[Job], time: float) -> tuple[Plan
 def _with(state: State, jobs: Sequence[Job], time: float) -> State:
     """The state as it would be with these jobs; what is known of servers is shared."""
     made = copy.copy(state)
-    made.jobs, made.fits = dict(state.jobs), dict(state.fits)
+    made.jobs, made.fits, made.waiting = dict(state.jobs), dict(state.fits), state.waiting.copied()
     for job in jobs:
         made.check_new(job)
-        made.jobs[job.id] = JobRecord(job, made.submissions, time, since=time)
+        made.jobs[job.id] = record = JobRecord(job, made.submissions, time, since=time)
+        made.waiting.put(record)
         made.submissions += 1
     return made
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,10 +38,11 @@ from berth.dispatch.jobs import Job, Place, Server
 from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
+from berth.dispatch.waiting import Waiting
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
-__all__ = ["ENDED", "Handled", "JobRecord", "Outcome", "ServerRecord", "State"]
+__all__ = ["ENDED", "HOLDING", "DumpedState", "Handled", "JobRecord", "Outcome", "Phase", "ServerRecord", "State"]
 
 Phase = Literal["waiting", "starting", "running", "ending", "finished", "failed", "cancelled"]
 ENDED = frozenset({"finished", "failed", "cancelled"})
@@ -105,6 +106,22 @@ class Handled:
     outcome: Outcome | None = None
 
 
+@dataclass(frozen=True)
+class DumpedState:
+    """All of a state that is not computed from the rest; nothing changes it any more."""
+
+    queues: Queues
+    policy: str
+    jobs: tuple[JobRecord, ...]
+    servers: tuple[ServerRecord, ...]
+    reserved: Mapping[str, str]
+    learned: Mapping[str, Any]
+    submissions: int
+    time: float
+    resources: tuple[str, ...]
+    usage: Mapping[str, tuple[float, float]]
+
+
 class State:
     """Everything that a scheduler must remember."""
 
@@ -113,6 +130,8 @@ class State:
         self.policy = policy
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
+        self.waiting = Waiting()
+        """Those of them that wait, as columns."""
         self.servers: dict[str, ServerRecord] = {}
         self.reserved: dict[str, str] = {}
         """Servers that are kept for a job."""
@@ -128,6 +147,39 @@ class State:
         self._usage: dict[str, tuple[float, float]] = {}
         self.fits: dict[object, bool] = {}
         """Whether jobs of a shape would fit if nothing ran, as far as anybody asked since servers changed."""
+
+    def dump(self) -> DumpedState:
+        """A copy that stays as it is."""
+        return DumpedState(
+            self.queues,
+            self.policy,
+            tuple(self.jobs.values()),
+            tuple(self.servers.values()),
+            dict(self.reserved),
+            self.learned.dump(),
+            self.submissions,
+            self.time,
+            tuple(self.resources),
+            dict(self._usage),
+        )
+
+    @classmethod
+    def load(cls, dumped: DumpedState) -> State:
+        """A state that goes on where `dump` was made."""
+        state = cls(dumped.queues, dumped.policy)
+        state.resources = {name: column for column, name in enumerate(dumped.resources)}
+        for server in dumped.servers:
+            state._server(server.server, True)
+            state.servers[server.server.name] = server
+        for record in dumped.jobs:
+            state._keep(record)
+            if record.phase in HOLDING:
+                state._hold(record, 1)
+        state.reserved = dict(dumped.reserved)
+        state.learned = Learned.load(dumped.learned)
+        state.submissions, state.time = dumped.submissions, dumped.time
+        state._usage = dict(dumped.usage)
+        return state
 
     # ------------------------------------------------------------------ events
 
@@ -170,8 +222,7 @@ class State:
         self.check_new(job)
         record = JobRecord(job, self.submissions, event.time, since=event.time)
         self.submissions += 1
-        self.jobs[job.id] = record
-        return Handled(changed=(record,))
+        return Handled(changed=(self._keep(record),))
 
     def check_new(self, job: Job) -> None:
         """Refuse a job whose id is in use, or for a queue that is not there, or takes none."""
@@ -297,6 +348,7 @@ class State:
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
+        self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
 
     def _lost(self, event: ServerLost) -> Handled:
@@ -327,10 +379,15 @@ class State:
 
     def _keep(self, record: JobRecord) -> JobRecord:
         self.jobs[record.job.id] = record
+        if record.phase == "waiting":
+            self.waiting.put(record)
+        else:
+            self.waiting.drop(record.job.id)
         return record
 
     def _gone(self, record: JobRecord) -> Handled:
         del self.jobs[record.job.id]
+        self.waiting.drop(record.job.id)
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
         return Handled(changed=(record,))
 
@@ -388,8 +445,3 @@ def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
             if milli:
                 total[name] = total.get(name, 0) + milli * place.count
     return total
-
-
-def starts_of(records: Iterable[JobRecord]) -> tuple[Start, ...]:
-    """The commands that are out for these jobs, for an engine that may not have got them."""
-    return tuple(Start(r.job.id, r.attempt, r.places) for r in records if r.phase == "starting")

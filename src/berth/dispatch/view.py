@@ -5,9 +5,8 @@ Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queue
 from berth.dispatch.state import JobRecord, State
+from berth.dispatch.waiting import part
 from berth.kernels.berthing import Gangs, Placed, berth_in_order
 from berth.model import Floats, Ints
 
@@ -96,9 +96,9 @@ class View:
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
         """The same moment with some of the jobs, and perhaps with less free."""
         chosen = np.asarray(places, dtype=np.int64)
-        kept = [self.records[i] for i in chosen.tolist()]
-        given = self.free if free is None else free
-        return _view(self.state, self.time, kept, self.level[chosen].tolist(), self.usable, given)
+        kept = tuple(self.records[i] for i in chosen.tolist())
+        gangs, given = part(self.gangs, chosen), self.free if free is None else free
+        return replace(self, records=kept, level=self.level[chosen], gangs=gangs, free=given)
 
     def starts(self, placing: Placing) -> tuple[Start, ...]:
         """The commands of a placing, in the order of the jobs."""
@@ -131,12 +131,29 @@ def make_view(state: State, time: float, closed: Mapping[str, str] | None = None
     for server in closed or ():
         free[state.servers[server].index] = 0
         usable[state.servers[server].index] = False
-    everybody = ordered(state, time)
-    look_whether_fit(state, [record for _, record in everybody])
-    waiting = [pair for pair in everybody if fits_empty(state, pair[1])]
-    blocked = blocked_by_limits(state, [record for _, record in waiting], time)
-    kept = [(level, record) for level, record in waiting if record.job.id not in blocked]
-    return _view(state, time, tuple(r for _, r in kept), tuple(level for level, _ in kept), usable, free)
+    rows, level = _standing(state, time)
+    fit = _fit(state, rows)
+    rows, level = rows[fit], level[fit]
+    records = state.waiting.records(rows)
+    blocked = blocked_by_limits(state, records, time)
+    if blocked:
+        kept = np.array([record.job.id not in blocked for record in records], dtype=bool)
+        rows, level = rows[kept], level[kept]
+        records = state.waiting.records(rows)
+    shapes = state.waiting.shapes
+    gangs = shapes.gangs(state.waiting.shape(rows))
+    reach = shapes.reach([record.server for record in state.servers.values()])
+    names, resources = tuple(state.servers), tuple(state.resources)
+    return View(time, records, level, names, resources, state.capacity, free, usable, gangs, reach & usable, state)
+
+
+def _fit(state: State, rows: Ints) -> Mask:
+    """Who of those that wait in these rows would fit if nothing ran."""
+    _, first, whose = np.unique(state.waiting.shape(rows), return_index=True, return_inverse=True)
+    examples = state.waiting.records(rows[first])
+    look_whether_fit(state, examples)
+    fit: Mask = np.array([fits_empty(state, record) for record in examples], dtype=bool)[whose.reshape(-1)]
+    return fit
 
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
@@ -210,30 +227,26 @@ def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
     """Everybody who waits in a queue that starts jobs, with their level; whoever comes first is at the front."""
-    queues = state.queues
+    rows, level = _standing(state, time)
+    return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
+
+
+def _standing(state: State, time: float) -> tuple[Ints, Ints]:
+    """Rows of those who wait, in their order, and their levels."""
+    queues, waiting = state.queues, state.waiting
     shares = queues.shares
     total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
     used = {team: state.usage(team, time) for team in state.teams}
     whole = sum(used.values())
     over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
-    found = [
-        (
-            math.floor(
-                _queue(state, r.job).priority
-                + r.job.priority
-                + queues.aging * (time - r.submitted) / 3600.0
-                - queues.fairness * over.get(r.job.team, 0.0)
-            ),
-            r,
-        )
-        for r in state.jobs.values()
-        if r.phase == "waiting" and _queue(state, r.job).starts
-    ]
-    return sorted(found, key=lambda pair: (-pair[0], pair[1].number))
-
-
-def _queue(state: State, job: Job) -> Queue:
-    return state.queues.queues.get(job.queue) or Queue(accepts=False)
+    known = [queues.queues.get(name) or Queue(accepts=False) for name in waiting.queues]
+    return waiting.standing(
+        time,
+        np.array([queue.priority for queue in known], dtype=np.float64),
+        np.array([queue.starts for queue in known], dtype=np.int64),
+        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
+        queues.aging,
+    )
 
 
 def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -> dict[str, str]:

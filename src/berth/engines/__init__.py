@@ -1,1 +1,65 @@
-"""Engines: where jobs really run, or seem to."""
+"""Engines: where jobs really run, or seem to. An engine does as it is told and tells what happens; it decides nothing.
+
+Whoever drives an engine calls `snapshot` first, compares it with what is on paper, and then listens to `events`: they
+are all that happened since, and perhaps some of what the snapshot has already. When the connection to an engine breaks,
+`events` raises, and so it begins again with `snapshot`. Names of engines are `simulated`, `simulated:FILE` and
+`simulated:unix:PATH` (`berth.engines.making`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from berth.dispatch.events import Command, Event, Failed, Finished
+from berth.dispatch.jobs import Job, Place, Server
+from berth.errors import BerthError
+
+__all__ = ["Attempt", "Engine", "EngineError", "Snapshot"]
+
+
+class EngineError(BerthError):
+    """The engine cannot be reached, or could not do it now; whoever asked asks again later."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt of a job that an engine knows: where it is, and how it ended if it has."""
+
+    job: str
+    attempt: int
+    places: tuple[Place, ...] = ()
+    end: Finished | Failed | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that an engine knows at a moment: servers that are there, and attempts, running and lately ended."""
+
+    servers: tuple[Server, ...]
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Engine(Protocol):
+    """Where jobs run."""
+
+    async def snapshot(self) -> Snapshot:
+        """What is there now; connects where there is a connection to make."""
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """What happens from the snapshot on: attempts start and end, servers come and go."""
+        ...
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        """Do as told. Doing it twice is doing it once: an attempt is started at most once, ended ones included.
+
+        The end of an attempt that is to be cancelled is told by an event, even where it never began. Only a `Cancel` of
+        something that is not on paper comes without its job.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of it; what runs goes on running where the engine is another process."""
+        ...

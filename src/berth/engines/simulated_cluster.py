@@ -8,19 +8,22 @@ clock here: whoever calls says what time it is.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from berth.dispatch.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
 from berth.dispatch.jobs import Job, Server
+from berth.engines import Attempt, Snapshot
 from berth.errors import InvalidInput
 from berth.random import stream
 
 __all__ = ["SimulatedCluster", "Truth"]
 
-REMEMBERED = 100_000
-"""So many attempts that have ended are remembered, in case somebody wants them started again."""
+REMEMBERED = 10_000
+"""Attempts that have ended and are still known."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class _Attempt:
     start: Start
     began: float
     ends: float
-    fails: bool
+    fails: bool = False
+    end: Finished | Failed | None = None
 
 
 class SimulatedCluster:
@@ -67,41 +71,47 @@ class SimulatedCluster:
         self.started: dict[tuple[str, int], int] = {}
         """How often each attempt that is remembered was really begun: never more than once."""
         self._attempts: dict[tuple[str, int], _Attempt] = {}
-        """Those that run."""
-        self._over: dict[tuple[str, int], None] = {}
-        """Those that ran, or were cancelled before, in the order of their ends; the oldest are forgotten."""
-        self._begun = 0
+        self._ended: deque[tuple[str, int]] = deque()
         self._ends: list[tuple[float, int, tuple[str, int]]] = []
+        self._order = itertools.count()
         self._told: list[Event] = []
 
     def joined(self, time: float) -> list[Event]:
         """All servers, as events."""
         return [ServerJoined(time, server) for name, server in self.servers.items() if name not in self.lost]
 
-    def execute(self, command: Start | Cancel, job: Job, time: float) -> None:
-        """Do as told; what was done already is not done again."""
-        self._settle(time)
+    def execute(self, command: Start | Cancel, job: Job | None, time: float) -> bool:
+        """Do as told; what was done already is not done again. Whether there was something to do."""
+        self._advance(time)
         key = command.job, command.attempt
+        attempt = self._attempts.get(key)
         if isinstance(command, Cancel):
-            if key not in self._over:
-                before = "" if key in self._attempts else " before it began"
-                self._end(key, Failed(time, *key, f"cancelled{before}", "cancelled"))
-            return
-        if key in self._attempts or key in self._over:
-            return
+            if attempt is None:
+                self._attempts[key] = attempt = _Attempt(Start(*key, ()), time, time)
+                self._end(attempt, Failed(time, *key, "cancelled before it began", "cancelled"))
+                return True
+            if attempt.end is None:
+                self._end(attempt, Failed(time, *key, "cancelled", "cancelled"))
+                return True
+            return False
+        if attempt is not None:
+            return False
+        if job is None:
+            raise InvalidInput("the job that is to start", value=None, key="job")
         away = [place.server for place in command.places if place.server in self.lost]
         if away:
-            self._end(key, Failed(time, *key, f"server {away[0]} is away", "server"))
-            return
+            self._attempts[key] = attempt = _Attempt(command, time, time)
+            self._end(attempt, Failed(time, *key, f"server {away[0]} is away", "server"))
+            return True
         seconds = self.truth.seconds(job, command, [self._server(place.server) for place in command.places])
         luck = stream(self.truth.seed, "fault", *map(str, key)).random() if self.truth.faults else 1.0
         fails = luck < self.truth.faults
         attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails)
         self._attempts[key] = attempt
         self.started[key] = self.started.get(key, 0) + 1
-        self._begun += 1
-        heapq.heappush(self._ends, (attempt.ends, self._begun, key))
+        heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
         self._told.append(Started(time, *key))
+        return True
 
     def _server(self, name: str) -> Server:
         if name not in self.servers:
@@ -111,14 +121,14 @@ class SimulatedCluster:
     def lose(self, name: str, time: float) -> None:
         """A server goes away with everything on it; gangs lose all of their parts."""
         self._server(name)
-        self._settle(time)
+        self._advance(time)
         if name in self.lost:
             return
         self.lost.add(name)
         self._told.append(ServerLost(time, name))
         for key, attempt in list(self._attempts.items()):
-            if any(place.server == name for place in attempt.start.places):
-                self._end(key, Failed(time, *key, f"server {name} was lost", "server"))
+            if attempt.end is None and any(place.server == name for place in attempt.start.places):
+                self._end(attempt, Failed(time, *key, f"server {name} was lost", "server"))
 
     def restore(self, name: str, time: float) -> None:
         """A server comes back, empty."""
@@ -131,39 +141,56 @@ class SimulatedCluster:
         self.servers[server.name] = server
         self._told.append(ServerJoined(time, server))
 
-    def _end(self, key: tuple[str, int], event: Event) -> None:
-        self._attempts.pop(key, None)
-        self._over[key] = None
-        if len(self._over) > REMEMBERED:
-            oldest = next(iter(self._over))
-            del self._over[oldest]
-            self.started.pop(oldest, None)
+    def _end(self, attempt: _Attempt, event: Finished | Failed) -> None:
+        attempt.end = event
         self._told.append(event)
+        self._ended.append((event.job, event.attempt))
+        if len(self._ended) > REMEMBERED:
+            oldest = self._ended.popleft()
+            del self._attempts[oldest]
+            self.started.pop(oldest, None)
 
-    def _settle(self, time: float) -> None:
-        """End what ends up to this time."""
-        while self.next_end <= time:
+    def _over(self, key: tuple[str, int]) -> bool:
+        return key not in self._attempts or self._attempts[key].end is not None
+
+    def _advance(self, time: float) -> None:
+        """Whatever ends up to this time ends."""
+        while self._ends and self._ends[0][0] <= time:
             ends, _, key = heapq.heappop(self._ends)
+            if self._over(key):
+                continue
             attempt = self._attempts[key]
             if attempt.fails:
-                self._end(key, Failed(ends, *key, "a simulated fault", "job"))
+                self._end(attempt, Failed(ends, *key, "a simulated fault", "job"))
             else:
-                self._end(key, Finished(ends, *key, ends - attempt.began))
+                self._end(attempt, Finished(ends, *key, ends - attempt.began))
 
     def due(self, time: float) -> list[Event]:
         """Everything that happened up to this time and was not told yet, in the order in which it happened."""
-        self._settle(time)
+        self._advance(time)
         told, self._told = self._told, []
         return sorted(told, key=lambda event: event.time)
 
     @property
     def next_end(self) -> float:
         """When the next job ends, if nothing else happens; infinity where nothing runs."""
-        while self._ends and self._ends[0][2] not in self._attempts:
+        while self._ends and self._over(self._ends[0][2]):
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else math.inf
 
     @property
     def running(self) -> dict[tuple[str, int], Start]:
         """What runs now."""
-        return {key: attempt.start for key, attempt in self._attempts.items()}
+        return {key: attempt.start for key, attempt in self._attempts.items() if attempt.end is None}
+
+    def attempt(self, job: str, attempt: int) -> Attempt | None:
+        """What is known of an attempt."""
+        found = self._attempts.get((job, attempt))
+        return None if found is None else Attempt(job, attempt, found.start.places, found.end)
+
+    def snapshot(self) -> Snapshot:
+        """All that is known of servers and attempts."""
+        return Snapshot(
+            tuple(server for name, server in self.servers.items() if name not in self.lost),
+            tuple(Attempt(*key, attempt.start.places, attempt.end) for key, attempt in self._attempts.items()),
+        )

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from berth.dispatch.drivers.fleet import Fleet, fleet_of, reach_of
-from berth.dispatch.jobs import Job
-from berth.dispatch.state import Outcome
+from berth.dispatch.jobs import Job, Place
+from berth.dispatch.state import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, rest_in_order
 from berth.errors import UnsupportedProblem
 from berth.model import Floats, Instance, Ints, JobType
@@ -52,6 +52,7 @@ class PlacementDriver:
         self._slot = 0
         self._single = False
         """The policy knows only single tasks that may use any server."""
+        self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
         self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
 
@@ -118,7 +119,7 @@ class PlacementDriver:
             else:
                 self._single = attempt > 0
                 break
-        self._key, self._fleet = fleet.key, fleet
+        self._key, self._fleet, self._held = fleet.key, fleet, {}
 
     def _shown(self, view: View, chosen: Ints, ports: Ints) -> PlacementSlot:
         fleet = self._fleet or fleet_of(view)
@@ -145,8 +146,44 @@ class PlacementDriver:
             fleet.amounts(view.free),
             np.full(len(view.servers), np.inf),
             view.usable,
-            _running(view, fleet),
+            self._running(view, fleet),
         )
+
+    def _running(self, view: View, fleet: Fleet) -> Berths:
+        """What runs, a row for each place; what was found out about a job's places is kept as long as it has them."""
+        whole, work = np.int64, view.state.learned.work
+        before, self._held = self._held, {}
+        records = [record for record in view.state.jobs.values() if record.places]
+        for record in records:
+            known = before.get(record.job.id)
+            if known is None or known[0] is not record.places:
+                known = record.places, *_places(view, fleet, record)
+            self._held[record.job.id] = known
+        held = list(self._held.values())
+        count = np.array([len(places) for places, *_ in held], dtype=whole)
+        began = np.array([r.since if r.started is None else r.started for r in records])
+        seconds = np.array([r.job.estimate or work(r.job) for r in records])
+        slowest = np.array([slow for *_, slow in held])
+        none = [np.zeros(0, dtype=whole)], [np.zeros((0, len(view.resources)))]
+        return Berths(
+            np.repeat(np.array([r.number for r in records], dtype=whole), count),
+            np.concatenate([servers for _, servers, _, _ in held] or none[0]),
+            np.repeat(began, count),
+            np.repeat(began + seconds / slowest, count),
+            np.concatenate([demand for _, _, demand, _ in held] or none[1]),
+        )
+
+
+def _places(view: View, fleet: Fleet, record: JobRecord) -> tuple[Ints, Floats, float]:
+    """The servers of a job's places, what it holds there in the units of the fleet, and the speed of the slowest."""
+    columns, index = view.state.resources, view.state.servers
+    roles = {role.name: role.demand for role in record.job.roles}
+    servers = np.array([index[place.server].index for place in record.places], dtype=np.int64)
+    held = np.zeros((len(servers), len(columns)), dtype=np.int64)
+    for row, place in enumerate(record.places):
+        for name, milli in roles[place.role].items():
+            held[row, columns[name]] = milli * place.count
+    return servers, fleet.amounts(held), float(fleet.speed[servers].min())
 
 
 def _problem(view: View, fleet: Fleet, ports: Mapping[Needs, int]) -> PlacementProblem:
@@ -157,31 +194,6 @@ def _problem(view: View, fleet: Fleet, ports: Mapping[Needs, int]) -> PlacementP
     weight = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
     nothing = np.zeros(len(fleet.speed))
     return PlacementProblem(graph, fleet.speed, nothing, nothing, weight, np.inf, gangs=True, exact=False)
-
-
-def _running(view: View, fleet: Fleet) -> Berths:
-    """What runs, a row for each place."""
-    place: Mapping[str, int] = {name: r for r, name in enumerate(view.servers)}
-    task, server, start, end, demand = [], [], [], [], []
-    columns = view.state.resources
-    for record in view.state.jobs.values():
-        if not record.places:
-            continue
-        began = record.started if record.started is not None else record.since
-        roles = {role.name: role.demand for role in record.job.roles}
-        slowest = min(fleet.speed[place[p.server]] for p in record.places)
-        for held in record.places:
-            row = np.zeros(len(columns), dtype=np.int64)
-            for name, milli in roles[held.role].items():
-                row[columns[name]] = milli * held.count
-            task.append(record.number)
-            server.append(place[held.server])
-            start.append(began)
-            end.append(began + (record.job.estimate or view.state.learned.work(record.job)) / slowest)
-            demand.append(row)
-    amounts: Floats = fleet.amounts(np.array(demand, dtype=np.int64).reshape(len(task), len(columns)))
-    whole = np.int64
-    return Berths(np.array(task, whole), np.array(server, whole), np.array(start), np.array(end), amounts)
 
 
 def _rows(view: View, chosen: Ints, decision: PlacementDecision) -> Placing:

@@ -1,0 +1,84 @@
+"""The engine's end of the scheduler: agrees with the engine, hears what it tells, and has commands executed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from berth.dispatch.dispatcher import Dispatcher
+from berth.dispatch.events import Command, Start
+from berth.dispatch.jobs import Job
+from berth.engines import Engine, EngineError, Snapshot
+from berth.service.agreeing import differences, is_news, orphans, outstanding
+from berth.service.commander import Commander
+from berth.service.pump import FIRST_WAIT, LONGEST_WAIT, Closed, Pump
+from berth.service.rounds import Round
+
+__all__ = ["Contact"]
+
+log = logging.getLogger(__name__)
+
+
+class Contact:
+    """Runs until `close`; when the engine cannot be reached, it tries again and again."""
+
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, pump: Pump) -> None:
+        self.trouble: str | None = "not asked yet"
+        """What is wrong with the engine."""
+        self.tried = asyncio.Event()
+        """Set when the engine was asked for the first time, whatever it said."""
+        self._engine, self._dispatcher, self._pump = engine, dispatcher, pump
+        self._commander = Commander(engine, self._look)
+        pump.act = self._commander.want
+        self._listening = asyncio.create_task(self._listen())
+
+    def _look(self, command: Command) -> tuple[bool, Job | None]:
+        """Whether a command is still wanted, and its job."""
+        record = self._dispatcher.state.jobs.get(command.job)
+        if record is None:
+            return not isinstance(command, Start), None
+        out = record.phase == "starting" and record.attempt == command.attempt
+        return out or not isinstance(command, Start), record.job
+
+    async def _listen(self) -> None:
+        wait = FIRST_WAIT
+        while True:
+            try:
+                await self._agree()
+                wait = FIRST_WAIT
+                async for event in self._engine.events():
+                    self._pump.tell(event)
+                raise EngineError("the engine tells nothing more")
+            except Closed:
+                return
+            except Exception as error:  # an engine may fail in any way, and the scheduler must go on
+                self._pump.deciding = False
+                self.trouble = str(error)
+                self.tried.set()
+                log.warning("engine: %s; again in %.2g s", error, wait)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _agree(self) -> None:
+        """Compare paper and engine while nothing is under way between them."""
+        await self._commander.pause()
+        snapshot = await self._engine.snapshot()
+        await self._pump.ask(lambda round_: self._compare(round_, snapshot))
+        self._commander.go_on()
+        self.trouble, self._pump.deciding = None, True
+        self._pump.wake()
+        self.tried.set()
+
+    def _compare(self, round_: Round, snapshot: Snapshot) -> None:
+        state = self._dispatcher.state
+        for event in differences(state, snapshot, round_.now):
+            if is_news(state, event):
+                round_.note(event)
+        round_.commands.extend([*orphans(state, snapshot), *outstanding(state)])
+
+    async def close(self) -> None:
+        """Hear no more, do no more, and let go of the engine."""
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+        await self._commander.close()
+        await self._engine.close()

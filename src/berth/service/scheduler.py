@@ -1,0 +1,209 @@
+"""The scheduler: a dispatcher whose every event is on paper before anything is done about it, and an engine.
+
+One task, the pump, is the only one that changes anything. It takes what has come in (requests, and what the engine
+tells), lets the dispatcher take note of it, writes all of it in one transaction, and only then answers and acts. So
+whatever was answered or done is in the journal; what was not written was never answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from berth.dispatch.dispatcher import Dispatcher
+from berth.dispatch.events import Decided, PolicyChanged, QueuesChanged
+from berth.dispatch.jobs import Job
+from berth.dispatch.queues import Queues
+from berth.dispatch.state import JobRecord, Phase, ServerRecord
+from berth.engines.clock import Clock
+from berth.engines.making import make_engine
+from berth.errors import BerthError
+from berth.service.contact import Contact
+from berth.service.pump import Closed, Journaled, Pump
+from berth.service.rounds import Conflict, Submission
+from berth.service.settings import Settings
+from berth.service.store import Store
+
+__all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Jobs, latest first, and where the next page begins (None: this was the last)."""
+
+    records: tuple[JobRecord, ...]
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether all is well: `store` and `engine` say what is wrong with them, None where nothing is."""
+
+    seq: int
+    store: str | None
+    engine: str | None
+
+    @property
+    def ready(self) -> bool:
+        return self.store is None and self.engine is None
+
+
+def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
+    """Ids for jobs that came without one: new ones, or, with an idempotency key, always the same.
+
+    >>> fresh_ids(2, "key", "ada") == fresh_ids(2, "key", "ada")
+    True
+    """
+    stem = uuid.uuid4().hex if key is None else hashlib.sha256(f"{user}\0{key}".encode()).hexdigest()
+    return [f"j-{stem[:20]}" if count == 1 else f"j-{stem[:20]}-{i}" for i in range(count)]
+
+
+class Scheduler:
+    """All changes are awaited until they are durable; a `BerthError` says that nothing was done."""
+
+    settings: Settings
+    dispatcher: Dispatcher
+    """The live state. It may be looked at between awaits, and is never to be changed."""
+
+    def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
+        self.settings, self.dispatcher, self.store = settings, dispatcher, store
+        self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
+        engine = make_engine(settings.engine, self.clock, settings.engine_state)
+        self._pump = Pump(settings, store, dispatcher, seq, self.clock)
+        self._contact = Contact(engine, dispatcher, self._pump)
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Scheduler:
+        """Read the journal, agree with the engine if it can be reached, and begin."""
+        store, dispatcher, seq = await asyncio.to_thread(_restored, settings)
+        try:
+            scheduler = cls(settings, store, dispatcher, seq)
+        except BaseException:
+            store.close()
+            raise
+        try:
+            if settings.queues is not None and settings.queues != dispatcher.state.queues:
+                await scheduler.change_queues(settings.queues, "settings")
+            if settings.policy is not None and settings.policy != dispatcher.state.policy:
+                await scheduler.change_policy(settings.policy, "settings", "given at the start")
+            await scheduler._contact.tried.wait()
+        except BaseException:
+            await scheduler.close()
+            raise
+        return scheduler
+
+    async def close(self) -> None:
+        """Answer what has come in, write a snapshot, and let go of store and engine."""
+        await self._contact.close()
+        await self._pump.close()
+        self.store.close()
+
+    async def wait(self) -> None:
+        """Wait until the scheduler ends; an error that ended it is raised."""
+        await asyncio.shield(self._pump.task)
+
+    # ------------------------------------------------------------------ changes
+
+    async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
+        """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
+        submission = Submission.of(jobs, user, key)
+        return await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
+
+    async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
+        """End a job; its record now. None where no such job was ever there; one that has ended stays as it is."""
+        return await self._pump.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
+
+    async def drain(self, server: str, by: str = "") -> ServerRecord:
+        """Start nothing new on a server."""
+        return await self._pump.ask(lambda round_: round_.drain(server, True, by))
+
+    async def resume(self, server: str, by: str = "") -> ServerRecord:
+        """Use a drained server again."""
+        return await self._pump.ask(lambda round_: round_.drain(server, False, by))
+
+    async def change_queues(self, queues: Queues, by: str = "") -> None:
+        """Replace queues, shares and quotas."""
+        await self._pump.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
+
+    async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
+        """Let another policy decide from now on."""
+        await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
+
+    # ------------------------------------------------------------------ reading
+
+    async def get(self, job_id: str) -> JobRecord | None:
+        """A job, also one that has ended."""
+        return self.dispatcher.state.jobs.get(job_id) or await self._pump.read(self.store.record, job_id)
+
+    async def list_jobs(
+        self,
+        *,
+        phases: Sequence[Phase] = (),
+        user: str | None = None,
+        team: str | None = None,
+        queue: str | None = None,
+        type_: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before."""
+        given = {"owner": user, "team": team, "queue": queue, "type": type_}
+        filters = {name: value for name, value in given.items() if value is not None}
+        records = tuple(await self._pump.read(self.store.list_jobs, filters, phases, after, limit))
+        return Page(records, records[-1].number if records and len(records) == limit else None)
+
+    async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
+        """Decisions and their numbers in the journal: the first after that number, or the latest; in their order."""
+
+        def read() -> list[tuple[int, Decided]]:
+            found = self.store.events(after or 0, limit, "decided", latest=after is None)
+            return [(seq, event) for seq, event in found if isinstance(event, Decided)]
+
+        return await self._pump.read(read)
+
+    def servers(self) -> tuple[ServerRecord, ...]:
+        """All servers that were ever there."""
+        return tuple(self.dispatcher.state.servers.values())
+
+    def subscribe(self, after: int | None = None) -> AsyncIterator[Journaled]:
+        """Every event that is written, from the one after this number on, or from now on, until the scheduler ends."""
+        return self._pump.follow(self._pump.seq if after is None else after)
+
+    @property
+    def health(self) -> Health:
+        """Whether store and engine can be reached."""
+        stopped = "the scheduler has stopped" if self._pump.task.done() else None
+        return Health(self._pump.seq, self._pump.trouble or stopped, self._contact.trouble)
+
+
+def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
+    """The store, and what its journal leads to."""
+    store = Store(settings.store)
+    try:
+        store.lock()
+        dispatcher = Dispatcher(seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter)
+        seq = 0
+        if (found := store.snapshot()) is not None:
+            seq, dumped = found
+            dispatcher.load(dumped)
+        for number, event in store.events(after=seq):
+            if number != seq + 1:
+                raise BerthError(f"the store {store.where}: event {seq + 1} is missing in the journal")
+            dispatcher.note(event)
+            seq = number
+        try:
+            dispatcher.replay(())
+        except BerthError as error:
+            policy = dispatcher.state.policy
+            if settings.policy in (None, policy):
+                raise BerthError(
+                    f"the policy {policy!r} cannot be used any more, start with another: {error}"
+                ) from error
+        return store, dispatcher, seq
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,105 @@
+"""The tables of a store, and the numbered steps that lead to them.
+
+A step is never changed once it was released: what is to be different is a new step at the end of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from berth.errors import BerthError, MissingExtra
+
+try:
+    import sqlalchemy as sa
+except ImportError as error:
+    raise MissingExtra("berth serve", "serve") from error
+
+__all__ = ["SCHEMA", "idempotency", "jobs", "journal", "meta", "migrate", "snapshots", "tokens"]
+
+tables = sa.MetaData()
+
+journal = sa.Table(
+    "journal",
+    tables,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+)
+sa.Index("journal_kind", journal.c.kind, journal.c.seq)
+sa.Index("journal_time", journal.c.time)
+
+jobs = sa.Table(
+    "jobs",
+    tables,
+    sa.Column("id", sa.String(128), primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False, unique=True),
+    sa.Column("phase", sa.String(16), nullable=False),
+    sa.Column("owner", sa.String(128), nullable=False),
+    sa.Column("team", sa.String(128), nullable=False),
+    sa.Column("queue", sa.String(128), nullable=False),
+    sa.Column("type", sa.String(128), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+)
+for _column in (jobs.c.phase, jobs.c.owner, jobs.c.team, jobs.c.queue, jobs.c.type):
+    sa.Index(f"jobs_{_column.name}", _column, jobs.c.number)
+
+idempotency = sa.Table(
+    "idempotency",
+    tables,
+    sa.Column("owner", sa.String(128), primary_key=True),
+    sa.Column("key", sa.String(256), primary_key=True),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("ids", sa.Text, nullable=False),
+    sa.Column("time", sa.Double, nullable=False),
+)
+sa.Index("idempotency_time", idempotency.c.time)
+
+tokens = sa.Table(
+    "tokens",
+    tables,
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("hash", sa.String(64), nullable=False, unique=True),
+    sa.Column("role", sa.String(16), nullable=False),
+    sa.Column("owner", sa.String(128), nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("revoked", sa.Double),
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    tables,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+
+meta = sa.Table(
+    "meta", tables, sa.Column("name", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False)
+)
+
+
+def _first(connection: sa.Connection) -> None:
+    tables.create_all(connection)
+
+
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first,)
+SCHEMA = len(MIGRATIONS)
+"""The number of the last step."""
+
+
+def migrate(connection: sa.Connection, where: str, steps: tuple[Callable[[Any], None], ...] = MIGRATIONS) -> None:
+    """Bring a store up to date, in the transaction that is open; refuse one that is newer than this program."""
+    meta.create(connection, checkfirst=True)
+    found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
+    version = int(found or 0)
+    if version > len(steps):
+        raise BerthError(
+            f"the store {where} has schema {version}, and this version of berth knows {len(steps)}: use a newer berth"
+        )
+    for step in steps[version:]:
+        step(connection)
+    if version < len(steps):
+        connection.execute(sa.delete(meta).where(meta.c.name == "schema"))
+        connection.execute(sa.insert(meta).values(name="schema", value=str(len(steps))))
