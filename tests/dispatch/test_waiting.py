@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +82,6 @@ def test_shapes_are_forgotten_and_resources_may_come_later() -> None:
     assert make_view(state, 0.0).records == ()
     dispatcher.handle(ServerJoined(0.0, Server("n", {"gpu": 1, "cpu": 5000}, {"n": "2995"})))
     view = make_view(state, 0.0)
-    assert len(view.records) == 10
-    assert view.gangs.demand[:, 1].tolist() == list(range(2991, 3001))
-    assert np.flatnonzero(view.reach[view.gangs.reach].any(axis=1)).tolist() == [5]
+    assert [record.job.id for record in view.records] == ["j2995"]  # the others would not fit even if nothing ran
+    assert view.gangs.demand[:, 1].tolist() == [2996]
+    assert view.reach[view.gangs.reach].tolist() == [[True]]

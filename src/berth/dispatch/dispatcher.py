@@ -34,6 +34,18 @@ MEMORY = 10_000
 """Runs that are shown to a policy that is made anew."""
 
 
+class Watcher(Protocol):
+    """Somebody who sees what is decided and has no say in it."""
+
+    def see(self, view: View, placing: Placing, by: str, /) -> None:
+        """This was decided, and by whom."""
+        ...
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """A job came to its end."""
+        ...
+
+
 @dataclass(frozen=True)
 class Dumped:
     """All that a dispatcher needs to go on; nothing changes it any more."""
@@ -57,18 +69,6 @@ def read_dump(text: bytes) -> Dumped:
         return _DUMPED.validate_json(text)
     except (ValidationError, BerthError) as error:
         raise InvalidInput("a dump of a dispatcher", found=f"something else ({str(error)[:200]})") from None
-
-
-class Watcher(Protocol):
-    """Somebody who sees what is decided and has no say in it."""
-
-    def see(self, view: View, placing: Placing, by: str, /) -> None:
-        """This was decided, and by whom."""
-        ...
-
-    def learn(self, outcome: Outcome, /) -> None:
-        """A job came to its end."""
-        ...
 
 
 class Dispatcher:

@@ -25,10 +25,10 @@ from berth.random import stream
 
 __all__ = ["Eta", "eta", "expected", "speeds"]
 
-SAMPLES = 24
-GROWTH = 8
+SAMPLES = 16
+GROWTH = 3
 """The first so many ends of a sample are looked at one by one, later ones more and more together."""
-AHEAD = 100
+AHEAD = 30
 """So many jobs before it are played at most."""
 Means = dict[str, tuple[float, int]]
 UNKNOWN, SEEN_ONCE, LEAST = 1.0, 0.7, 0.05

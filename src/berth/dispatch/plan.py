@@ -68,8 +68,7 @@ def _with(state: State, jobs: Sequence[Job], time: float) -> State:
     made.jobs, made.fits, made.waiting = dict(state.jobs), dict(state.fits), state.waiting.copied()
     for job in jobs:
         made.check_new(job)
-        record = JobRecord(job, made.submissions, time, since=time)
-        made.jobs[job.id] = record
+        made.jobs[job.id] = record = JobRecord(job, made.submissions, time, since=time)
         made.waiting.put(record)
         made.submissions += 1
     return made

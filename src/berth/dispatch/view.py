@@ -132,28 +132,28 @@ def make_view(state: State, time: float, closed: Mapping[str, str] | None = None
         free[state.servers[server].index] = 0
         usable[state.servers[server].index] = False
     rows, level = _standing(state, time)
-    waiting, shapes = state.waiting, state.waiting.shapes
-    may = _may_fit(state, rows)
-    rows, level = rows[may], level[may]
-    records = waiting.records(rows)
+    fit = _fit(state, rows)
+    rows, level = rows[fit], level[fit]
+    records = state.waiting.records(rows)
     blocked = blocked_by_limits(state, records, time)
     if blocked:
         kept = np.array([record.job.id not in blocked for record in records], dtype=bool)
         rows, level = rows[kept], level[kept]
-        records = waiting.records(rows)
-    gangs = shapes.gangs(waiting.shape(rows))
+        records = state.waiting.records(rows)
+    shapes = state.waiting.shapes
+    gangs = shapes.gangs(state.waiting.shape(rows))
     reach = shapes.reach([record.server for record in state.servers.values()])
     names, resources = tuple(state.servers), tuple(state.resources)
     return View(time, records, level, names, resources, state.capacity, free, usable, gangs, reach & usable, state)
 
 
-def _may_fit(state: State, rows: Ints) -> Mask:
-    """Which of these jobs would fit if nothing ran, by their shapes."""
-    numbers, first, inverse = np.unique(state.waiting.shape(rows), return_index=True, return_inverse=True)
+def _fit(state: State, rows: Ints) -> Mask:
+    """Who of those that wait in these rows would fit if nothing ran."""
+    _, first, whose = np.unique(state.waiting.shape(rows), return_index=True, return_inverse=True)
     examples = state.waiting.records(rows[first])
     look_whether_fit(state, examples)
-    fits = np.array([fits_empty(state, record) for record in examples], dtype=bool)
-    return fits[inverse.reshape(-1)] if len(numbers) else np.zeros(len(rows), dtype=bool)
+    fit: Mask = np.array([fits_empty(state, record) for record in examples], dtype=bool)[whose.reshape(-1)]
+    return fit
 
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Shapes", "Waiting", "part"]
 
 Needs = tuple[tuple[str, str], ...]
+Table = TypeVar("Table")
 
 
 def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -34,13 +35,13 @@ def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
     return new
 
 
-def _copied(table: Any) -> Any:
-    """The same with dictionaries, lists and arrays of its own."""
-    new = copy.copy(table)
+def _copied(table: Table) -> Table:
+    """A copy whose dictionaries, lists and arrays are its own."""
+    made = copy.copy(table)
     for name, value in vars(table).items():
         if isinstance(value, dict | list | np.ndarray):
-            setattr(new, name, value.copy())
-    return new
+            setattr(made, name, value.copy())
+    return made
 
 
 class Shapes:
@@ -171,10 +172,10 @@ class Waiting:
         return len(self._row)
 
     def copied(self) -> Waiting:
-        """The same jobs, for somebody who only wants to try something."""
-        new: Waiting = _copied(self)
-        new.shapes = _copied(self.shapes)
-        return new
+        """A copy that may be changed."""
+        made = _copied(self)
+        made.shapes = _copied(self.shapes)
+        return made
 
     def put(self, record: JobRecord) -> None:
         """A job waits, or waits again."""

@@ -121,6 +121,7 @@ class SimulatedCluster:
     def lose(self, name: str, time: float) -> None:
         """A server goes away with everything on it; gangs lose all of their parts."""
         self._server(name)
+        self._advance(time)
         if name in self.lost:
             return
         self.lost.add(name)
