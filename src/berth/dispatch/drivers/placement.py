@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from berth.dispatch.drivers.fleet import Fleet, fleet_of, reach_of
-from berth.dispatch.jobs import Job, Place
+from berth.dispatch.jobs import Place
 from berth.dispatch.state import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, rest_in_order
 from berth.errors import UnsupportedProblem
@@ -65,7 +66,7 @@ class PlacementDriver:
         """The policy's answer, then those that it cannot be asked about."""
         if self._policy is None:
             self._build(view)
-        plain = np.array([self._knows(record.job) for record in view.records], dtype=bool)
+        plain = self._known(view)
         chosen = np.flatnonzero(plain)
         left = view.free.copy()
         parts = []
@@ -91,18 +92,26 @@ class PlacementDriver:
         self._slot += 1
         return _rows(view, chosen, decision)
 
-    def _knows(self, job: Job) -> bool:
-        """Whether the policy can be asked about this job."""
-        plain = len(job.roles) == 1 and job.roles[0].minimum == job.roles[0].count
-        return plain and not (self._single and (job.needs or job.roles[0].count > 1))
+    def _known(self, view: View) -> NDArray[np.bool_]:
+        """Which jobs (n,) the policy can be asked about."""
+        first = view.gangs.start[:-1]
+        most = view.gangs.most[first]
+        plain: NDArray[np.bool_] = (np.diff(view.gangs.start) == 1) & (view.gangs.minimum[first] == most)
+        if self._single:
+            plain &= (most == 1) & np.array([not record.job.needs for record in view.records], dtype=bool)
+        return plain
 
     def _prepare(self, view: View, chosen: Ints) -> Ints:
         """The ports of these jobs, with a problem and a policy that know them."""
-        needs: list[Needs] = [tuple(sorted(view.records[i].job.needs.items())) for i in chosen.tolist()]
+        _, first, which = np.unique(view.gangs.reach[chosen], return_index=True, return_inverse=True)
+        port = np.zeros(len(first), dtype=np.int64)
         known = len(self._ports)
-        ports = np.array([self._ports.setdefault(text, len(self._ports)) for text in needs], dtype=np.int64)
+        for i in np.argsort(first).tolist():
+            needs = tuple(sorted(view.records[chosen[first[i]]].job.needs.items()))
+            port[i] = self._ports.setdefault(needs, len(self._ports))
         if known < len(self._ports) or fleet_of(view).key != self._key:
             self._build(view)
+        ports: Ints = port[which]
         return ports
 
     def _build(self, view: View) -> None:
