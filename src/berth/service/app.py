@@ -154,6 +154,7 @@ class SafeHeaders:
         (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
     )
 
     def __init__(self, app: ASGIApp) -> None:
