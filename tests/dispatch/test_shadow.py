@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from berth.dispatch.dispatcher import FALLBACK, Dispatcher
-from berth.dispatch.events import Event, Submitted
+from berth.dispatch.events import Event, PolicyChanged, Submitted
 from berth.dispatch.jobs import Server
-from berth.dispatch.shadow import Batches, Shadow
+from berth.dispatch.shadow import Baseline, Batches, Shadow
 from berth.engines.playing import Played, play
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
 from tests.dispatch.builders import job, server, snapshot
@@ -31,7 +31,7 @@ def played(live: str, shadow: Shadow | None, jobs: int = 250) -> tuple[Dispatche
     at = np.cumsum(rng.exponential(40.0, jobs)).tolist()
     given: list[Event] = [Submitted(time, job(f"j{i}", cpu=4, work=30.0)) for i, time in enumerate(at)]
     made = Dispatcher(live)
-    made.watcher = shadow
+    made.watchers = () if shadow is None else (shadow,)
     return made, play(made, SimulatedCluster(SERVERS, Halves(noise=0.1)), given)
 
 
@@ -69,12 +69,31 @@ def test_broken_candidates_are_counted() -> None:
     for candidate, kind in (("DecidesArrays", "raised"), ("Overcommits", "infeasible")):
         shadow = Shadow(f"berth.testing.broken_placement:{candidate}")
         made = Dispatcher("best-fit")
-        made.watcher = shadow
+        made.watchers = (shadow,)
         given: list[Event] = [Submitted(1.0, job(f"j{i}", cpu=4)) for i in range(9)]
         play(made, SimulatedCluster(SERVERS), given)
         report = shadow.report()
         assert set(report.refused) == {kind}
         assert report.refused[kind] > 0
+
+
+def test_the_fallback_is_compared_since_another_policy_decides() -> None:
+    rng = np.random.default_rng(3)
+    at = np.cumsum(rng.exponential(40.0, 300)).tolist()
+    given: list[Event] = [Submitted(time, job(f"j{i}", cpu=4, work=30.0)) for i, time in enumerate(at)]
+    for changes in ([], [PolicyChanged(at[29], "cucb")]):
+        made, baseline = Dispatcher(), Baseline()
+        made.watchers = (baseline,)
+        play(made, SimulatedCluster(SERVERS, Halves(noise=0.1)), [*given, *changes])
+        if not changes:
+            assert baseline.report() is None
+    report = baseline.report()
+    assert report is not None
+    assert (report.policy, report.refused) == (FALLBACK, {})
+    assert 200 < report.decisions < 300
+    assert report.saved is not None
+    assert report.saved.high is not None
+    assert report.saved.high < 0
 
 
 def test_nothing_seen_nothing_said() -> None:

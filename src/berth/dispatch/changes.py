@@ -1,4 +1,7 @@
-"""Small changes that would let a waiting job start now; each was tried, and with it the job fits.
+"""Small changes that would let a waiting job start now.
+
+Those that make room were tried: with the change made, the job fits. Those of settings (a quota, a queue, an order) say
+what is in the way, and are only offered where there is room.
 
 A change is a list of things to do together. Where a pause or a quota holds the job back too, lifting that is part of
 every one.

@@ -91,7 +91,7 @@ class Dispatcher:
         self.refusals: Counter[str] = Counter()
         """How often decisions were refused, by the kind of reason."""
         self.memory: deque[Outcome] = deque(maxlen=MEMORY)
-        self.watcher: Watcher | None = None
+        self.watchers: tuple[Watcher, ...] = ()
         self._stopwatch = stopwatch or (lambda: 0.0)
         self._driver: Driver | None = self._make_driver(policy)
 
@@ -114,8 +114,8 @@ class Dispatcher:
         if handled.outcome is not None:
             if self._driver is not None:
                 self._driver.learn(handled.outcome)
-            if self.watcher is not None:
-                self.watcher.learn(handled.outcome)
+            for watcher in self.watchers:
+                watcher.learn(handled.outcome)
         return handled
 
     def replay(self, events: Iterable[Event]) -> None:
@@ -165,8 +165,8 @@ class Dispatcher:
         began = self._stopwatch()
         by, placing, refused = self._chosen(view, began)
         spent = self._stopwatch() - began
-        if self.watcher is not None and view.records:
-            self.watcher.see(view, placing, by)
+        for watcher in self.watchers if view.records else ():
+            watcher.see(view, placing, by)
         starts = (*first, *view.starts(placing))
         if not starts and refused is None and reserved == before:
             return None

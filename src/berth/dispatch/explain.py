@@ -1,6 +1,6 @@
 """Why a job waits, and what would let it start; why a job runs where it runs.
 
-Whatever is said to let it start was tried: with the change made, the job fits.
+Changes that make room were tried: with the change made, the job fits.
 
 Axes: m roles of the job, R servers, K resources.
 """

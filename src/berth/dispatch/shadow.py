@@ -20,7 +20,7 @@ from berth.dispatch.view import Placing, View, placed_in_order, violations
 from berth.errors import BerthError
 from berth.lab.statistics import Estimate, estimate
 
-__all__ = ["Batches", "Shadow", "ShadowReport"]
+__all__ = ["Baseline", "Batches", "Shadow", "ShadowReport"]
 
 FEWEST = 5
 """Batches that an interval needs."""
@@ -97,7 +97,7 @@ class ShadowReport:
 
 
 class Shadow:
-    """Watches a dispatcher (`dispatcher.watcher = Shadow(...)`) with a candidate."""
+    """Watches a dispatcher (`dispatcher.watchers = (Shadow(...),)`) with a candidate."""
 
     def __init__(self, policy: str, *, seed: int = 0, memory: Iterable[Outcome] = ()) -> None:
         self.policy = policy
@@ -159,6 +159,29 @@ class Shadow:
         return ShadowReport(
             self.policy, decisions, self.alike, self.saved.estimate(), self.started.estimate(), dict(self.refused)
         )
+
+
+class Baseline:
+    """Watches a dispatcher with the fallback, from the moment on at which another policy began to decide."""
+
+    def __init__(self) -> None:
+        self._policy = FALLBACK
+        self._shadow = Shadow(FALLBACK)
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """What came of decisions says how fast servers are."""
+        self._shadow.learn(outcome)
+
+    def see(self, view: View, placing: Placing, by: str, /) -> None:
+        """Compare what was decided with what the fallback says."""
+        if view.state.policy != self._policy:
+            self._policy, self._shadow = view.state.policy, Shadow(FALLBACK)
+        if self._policy != FALLBACK:
+            self._shadow.see(view, placing, by)
+
+    def report(self) -> ShadowReport | None:
+        """What was seen since the policy decides; None while the fallback itself does."""
+        return None if self._policy == FALLBACK else self._shadow.report()
 
 
 def _rows(placing: Placing) -> set[tuple[int, ...]]:

@@ -22,11 +22,13 @@ from berth.kernels.berthing import Gangs, Placed, berth_in_order
 from berth.model import Floats, Ints
 
 __all__ = [
+    "CHUNK",
     "Placing",
     "View",
     "blocked_by_limits",
     "fits_empty",
     "limits_of",
+    "look_whether_fit",
     "make_view",
     "ordered",
     "placed_in_order",

@@ -36,6 +36,7 @@ from berth.service.tokens import Caller
 from berth.service.views import (
     Accepted,
     DecisionView,
+    HolderView,
     JobPage,
     JobView,
     LearnedView,
@@ -43,9 +44,12 @@ from berth.service.views import (
     PolicyChange,
     PolicyView,
     QueuesSpec,
+    QueueView,
     ServerView,
     decision_view,
+    holder_views,
     job_view,
+    queue_view,
     server_view,
 )
 
@@ -150,6 +154,7 @@ class SafeHeaders:
         (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
     )
 
     def __init__(self, app: ASGIApp) -> None:
@@ -234,6 +239,16 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     async def resume(server: Name, caller: Caller = allow.operate) -> ServerView:
         """Use a drained server again."""
         return server_view(await scheduler.resume(known(server), caller.user), scheduler.dispatcher.state)
+
+    @v1.get("/queue", tags=["cluster"])
+    async def queue(caller: Caller = allow.read, limit: Limit = 200) -> QueueView:
+        """Who waits, in the order in which they are looked at, and what is in the way of each."""
+        return queue_view(scheduler.dispatcher.state, scheduler.clock(), limit)
+
+    @v1.get("/holders", tags=["cluster"])
+    async def holders(caller: Caller = allow.read) -> list[HolderView]:
+        """Who holds what: every user, team and queue with jobs that run, or with a limit."""
+        return holder_views(scheduler.dispatcher.state)
 
     @v1.get("/queues", tags=["cluster"])
     async def queues(caller: Caller = allow.read) -> QueuesSpec:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.explain import explain
 from berth.dispatch.plan import plan
-from berth.dispatch.shadow import Shadow
+from berth.dispatch.shadow import Baseline, Shadow
 from berth.dispatch.specs import JobSpec
 from berth.engines.whatif import what_if
 from berth.service.access import Allow, Name, known_job
@@ -102,14 +102,20 @@ class Question(Candidate):
     hours: Annotated[float, Field(gt=0, le=24 * 366, allow_inf_nan=False)] = 24.0
 
 
-class ShadowView(BaseModel):
-    """What a candidate would have gained; nothing where none is tried."""
+class Against(BaseModel):
+    """What a policy would have gained or lost against the one that decided; `text` is the whole for people."""
 
     model_config = ConfigDict(frozen=True)
 
     policy: str | None
     text: str
     report: dict[str, Any]
+
+
+class ShadowView(Against):
+    """What a candidate would have gained, nothing where none is tried; and the fallback, where it does not decide."""
+
+    fallback: Against | None = None
 
 
 class Answer(BaseModel):
@@ -125,12 +131,17 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     """Candidates: in the shadow of the policy, and on what has been."""
     busy = asyncio.Lock()
 
+    baseline = Baseline()
+    scheduler.dispatcher.watchers = (baseline,)
+
     def seen() -> ShadowView:
-        watcher = scheduler.dispatcher.watcher
-        if not isinstance(watcher, Shadow):
-            return ShadowView(policy=None, text="no candidate is tried", report={})
-        found = watcher.report()
-        return ShadowView(policy=found.policy, text=str(found), report=found.as_dict())
+        base = baseline.report()
+        beside = None if base is None else Against(policy=base.policy, text=str(base), report=base.as_dict())
+        shadow = next((one for one in scheduler.dispatcher.watchers if isinstance(one, Shadow)), None)
+        if shadow is None:
+            return ShadowView(policy=None, text="no candidate is tried", report={}, fallback=beside)
+        found = shadow.report()
+        return ShadowView(policy=found.policy, text=str(found), report=found.as_dict(), fallback=beside)
 
     @v1.get("/shadow", tags=["policies"])
     async def shadow(caller: Caller = allow.read) -> ShadowView:
@@ -143,14 +154,14 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         dispatcher = scheduler.dispatcher
         await asyncio.to_thread(dispatcher.warm, candidate.policy)
         memory = list(dispatcher.memory)
-        dispatcher.watcher = Shadow(candidate.policy, seed=scheduler.settings.seed, memory=memory)
+        dispatcher.watchers = (baseline, Shadow(candidate.policy, seed=scheduler.settings.seed, memory=memory))
         return seen()
 
     @v1.delete("/shadow", tags=["policies"])
     async def end_shadow(caller: Caller = allow.operate) -> ShadowView:
         """Try no candidate any more."""
         last = seen()
-        scheduler.dispatcher.watcher = None
+        scheduler.dispatcher.watchers = (baseline,)
         return last
 
     @v1.post("/what-if", tags=["policies"])

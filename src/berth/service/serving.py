@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> No
 
 
 async def _run(settings: Settings, address: Address, ready: Callable[[str], None]) -> None:
-    async with service(settings, address) as (_, app):
+    async with service(settings, address) as (scheduler, app):
         config = uvicorn.Config(
             app,
             host=address.host,
@@ -168,7 +168,13 @@ async def _run(settings: Settings, address: Address, ready: Callable[[str], None
         if server.started:
             port = server.servers[0].sockets[0].getsockname()[1]
             ready(Address(address.host, port).url)
+        stopped = asyncio.ensure_future(scheduler.wait())
+        await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
         await running
+        if stopped.done():  # it never stops by itself but for an error
+            await stopped
+        stopped.cancel()
         if not server.started:
             raise InvalidInput("an address that is free", found=f"{address.url} is not", key="port")
 
@@ -184,5 +190,7 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     if not is_loopback(address.host):
         log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
+    if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
+        settings = replace(settings, engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(settings, address, ready or (lambda url: None)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -12,11 +13,14 @@ from berth.dispatch.events import Decided
 from berth.dispatch.jobs import Place
 from berth.dispatch.quantities import amounts, format_amounts
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.state import JobRecord, ServerRecord, State
+from berth.dispatch.reasons import waiting_in_order
+from berth.dispatch.state import HOLDING, JobRecord, ServerRecord, State
+from berth.dispatch.view import limits_of
 
 __all__ = [
     "Accepted",
     "DecisionView",
+    "HolderView",
     "JobPage",
     "JobView",
     "LearnedView",
@@ -24,11 +28,15 @@ __all__ = [
     "PolicyChange",
     "PolicyView",
     "QueueSpec",
+    "QueueView",
+    "QueuedView",
     "QueuesSpec",
     "ServerView",
     "decision_view",
+    "holder_views",
     "iso",
     "job_view",
+    "queue_view",
     "server_view",
 ]
 
@@ -143,6 +151,62 @@ class JobPage(_View):
 
     jobs: list[JobView]
     after: int | None
+
+
+class QueuedView(_View):
+    """A job that waits: its place in the order, for how many seconds it has waited, and what is in its way."""
+
+    position: int
+    waits: float
+    why: str
+    job: JobView
+
+
+class QueueView(_View):
+    """How many wait, and the first of them in the order in which they are looked at."""
+
+    waiting: int
+    jobs: list[QueuedView]
+
+
+def queue_view(state: State, time: float, limit: int) -> QueueView:
+    """Everybody who waits, as JSON."""
+    waiting, first = waiting_in_order(state, time, limit)
+    return QueueView(
+        waiting=waiting,
+        jobs=[
+            QueuedView(position=i, waits=max(time - one.record.submitted, 0.0), why=one.why, job=job_view(one.record))
+            for i, one in enumerate(first, 1)
+        ],
+    )
+
+
+class HolderView(_View):
+    """What the jobs of a user, a team or a queue hold now, and the most that they may."""
+
+    kind: Literal["user", "team", "queue"]
+    name: str
+    jobs: int
+    held: Quantities
+    limit: Quantities
+
+
+def holder_views(state: State) -> list[HolderView]:
+    """Who holds what, as JSON."""
+    limits = limits_of(state)
+    jobs = Counter(owner for r in state.jobs.values() if r.phase in HOLDING for owner in state.owners(r.job))
+    return [
+        HolderView.model_validate(
+            {
+                "kind": owner.partition(":")[0],
+                "name": owner.partition(":")[2],
+                "jobs": jobs[owner],
+                "held": format_amounts(state.held.get(owner, {})),
+                "limit": format_amounts(limits.get(owner, {})),
+            }
+        )
+        for owner in sorted({*jobs, *state.held, *limits})
+    ]
 
 
 class ServerView(_View):

@@ -1,127 +1,54 @@
 // The pages of berth: they draw what the API tells, and keep nothing on the server.
-// Text from outside only ever becomes text nodes, never markup.
+
+import { amount, asks, card, chart, clock, h, interval, job, number, percent, phase, quiet, seconds, several, short, signed, table }
+  from "./parts.js";
 
 const REFRESH = 2000;
 const MANY = 60; // from so many servers on, a cell each instead of a card
-const COLOURS = ["var(--accent)", "var(--good)", "var(--warn)", "var(--bad)", "var(--quiet)"];
+const NAMED = 8; // so many jobs of a server are named
+const FASTEST = 20; // so many of the fastest and of the slowest servers of a type are shown
 const page = document.getElementById("page");
 const status = document.getElementById("state");
-
-// ---------------------------------------------------------------- small things
-
-function h(tag, attributes = {}, ...children) {
-  const svg = ["svg", "path", "line", "text", "circle", "rect", "title", "g"].includes(tag);
-  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === undefined || value === null || value === false) continue;
-    if (name === "onclick" || name === "onsubmit") made.addEventListener(name.slice(2), value);
-    else if (name === "width" && !svg) made.style.width = value;
-    else if (name === "background") made.style.background = value;
-    else made.setAttribute(name, value);
-  }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
-}
-
-const job = (id) => h("a", { href: `#/job/${encodeURIComponent(id)}` }, id);
-const phase = (name) => h("span", { class: `phase ${name}` }, name);
-
-function table(columns, rows) {
-  if (!rows.length) return h("p", { class: "quiet" }, "nothing here yet");
-  return h("div", { class: "scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
-}
-
-const card = (title, ...inside) => h("section", { class: "card wide" }, h("h2", {}, title), ...inside);
-const number = (title, value, note) => h("section", { class: "card" }, h("div", { class: "quiet" }, title),
-  h("div", { class: "number" }, String(value)), note ? h("div", { class: "quiet" }, note) : null);
-
-const SIZES = { m: 1e-3, "": 1, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50 };
-function amount(text) {
-  const found = /^([\d.]+)([A-Za-z]*)$/.exec(text ?? "0");
-  return found ? Number(found[1]) * (SIZES[found[2]] ?? 1) : 0;
-}
-function short(value) {
-  for (const [suffix, size] of [["Pi", 2 ** 50], ["Ti", 2 ** 40], ["Gi", 2 ** 30], ["Mi", 2 ** 20]]) {
-    if (value >= 4 * size) return `${(value / size).toFixed(value / size < 10 ? 1 : 0)}${suffix}`;
-  }
-  return Number(value.toFixed(2)).toString();
-}
-const percent = (part) => `${(100 * part).toFixed(0)} %`;
-function seconds(value) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  if (value < 1) return `${(1000 * value).toFixed(1)} ms`;
-  if (value < 120) return `${value.toFixed(1)} s`;
-  if (value < 7200) return `${(value / 60).toFixed(1)} min`;
-  return `${(value / 3600).toFixed(1)} h`;
-}
-const clock = (text) => (text ? new Date(text).toLocaleString() : "–");
 
 // ---------------------------------------------------------------- the API
 
 let token = sessionStorage.getItem("berth-token");
 class NoToken extends Error {}
+class Away extends Error {}
 
 async function ask(path) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(`/v1/${path}`, { headers });
+  let answer;
+  try {
+    answer = await fetch(`/v1/${path}`, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  } catch {
+    throw new Away("the service does not answer");
+  }
   if (answer.status === 401) throw new NoToken();
-  const body = await answer.json();
+  const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(body.detail || body.title || `HTTP ${answer.status}`);
   return body;
 }
 
 function login() {
-  const field = h("input", { type: "password", name: "token", "aria-label": "token", autocomplete: "off" });
-  return [h("h1", {}, "Who are you?"), h("form", {
+  const field = h("input", { type: "password", name: "token", "aria-label": "token", autocomplete: "off", required: "" });
+  const wrong = token ? h("p", { class: "bad", role: "alert" }, "That token is not known here, or is revoked.") : null;
+  return [h("form", {
+    class: "card login",
     onsubmit: (event) => {
       event.preventDefault();
       token = field.value.trim();
       sessionStorage.setItem("berth-token", token);
+      page.replaceChildren(quiet("Loading …"));
       draw();
     },
-  }, h("p", {}, "This service wants a token; the operator makes one with ", h("code", {}, "berth token create NAME"), "."),
-  field, " ", h("button", { type: "submit" }, "Enter"))];
+  }, h("h1", {}, "Who are you?"),
+  h("p", {}, "This service wants a token. Its operator makes one with ", h("code", {}, "berth token create NAME"), "."),
+  wrong, h("div", { class: "row" }, field, h("button", { type: "submit", class: "main" }, "Enter")))];
 }
 
-// ---------------------------------------------------------------- charts
+// ---------------------------------------------------------------- the cluster
 
-function chart(times, series, { top = null, show = (v) => short(v) } = {}) {
-  const [wide, high, left, low] = [640, 180, 46, 22];
-  if (times.length < 2) return h("p", { class: "quiet" }, "a picture comes after two minutes");
-  const peak = top ?? Math.max(1e-9, ...series.flatMap(([, values]) => values.map((v) => v ?? 0)));
-  const x = (i) => left + ((wide - left - 6) * i) / (times.length - 1);
-  const y = (v) => 8 + (high - low - 8) * (1 - Math.min(v / peak, 1));
-  const drawn = series.map(([name, values], n) => {
-    const d = values.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)},${y(v ?? 0).toFixed(1)}`).join("");
-    return h("path", { d, fill: "none", stroke: COLOURS[n % COLOURS.length], "stroke-width": 1.8 }, h("title", {}, name));
-  });
-  const stamp = (i) => new Date(1000 * times[i]).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  const legend = h("div", { class: "quiet" }, series.map(([name], n) => {
-    const mark = h("span", {}, "● ");
-    mark.style.color = COLOURS[n % COLOURS.length];
-    return h("span", {}, mark, `${name}  `);
-  }));
-  return h("div", {}, h("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img" },
-    [0, 0.5, 1].map((part) => h("g", {},
-      h("line", { class: "axis", x1: left, x2: wide - 6, y1: y(part * peak), y2: y(part * peak) }),
-      h("text", { x: left - 6, y: y(part * peak) + 4, "text-anchor": "end" }, show(part * peak)))),
-    h("text", { x: left, y: high - 6 }, stamp(0)),
-    h("text", { x: wide - 6, y: high - 6, "text-anchor": "end" }, stamp(times.length - 1)), drawn), legend);
-}
-
-function interval(low, mean, high, [from, to]) {
-  const x = (v) => 2 + (196 * (Math.min(Math.max(v, from), to) - from)) / (to - from || 1);
-  return h("svg", { viewBox: "0 0 200 14", class: "interval" },
-    h("line", { class: "axis", x1: 2, x2: 198, y1: 7, y2: 7 }),
-    h("line", { x1: x(low), x2: x(high), y1: 7, y2: 7, stroke: "var(--accent)", "stroke-width": 3 }),
-    h("circle", { cx: x(mean), cy: 7, r: 4, fill: "var(--accent)" }));
-}
-
-// ---------------------------------------------------------------- pages
-
-function holders(jobs) {
+function holding(jobs) {
   const found = new Map();
   for (const one of jobs) {
     for (const place of one.places) {
@@ -132,126 +59,221 @@ function holders(jobs) {
   return found;
 }
 
-function serverCard(server, held) {
-  const rows = Object.entries(server.capacity).map(([name, whole]) => {
-    const all = amount(whole), used = all - amount(server.free[name] ?? "0");
-    const part = all ? used / all : 0;
-    return h("div", { class: "resource" }, h("span", {}, name),
-      h("div", { class: "bar" }, h("span", { class: part > 0.99 ? "full" : "", width: percent(part) })),
-      h("span", { class: "quiet" }, `${short(used)} / ${short(all)}`));
-  });
-  const state = server.state === "up" ? null : h("span", { class: "bad" }, ` ${server.state}`);
-  return h("section", { class: `card server ${server.state === "up" ? "" : "away"}` },
-    h("h2", {}, server.name, state, server.kept_for ? h("span", { class: "quiet" }, " kept for ", job(server.kept_for)) : null),
-    rows, h("div", { class: "holders" }, (held ?? []).slice(0, 12).map(([one, place]) => [job(one.id), ` ×${place.tasks}  `]),
-      (held ?? []).length > 12 ? `and ${held.length - 12} more` : null));
+function share(server, name) {
+  const all = amount(server.capacity[name]);
+  return all ? 1 - amount(server.free[name] ?? "0") / all : 0;
 }
 
-function serverCell(server, held) {
-  const part = Math.max(0, ...Object.entries(server.capacity).map(([name, whole]) => {
-    const all = amount(whole);
-    return all ? 1 - amount(server.free[name] ?? "0") / all : 0;
-  }));
-  return h("div", {
-    class: `cell ${server.state === "up" ? "" : "away"}`,
-    background: `color-mix(in srgb, var(--accent) ${percent(part).replace(" ", "")}, var(--fill))`,
-    title: `${server.name}: ${server.state}, ${percent(part)} of its scarcest resource held by ${(held ?? []).length} jobs`,
+function bar(part) {
+  return h("div", { class: "bar" }, h("span", { class: part > 0.99 ? "full" : "", style: { width: `${100 * part}%` } }));
+}
+
+function serverCard(server, held = []) {
+  const rows = Object.entries(server.capacity).map(([name, whole]) => {
+    const all = amount(whole), part = share(server, name);
+    return h("div", { class: "resource" }, h("span", {}, name), bar(part),
+      h("span", { class: "quiet" }, `${short(all * part)} of ${short(all)}`));
   });
+  return h("section", { class: `card server ${server.state}` },
+    h("h2", {}, server.name, " ", server.state === "up" ? null : h("span", { class: "phase away" }, server.state)), rows,
+    server.kept_for ? h("div", { class: "holders warn" }, "kept for ", job(server.kept_for)) : null,
+    h("div", { class: "holders" }, held.slice(0, NAMED).map(([one, place]) =>
+      h("span", {}, job(one.id), place.tasks > 1 ? ` ×${place.tasks}` : "")),
+    held.length > NAMED ? h("span", { class: "quiet" }, `and ${held.length - NAMED} more`) : null));
+}
+
+function serverCell(server, held = []) {
+  const part = Math.max(0, ...Object.keys(server.capacity).map((name) => share(server, name)));
+  const names = held.slice(0, NAMED).map(([one]) => one.id).join(", ");
+  const told = `${server.name}: ${server.state}, ${percent(part)} of what is scarcest on it is held`;
+  return h("div", {
+    class: `cell ${server.state}`, role: "img", "aria-label": told, title: names ? `${told} by ${names}` : told,
+    style: { background: `color-mix(in srgb, var(--accent) ${Math.round(100 * part)}%, var(--fill))` },
+  });
+}
+
+function grid(servers, held) {
+  if (servers.length <= MANY) {
+    return h("div", { class: "servers" }, servers.map((one) => serverCard(one, held.get(one.name))));
+  }
+  return card(`${servers.length} servers`, h("div", { class: "servers many" },
+    servers.map((one) => serverCell(one, held.get(one.name)))),
+  h("div", { class: "legend" }, h("span", {}, h("i", { class: "empty" }), "nothing held"),
+    h("span", {}, h("i", { class: "held" }), "full"), h("span", {}, h("i", { class: "out" }), "drained or lost")));
+}
+
+function holderTable(holders) {
+  const used = holders.filter((one) => one.kind !== "queue" || holders.some((other) => Object.keys(other.limit).length));
+  const names = [...new Set(used.flatMap((one) => [...Object.keys(one.held), ...Object.keys(one.limit)]))];
+  return table([["", (one) => h("span", { class: "quiet" }, one.kind)], ["who", (one) => one.name],
+    ["jobs", (one) => String(one.jobs), "right"], ...names.map((name) => [name, (one) => {
+      const limit = one.limit[name];
+      return `${short(amount(one.held[name]))}${limit === undefined ? "" : ` of ${short(amount(limit))}`}`;
+    }, "right"])], used, "nobody holds anything");
 }
 
 async function cluster() {
-  const [servers, running, waiting, policy] = await Promise.all([
-    ask("servers"), ask("jobs?phase=running&phase=starting&phase=ending&limit=1000"),
-    ask("jobs?phase=waiting&limit=1000"), ask("policy")]);
-  const held = holders(running.jobs);
-  const totals = new Map();
-  for (const server of servers.filter((one) => one.state !== "lost")) {
-    for (const [name, whole] of Object.entries(server.capacity)) {
-      const [all, free] = totals.get(name) ?? [0, 0];
-      totals.set(name, [all + amount(whole), free + amount(server.free[name] ?? "0")]);
-    }
-  }
-  const more = (list) => `${list.jobs.length}${list.after !== null ? "+" : ""}`;
+  const [servers, running, waiting, policy, holders] = await Promise.all([
+    ask("servers"), ask("jobs?phase=running&phase=starting&phase=ending&limit=1000"), ask("queue?limit=1"),
+    ask("policy"), ask("holders")]);
+  const there = servers.filter((one) => one.state !== "lost");
+  const names = [...new Set(there.flatMap((one) => Object.keys(one.capacity)))];
+  const totals = names.map((name) => {
+    const all = there.reduce((sum, one) => sum + amount(one.capacity[name]), 0);
+    const free = there.reduce((sum, one) => sum + amount(one.free[name]), 0);
+    return number(name, percent(all ? 1 - free / all : 0), `of ${short(all)} held`);
+  });
+  const up = servers.filter((one) => one.state === "up").length;
   const refused = Object.values(policy.refusals).reduce((a, b) => a + b, 0);
   return [h("h1", {}, "Cluster now"), h("div", { class: "cards" },
-    number("servers", servers.filter((one) => one.state === "up").length, `of ${servers.length}`),
-    number("running", more(running)), number("waiting", more(waiting)),
-    [...totals].map(([name, [all, free]]) => number(name, percent(all ? 1 - free / all : 0), `of ${short(all)} held`)),
-    number("policy", policy.policy, refused ? `${refused} decisions refused` : "no decision refused")),
-  h("div", { class: servers.length > MANY ? "servers many" : "servers" },
-    servers.map((one) => (servers.length > MANY ? serverCell : serverCard)(one, held.get(one.name))))];
+    number("servers up", up, up < servers.length ? `of ${servers.length}` : "all of them"),
+    number("running", `${running.jobs.length}${running.after !== null ? "+" : ""}`, "jobs"),
+    number("waiting", waiting.waiting, "jobs"), totals,
+    number("policy", policy.policy, refused ? `${several(refused, "decision")} refused` : "no decision refused")),
+  grid(servers, holding(running.jobs)), card("Who holds what", holderTable(holders))];
 }
+
+// ---------------------------------------------------------------- the queue
 
 async function queue() {
-  const waiting = await ask("jobs?phase=waiting&limit=200");
-  const now = Date.now();
-  return [h("h1", {}, `Queue: ${waiting.jobs.length}${waiting.after !== null ? "+" : ""} waiting`), table([
-    ["job", (one) => job(one.id)], ["type", (one) => one.type], ["user", (one) => one.user], ["queue", (one) => one.queue],
-    ["tasks", (one) => String(Object.values(one.roles).reduce((sum, role) => sum + role.count, 0)), "right"],
-    ["waits", (one) => seconds((now - new Date(one.submitted)) / 1000), "right"],
-    ["asks for", (one) => Object.entries(one.roles).map(([name, role]) =>
-      `${role.count} × ${Object.entries(role.resources).map(([k, v]) => `${v} ${k}`).join(", ") || name}`).join("; ")],
-    ["why", (one) => h("a", { href: `#/job/${encodeURIComponent(one.id)}` }, one.reason || "explain")],
-  ], waiting.jobs)];
+  const found = await ask("queue");
+  const rest = found.waiting - found.jobs.length;
+  return [h("h1", {}, found.waiting === 1 ? "1 job waits" : `${found.waiting} jobs wait`),
+    quiet("In the order in which they are looked at. A job's page says all that is in its way."),
+    card("Queue", table([
+      ["#", (one) => String(one.position), "right quiet"], ["job", (one) => job(one.job.id)],
+      ["why it waits", (one) => one.why, "wide"], ["waits", (one) => seconds(one.waits), "right"],
+      ["asks for", (one) => asks(one.job.roles), "wide"], ["type", (one) => one.job.type], ["user", (one) => one.job.user],
+      ["team", (one) => one.job.team], ["queue", (one) => one.job.queue],
+    ], found.jobs, "nobody waits"), rest > 0 ? quiet(`and ${rest} more after these`) : null)];
 }
+
+// ---------------------------------------------------------------- what happened
 
 async function history() {
-  const [steps, shadow] = await Promise.all([ask("history"), ask("shadow")]);
+  const [steps, shadow, policy] = await Promise.all([ask("history"), ask("shadow"), ask("policy")]);
   const times = steps.map((one) => one.time);
   const names = [...new Set(steps.flatMap((one) => Object.keys(one.used)))];
-  return [h("h1", {}, "Since the service began"),
-    card("Jobs a minute", chart(times, [["submitted", steps.map((s) => s.submitted)],
-      ["started", steps.map((s) => s.started)], ["finished", steps.map((s) => s.finished)], ["failed", steps.map((s) => s.failed)]])),
-    card("Held", chart(times, names.map((name) => [name, steps.map((s) => s.used[name])]), { top: 1, show: percent })),
-    card("Waiting jobs", chart(times, [["waiting", steps.map((s) => s.waiting)]])),
-    card("Mean wait of those that started", chart(times, [["wait", steps.map((s) => (s.started ? s.waits / s.started : 0))]],
-      { show: seconds })),
-    card("Slowest decision", chart(times, [["decision", steps.map((s) => s.slowest)]], { show: seconds })),
-    card("Shadow", shadowText(shadow))];
+  const of = (...keys) => keys.map((key) => [key, steps.map((one) => one[key])]);
+  const width = page.clientWidth - 60;
+  const picture = (title, series, more = {}) => card(title, chart(title, times, series, { width, ...more }));
+  return [h("h1", {}, "Since the service began"), against(shadow, policy), h("div", { class: "charts" },
+    picture("Jobs a minute", of("submitted", "started", "finished", "failed")),
+    picture("Share of the cluster that is held", names.map((name) => [name, steps.map((one) => one.used[name] ?? 0)]),
+      { top: 1, show: percent }),
+    picture("Jobs waiting", of("waiting")),
+    picture("Mean wait of jobs that started", [["wait", steps.map((one) => (one.started ? one.waits / one.started : null))]],
+      { show: seconds }),
+    picture("Slowest decision of each minute", of("slowest"), { show: seconds }),
+    picture("Decisions a minute", of("decisions", "refused")))];
 }
 
-function shadowText(shadow) {
-  if (!shadow || !shadow.policy) {
-    return h("p", { class: "quiet" }, "No candidate is tried. An operator sets one with: ", h("code", {}, "berth policy shadow NAME"));
-  }
-  return h("div", {}, h("p", {}, `Beside the policy that decides, ${shadow.policy} says what it would have done.`), h("pre", {}, shadow.text));
+const MEASURES = [["saved", "task-seconds saved at a moment"], ["started", "more jobs started at a moment"]];
+
+function verdict({ low, high }) {
+  if (low === null) return ["", "too early to say"];
+  if (low > 0) return ["good", "would have been better"];
+  if (high < 0) return ["bad", "would have been worse"];
+  return ["", "no clear difference"];
 }
+
+function compared(kind, one, reach) {
+  const rows = MEASURES.map(([key, words]) => {
+    const found = one.report[key], [colour, said] = verdict(found);
+    return h("div", { class: "measure" }, h("span", {}, words),
+      h("span", {}, h("strong", {}, signed(found.mean)), h("span", { class: "quiet" },
+        found.low === null ? " (no interval yet)" : ` (${signed(found.low)} to ${signed(found.high)})`)),
+      interval(found, [-reach[key], reach[key]], 0, colour), h("span", { class: colour || "quiet" }, said));
+  });
+  return [h("h3", {}, h("strong", {}, one.policy), `, the ${kind}: ${several(one.report.decisions, "moment")}, ${one.report.alike} decided alike`), rows];
+}
+
+function against(shadow, policy) {
+  const others = [["candidate", shadow.policy ? shadow : null], ["fallback", shadow.fallback]].filter(([, one]) => one?.report.saved);
+  const reach = Object.fromEntries(MEASURES.map(([key]) => [key, 1.1 * Math.max(1e-9, ...others.flatMap(([, one]) =>
+    [one.report[key].mean, one.report[key].low ?? 0, one.report[key].high ?? 0].map(Math.abs)))]));
+  return card(`Gain and regret of ${policy.policy}`,
+    others.length ? quiet("What others would have done at the same moments. Right of the line they would have been better: ",
+      "that is regret. Left of it is what the policy gained. Bars are 95 % intervals.")
+      : quiet(shadow.fallback || shadow.policy ? "Nothing was compared yet." : "The fallback itself decides; there is nothing to compare."),
+    others.map(([kind, one]) => compared(kind, one, reach)),
+    shadow.policy ? null : quiet("No candidate is tried. An operator sets one with ", h("code", {}, "berth policy shadow NAME"), "."));
+}
+
+// ---------------------------------------------------------------- what was learned
 
 async function learned() {
-  const lines = await ask("learned");
-  const bounds = lines.flatMap((one) => [one.speed - (one.uncertainty ?? 0), one.speed + (one.uncertainty ?? 0)]);
-  const range = [Math.min(0, ...bounds), Math.max(1, ...bounds)];
+  const lines = (await ask("learned")).map((one) => ({ ...one, mean: one.speed,
+    low: one.uncertainty === null ? null : one.speed - one.uncertainty,
+    high: one.uncertainty === null ? null : one.speed + one.uncertainty }));
+  const largest = Math.max(1.2, ...lines.flatMap((one) => [one.mean, Math.min(one.high ?? 0, 2 * one.mean)]));
+  const types = [...new Set(lines.map((one) => one.type))].sort();
+  const cards = types.map((type) => {
+    const mine = lines.filter((one) => one.type === type).sort((a, b) => b.speed - a.speed);
+    const between = Math.max(0, mine.length - 2 * FASTEST);
+    const shown = between ? [...mine.slice(0, FASTEST), ...mine.slice(-FASTEST)] : mine;
+    return card(type, table([["server", (one) => one.server], ["runs", (one) => String(one.runs), "right"],
+      ["speed", (one) => `${one.speed.toFixed(2)}${one.uncertainty === null ? "" : ` ± ${one.uncertainty.toFixed(2)}`}`, "right"],
+      ["", (one) => interval(one, [0, largest], 1)]], shown),
+    between ? quiet(`The ${FASTEST} fastest and the ${FASTEST} slowest; ${between} are between them.`) : null);
+  });
   return [h("h1", {}, "What was learned: how fast each type of job runs on each server"),
-    h("p", { class: "quiet" }, "1 is as fast as was said, or as the first run of its type. Bars are 95 % intervals of the mean."),
-    table([["type", (one) => one.type], ["server", (one) => one.server], ["runs", (one) => String(one.runs), "right"],
-      ["speed", (one) => one.speed.toFixed(3), "right"],
-      ["±", (one) => (one.uncertainty === null ? "?" : one.uncertainty.toFixed(3)), "right"],
-      ["", (one) => interval(one.speed - (one.uncertainty ?? 0), one.speed, one.speed + (one.uncertainty ?? 0), range)],
-    ], lines.slice(0, 500))];
+    quiet("1 (the line) is as fast as was said, or as the first run of its type. Bars are 95 % intervals of the mean; ",
+      "a hollow dot is a single run."),
+    cards.length ? h("div", { class: "charts" }, cards) : card("Nothing yet", quiet("no job has finished"))];
 }
+
+// ---------------------------------------------------------------- decisions
 
 async function decisions() {
   const found = (await ask("decisions?limit=100")).reverse();
-  return [h("h1", {}, "Latest decisions"), table([
-    ["#", (one) => String(one.number), "right"], ["when", (one) => clock(one.time)], ["by", (one) => one.by],
+  return [h("h1", {}, "Latest decisions"), card("Who decided, and what", table([
+    ["#", (one) => String(one.number), "right quiet"], ["when", (one) => clock(one.time)], ["by", (one) => one.by],
     ["took", (one) => seconds(one.seconds), "right"], ["waiting", (one) => String(one.waiting), "right"],
-    ["started", (one) => one.starts.slice(0, 8).map((start) => [job(start.job), " "])],
-    ["refused", (one) => h("span", { class: "bad" }, one.refused ?? "")],
-  ], found)];
+    ["started", (one) => [one.starts.slice(0, NAMED).map((start) => [job(start.job), " "]),
+      one.starts.length > NAMED ? h("span", { class: "quiet" }, `and ${one.starts.length - NAMED} more`) : null], "wide"],
+    ["servers kept", (one) => Object.entries(one.kept).slice(0, 3).map(([server, id]) => h("div", {}, `${server} for `, job(id)))],
+    ["refused", (one) => (one.refused ? h("span", { class: "bad" }, one.refused) : ""), "wide"],
+  ], found))];
+}
+
+// ---------------------------------------------------------------- one job
+
+function why({ text, why: parts }) {
+  if (!parts.blocks) return card("Why", h("p", {}, text));
+  const eta = parts.eta;
+  const starts = eta && (eta.middle === null ? `nobody can say: ${eta.reason}`
+    : `in ${seconds(eta.low)} to ${seconds(eta.high)}, most likely about ${seconds(eta.middle)}`);
+  return card(parts.phase === "waiting" ? "Why it waits" : "Why it is there",
+    h("ul", { class: "reasons" }, parts.blocks.map((one) => h("li", {}, one))),
+    parts.servers.length ? table([["servers", (one) => String(one.servers), "right"],
+      ["", (one) => one.names.join(", ") + (one.servers > one.names.length ? ", …" : "")], ["they say", (one) => one.text, "wide"]],
+    parts.servers) : null,
+    parts.changes.length ? [h("h3", {}, "It would start if you"),
+      h("ul", {}, parts.changes.map((one) => h("li", {}, one.steps.join(" and "))))] : null,
+    starts ? [h("h3", {}, "When it starts"), h("p", {}, starts)] : null);
 }
 
 async function oneJob(id) {
   const name = encodeURIComponent(id);
-  const [one, why] = await Promise.all([ask(`jobs/${name}`), ask(`jobs/${name}/explain`)]);
-  const facts = { user: one.user, team: one.team, queue: one.queue, type: one.type, priority: one.priority,
-    submitted: clock(one.submitted), started: clock(one.started), ended: clock(one.ended), attempt: one.attempt,
-    reason: one.reason || "–" };
-  return [h("h1", {}, one.id, " ", phase(one.phase)),
-    card("Why", h("pre", {}, why.text)),
-    card("Facts", h("dl", {}, Object.entries(facts).map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))]))),
-    card("Roles", table([["role", ([key]) => key], ["tasks", ([, role]) => `${role.minimum} to ${role.count}`],
-      ["each takes", ([, role]) => Object.entries(role.resources).map(([k, v]) => `${v} ${k}`).join(", ")]], Object.entries(one.roles))),
-    card("Places", table([["server", (p) => p.server], ["role", (p) => p.role], ["tasks", (p) => String(p.tasks), "right"]], one.places))];
+  const [one, explained] = await Promise.all([ask(`jobs/${name}`), ask(`jobs/${name}/explain`)]);
+  const pairs = (given) => Object.entries(given).map(([key, value]) => `${key}=${value}`).join(", ");
+  const facts = { type: one.type, user: one.user, team: one.team, queue: one.queue, priority: one.priority,
+    submitted: clock(one.submitted), started: one.started && clock(one.started), ended: one.ended && clock(one.ended),
+    attempt: one.attempt || null, reason: one.reason, needs: pairs(one.needs), work: one.work && seconds(one.work),
+    estimate: one.estimate && seconds(one.estimate), deadline: one.deadline && seconds(one.deadline) };
+  const runs = { command: (one.payload.command ?? []).join(" "), workdir: one.payload.workdir,
+    environment: pairs(one.payload.environment ?? {}), script: one.payload.script };
+  const list = (given) => h("dl", {}, Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))]));
+  return [h("h1", {}, one.id, " ", phase(one.phase)), why(explained), h("div", { class: "charts" },
+    card("Facts", list(facts)),
+    card("Tasks", table([["role", ([key]) => key],
+      ["tasks", ([, role]) => (role.minimum === role.count ? String(role.count) : `${role.minimum} to ${role.count}`), "right"],
+      ["each takes", ([, role]) => Object.entries(role.resources).map(([k, v]) => `${v} ${k}`).join(", "), "wide"]], Object.entries(one.roles)),
+    one.places.length ? [h("h3", {}, "Where"), table([["server", (p) => p.server], ["role", (p) => p.role],
+      ["tasks", (p) => String(p.tasks), "right"]], one.places)] : null),
+    Object.values(runs).some(Boolean) ? card("What it runs", list(runs)) : null)];
 }
 
 // ---------------------------------------------------------------- which page, and when
@@ -268,30 +290,42 @@ async function draw() {
   }
   try {
     const made = name === "job" ? await oneJob(decodeURIComponent(rest)) : await (PAGES[name] ?? cluster)();
-    if (turn === drawing) {
-      page.replaceChildren(...made.flat());
-      status.textContent = "";
-      status.className = "";
-    }
+    if (turn !== drawing) return;
+    replace(made);
+    status.textContent = "";
+    document.body.dataset.page = name || "cluster";
+    document.body.dataset.place = location.hash;
   } catch (error) {
     if (turn !== drawing) return;
     if (error instanceof NoToken) {
-      if (!page.querySelector("form")) page.replaceChildren(...login());
+      page.replaceChildren(...login());
+      page.querySelector("input").focus();
+      status.textContent = "";
+      document.body.dataset.page = "login";
+    } else if (error instanceof Away || document.body.dataset.place === location.hash) {
+      status.textContent = `${error.message}; this is how it was`;
     } else {
-      status.textContent = error instanceof TypeError ? "the service does not answer" : error.message;
-      status.className = "bad";
+      replace([h("h1", {}, "That cannot be shown"), card("Why", h("p", { class: "bad" }, error.message))]);
     }
   }
-  document.body.dataset.page = name || "cluster";
 }
 
+// Tables that were scrolled aside stay so when they are drawn again.
+function replace(made) {
+  const scrolled = [...page.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  page.replaceChildren(...made.flat(Infinity));
+  [...page.querySelectorAll(".scroll")].forEach((one, i) => { one.scrollLeft = scrolled[i] ?? 0; });
+}
+
+const root = document.documentElement;
 document.getElementById("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.body).backgroundColor === "rgb(18, 22, 29)";
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("berth-theme", document.documentElement.dataset.theme);
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("berth-theme", root.dataset.theme);
 });
 const kept = localStorage.getItem("berth-theme");
-if (kept) document.documentElement.dataset.theme = kept;
-window.addEventListener("hashchange", draw);
-setInterval(() => { if (!document.hidden && !page.querySelector("form")) draw(); }, REFRESH);
+if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+const busy = () => document.hidden || page.querySelector("form") || !getSelection().isCollapsed || document.activeElement?.closest("main a");
+window.addEventListener("hashchange", () => { page.replaceChildren(quiet("Loading …")); scrollTo(0, 0); draw(); });
+setInterval(() => { if (!busy()) draw(); }, REFRESH);
 draw();
