@@ -12,9 +12,10 @@ from berth.service.problems import Refused
 from berth.service.scheduler import Scheduler
 from berth.service.tokens import Caller, RoleName
 
-__all__ = ["Allow", "Name", "known_job"]
+__all__ = ["NAME", "Allow", "Name", "known_job"]
 
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
+Name = Annotated[str, Path(pattern=NAME)]
 
 
 class Allow:

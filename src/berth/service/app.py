@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,13 +24,13 @@ from berth.dispatch.events import write_event
 from berth.dispatch.jobs import Job
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.state import Phase
-from berth.service.access import Allow, Name, known_job
+from berth.service.access import NAME, Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.history import History
 from berth.service.insight import explaining_routes, trying_routes
 from berth.service.limits import Limits, RateLimit
 from berth.service.metrics import Metrics
-from berth.service.problems import PROBLEM, Refused, answer_problems
+from berth.service.problems import PROBLEM, SHAPES, Refused, answer_problems
 from berth.service.scheduler import Conflict, Scheduler, fresh_ids
 from berth.service.tokens import Caller
 from berth.service.views import (
@@ -65,6 +65,12 @@ RATE, BURST = 2000.0, 4000
 ALIVE = 15.0
 """Seconds after which a quiet stream of events says that it is alive."""
 
+ONE, MANY = SHAPES
+OneOrMany = Annotated[
+    Annotated[JobSpec, Tag(ONE)] | Annotated[list[JobSpec], Field(min_length=1, max_length=BATCH), Tag(MANY)],
+    Discriminator(lambda given: MANY if isinstance(given, list) else ONE),
+]
+Filter = Annotated[str | None, Query(pattern=NAME)]
 After = Annotated[int | None, Query(ge=0, le=2**62)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -102,10 +108,12 @@ def create_app(
             401: "no or unknown token",
             403: "not allowed",
             404: "not there",
+            405: "no such method",
             409: "in conflict with something accepted before",
             413: "too large",
             422: "invalid",
             429: "too many",
+            503: "not now",
         }.items()
     }
     v1 = APIRouter(prefix="/v1", responses=refusals)
@@ -172,7 +180,7 @@ class SafeHeaders:
 def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.post("/jobs", status_code=201, tags=["jobs"], response_model=Accepted)
     async def submit(
-        specs: JobSpec | Annotated[list[JobSpec], Field(min_length=1, max_length=BATCH)],
+        specs: OneOrMany,
         caller: Caller = allow.submit,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Any:
@@ -190,10 +198,10 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     async def jobs(
         caller: Caller = allow.read,
         phase: Annotated[list[Phase] | None, Query()] = None,
-        user: str | None = None,
-        team: str | None = None,
-        queue: str | None = None,
-        type: str | None = None,
+        user: Filter = None,
+        team: Filter = None,
+        queue: Filter = None,
+        type: Filter = None,
         after: After = None,
         limit: Limit = 100,
     ) -> JobPage:
@@ -291,7 +299,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         return [decision_view(number, decided) for number, decided in await scheduler.decisions(after, limit)]
 
     @v1.get("/learned", tags=["policies"])
-    async def learned(caller: Caller = allow.read, type: str | None = None) -> list[LearnedView]:
+    async def learned(caller: Caller = allow.read, type: Filter = None) -> list[LearnedView]:
         """How fast jobs of each type ran on each server."""
         return [
             LearnedView(

@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise MissingExtra("berth serve", "serve") from error
 
-__all__ = ["Database", "InUse", "StoreError"]
+__all__ = ["Database", "InUse", "StoreDamaged", "StoreError"]
 
 ADVISORY = 0x6265727468
 """The number of the advisory lock: one scheduler for each database."""
@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 class StoreError(BerthError):
     """The store cannot be reached now; nothing was written, or it is not known whether something was."""
+
+
+class StoreDamaged(BerthError):
+    """The store answers, but with something that it should not."""
 
 
 class InUse(BerthError):
@@ -97,7 +101,7 @@ class Database:
         words = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
         if isinstance(error, exc.OperationalError | exc.InterfaceError):
             return StoreError(f"the store {self.where}: {words[0]}")
-        return BerthError(f"the store {self.where} is damaged or is something else: {words[0]}")
+        return StoreDamaged(f"the store {self.where} is damaged or is something else: {words[0]}")
 
     def lock(self) -> None:
         """Be the only one who schedules with this store, until `close`."""

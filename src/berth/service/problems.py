@@ -13,12 +13,17 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from berth.errors import BerthError, InvalidInput, UnknownName
+from berth.service.database import StoreDamaged, StoreError
+from berth.service.pump import Closed
 
-__all__ = ["PROBLEM", "Refused", "answer_problems", "problem"]
+__all__ = ["PROBLEM", "SHAPES", "Refused", "answer_problems", "problem"]
 
 PROBLEM = "application/problem+json"
 SHOWN = 200
 """Characters of a refused value that are shown."""
+
+SHAPES = ("one job", "several jobs")
+"""What a body may be; in the place of an error this is no field."""
 
 log = logging.getLogger("berth.service")
 
@@ -71,7 +76,7 @@ def answer_problems(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         errors = [
             {
-                "field": ".".join(str(part) for part in found["loc"]),
+                "field": ".".join(str(part) for part in found["loc"] if part not in SHAPES),
                 "detail": str(_shown(found["msg"].removeprefix("Value error, "))),
                 "value": _shown(found.get("input")),
             }
@@ -79,6 +84,13 @@ def answer_problems(app: FastAPI) -> None:
         ]
         first = errors[0]
         return problem(422, "invalid request", f"{first['field']}: {first['detail']}", errors)
+
+    @app.exception_handler(StoreError)
+    @app.exception_handler(StoreDamaged)
+    @app.exception_handler(Closed)
+    async def unable(request: Request, error: BerthError) -> JSONResponse:
+        log.error("not now: %s", error, extra={"path": request.url.path})
+        return problem(503, "not now", "the store cannot be used, or the service ends", headers={"Retry-After": "5"})
 
     @app.exception_handler(BerthError)
     async def berth(_: Request, error: BerthError) -> JSONResponse:
