@@ -330,7 +330,7 @@ def test_a_mistake_in_the_first_command_does_not_lock_the_directory(tmp_path: Pa
 
 
 def test_only_policies_of_others_are_hashed_by_their_own_files() -> None:
-    from berth.lab.cells import _source
+    from berth.lab.cells import _class, _source
 
-    assert _source("fairness") == ""  # berth's own files are in every key, without those that only show numbers
-    assert len(_source(f"{HERE}:Cheat")) == 64
+    assert _source(_class("fairness")) == ""  # berth's own files are in every key, without those that only show numbers
+    assert len(_source(_class(f"{HERE}:Cheat"))) == 64
