@@ -70,7 +70,8 @@ def _sentence(standings: Sequence[Standing]) -> str:
     said = "The part of the oracle's reward that each policy earns" if with_oracle else "The part of the best reward"
     if with_oracle and of_best:
         said += f" (in {' and '.join(of_best)}, of the best policy's)"
-    return f"{said}, the best on average first; {MISSING}: it cannot serve the scenario, or failed."
+    order = "those that serve most scenarios first, then the best on average"
+    return f"{said}: {order}. {MISSING}: it cannot serve the scenario, or failed."
 
 
 def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str], list[list[str]]]:

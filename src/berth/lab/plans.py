@@ -251,9 +251,10 @@ def concluded(plan: Plan, outcome: Outcome, facts: Mapping[str, Any], seconds: f
     """The comparison of a plan that is complete; whoever could not serve a setting is listed, not failed."""
     unsupported = list(outcome.unsupported)
     refused = {(item.information, item.policy) for item in unsupported}
-    for cell, failure in outcome.failed.items():
+    for cell in outcome.cells:  # not in the order in which they happened to fail
+        failure = outcome.failed.get(cell)
         where = cell.information or "oracle"
-        if failure.unsupported and (where, cell.name) not in refused:
+        if failure is not None and failure.unsupported and (where, cell.name) not in refused:
             refused.add((where, cell.name))
             unsupported.append(Unsupported(where, cell.name, failure.error))
     failed = {cell: failure for cell, failure in outcome.failed.items() if not failure.unsupported}
