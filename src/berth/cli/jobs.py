@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from berth.cli.client import Client, Code, Format, FormatOption, UrlOption, path, shown
+from berth.cli.client import Client, Code, Format, FormatOption, ServiceRefused, UrlOption, path, shown
 from berth.errors import InvalidInput
 
 __all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
@@ -19,6 +20,19 @@ MOST = 16 * 2**20
 """Bytes of a file of jobs."""
 COLUMNS = ("id", "type", "phase", "user", "queue", "tasks", "submitted", "where")
 WIDE = (*COLUMNS, "team", "priority", "attempt", "started", "ended", "resources", "reason")
+
+
+class PhaseName(StrEnum):
+    """How a job stands."""
+
+    waiting = "waiting"
+    starting = "starting"
+    running = "running"
+    ending = "ending"
+    finished = "finished"
+    failed = "failed"
+    cancelled = "cancelled"
+
 
 FileOption = Annotated[
     Path | None,
@@ -69,9 +83,9 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
     from berth.dispatch.specs import JobSpec
 
     specs = [{}] if file is None else _read(file)
-    if file is None and not command and not changes:
-        raise InvalidInput("a COMMAND, options such as --resources, or a file (-f)", found="nothing")
     said = {key: value for key, value in changes.items() if value is not None}
+    if file is None and not command and not said:
+        raise InvalidInput("a COMMAND, options such as --resources, or a file (-f)", found="nothing")
     if command:
         said["command"] = command
     if "needs" in said:
@@ -164,9 +178,7 @@ def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
 
 
 def jobs_command(
-    phase: Annotated[
-        list[str] | None, typer.Option("--phase", help="waiting, running, finished, failed, cancelled, … (repeat).")
-    ] = None,
+    phase: Annotated[list[PhaseName] | None, typer.Option("--phase", help="How they stand (repeat).")] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Whose.")] = None,
     team: TeamOption = None,
     queue: QueueOption = None,
@@ -177,7 +189,8 @@ def jobs_command(
     output: FormatOption = Format.table,
 ) -> None:
     """List jobs, the latest first: those that have not ended, unless told otherwise."""
-    phases = phase or ([] if everything else ["waiting", "starting", "running", "ending"])
+    alive = (PhaseName.waiting, PhaseName.starting, PhaseName.running, PhaseName.ending)
+    phases = [name.value for name in (phase or (() if everything else alive))]
     client, after = Client(url), None
     found: list[dict[str, Any]] = []
     while len(found) < limit:
@@ -216,12 +229,23 @@ def cancel(
     url: UrlOption = None,
     output: FormatOption = Format.table,
 ) -> None:
-    """End jobs."""
+    """End jobs.
+
+    Exit code: 0 all of them; else that of the first that was refused, such as 5 for a job that is not there.
+    """
     client = Client(url)
-    found = [client.ask("DELETE", path("jobs", job)) for job in jobs]
+    found, code = [], 0
+    for job in jobs:
+        try:
+            found.append(client.ask("DELETE", path("jobs", job)))
+        except ServiceRefused as error:  # the others are to end nevertheless
+            typer.echo(f"berth: error: {error}", err=True)
+            code = code or error.code
     if not shown(found, output):
-        for job in found:
-            typer.echo(f"{job['id']} {job['phase']}")
+        for ended in found:
+            typer.echo(f"{ended['id']} {ended['phase']}")
+    if code:
+        raise typer.Exit(code)
 
 
 @job_app.command("explain")

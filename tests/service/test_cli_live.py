@@ -1,0 +1,320 @@
+"""The commands against a running service: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from berth.cli import main
+from tests.service.live import Live, serving
+
+Run = Callable[..., tuple[int, str, str]]
+MANIFEST = """
+apiVersion: berth/v1
+kind: Job
+metadata: {name: from-manifest}
+spec: {type: train, tasks: 2, resources: {cpu: 1}, work: 1h}
+---
+{name: plain, resources: {cpu: 500m}, work: 1h}
+"""
+SCRIPT = """#!/bin/sh
+#BERTH --name=from-script --tasks=2
+#BERTH --resources=cpu=1,mem=2G --time=10:00
+srun hostname
+"""
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A service in which little time passes."""
+    with serving(tmp_path_factory.mktemp("cli")) as found:
+        yield found
+
+
+@pytest.fixture
+def run(live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line; exit code, output and errors."""
+    monkeypatch.setenv("BERTH_URL", live.url)
+    monkeypatch.delenv("BERTH_TOKEN", raising=False)
+
+    def ran(*words: str, text: str | None = None) -> tuple[int, str, str]:
+        if text is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        code = main(list(words))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return ran
+
+
+def show(run: Run, job: str) -> dict[str, Any]:
+    code, out, _ = run("job", "show", job, "-o", "json")
+    assert code == 0
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def test_a_job_from_options(run: Run) -> None:
+    words = [
+        "-J",
+        "opts",
+        "-n",
+        "3",
+        "--minimum",
+        "2",
+        "-r",
+        "cpu=1,mem=2G",
+        "--type",
+        "etl",
+        "--team",
+        "t",
+        "-t",
+        "2h",
+    ]
+    code, out, _ = run(
+        "submit", *words, "--needs", "class=cpu", "--priority", "5", "--retries", "1", "--", "echo", "-n"
+    )
+    assert (code, out) == (0, "submitted opts\n")
+    job = show(run, "opts")
+    assert job["roles"] == {"task": {"count": 3, "minimum": 2, "resources": {"cpu": "1", "memory": "2Gi"}}}
+    assert (job["type"], job["team"], job["priority"], job["retries"], job["estimate"]) == ("etl", "t", 5, 1, 7200.0)
+    assert job["needs"] == {"class": "cpu"}
+    assert job["payload"] == {"command": ["echo", "-n"]}
+
+
+def test_jobs_from_files_and_standard_input(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(MANIFEST, encoding="utf-8")
+    assert run("submit", "-f", str(file), "--parsable")[:2] == (0, "from-manifest\nplain\n")
+    assert show(run, "from-manifest")["type"] == "train"
+    assert run("submit", "-f", "-", text=SCRIPT)[:2] == (0, "submitted from-script\n")
+    job = show(run, "from-script")
+    assert job["payload"] == {"script": SCRIPT}
+    assert job["estimate"] == 600.0
+    code, out, _ = run("submit", "-f", "-", "-J", "changed", "-n", "1", "-o", "json", text=SCRIPT)
+    assert code == 0
+    assert json.loads(out)[0]["id"] == "changed"
+    assert json.loads(out)[0]["roles"]["task"]["count"] == 1
+
+
+def test_the_same_key_twice_is_one_job(run: Run) -> None:
+    first = run("submit", "--key", "k1", "-r", "cpu=1", "--parsable")
+    assert first[0] == 0
+    assert run("submit", "--key", "k1", "-r", "cpu=1", "--parsable") == first
+    code, _, err = run("submit", "--key", "k1", "-r", "cpu=2")
+    assert code == 1
+    assert "conflict" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["submit"], "a COMMAND"),
+        (["submit", "-r", "cpu=many"], "cpu"),
+        (["submit", "-r", "cpu"], "cpu=4,mem=16G"),
+        (["submit", "--needs", "class"], "label=value"),
+        (["submit", "-n", "0", "-r", "cpu=1"], "--tasks"),
+        (["submit", "-f", "/nowhere"], "/nowhere"),
+        (["submit", "-t", "soon", "-r", "cpu=1"], "duration"),
+        (["submit", "-J", "../x", "-r", "cpu=1"], "name"),
+        (["jobs", "--phase", "sleeping"], "--phase"),
+        (["jobs", "--url", "ftp://x"], "--url"),
+        (["jobs", "-o", "xml"], "xml"),
+        (["servers", "drain"], "server"),
+        (["decisions", "--limit", "0"], "--limit"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_sent(run: Run, words: list[str], said: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("berth: error: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_bad_files_are_told_with_their_line(run: Run) -> None:
+    code, _, err = run("submit", "-f", "-", text="#!/bin/sh\n#BERTH --tasks=two\n")
+    assert code == 2
+    assert "standard input:2" in err or "line 2" in err
+    code, _, err = run("submit", "-f", "-", text="tasks: [1\n")
+    assert code == 2
+    assert "YAML" in err
+
+
+def test_jobs_are_listed_with_filters_and_in_every_form(run: Run, live: Live) -> None:
+    for name, kind, team in (("l1", "a1", "x"), ("l2", "a1", "y"), ("l3", "a2", "x")):
+        assert run("submit", "-J", name, "--type", kind, "--team", team, "-r", "cpu=1", "--work", "1h")[0] == 0
+
+    def ids(*words: str) -> list[str]:
+        code, out, _ = run("jobs", *words, "-o", "json")
+        assert code == 0
+        return [job["id"] for job in json.loads(out)]
+
+    assert ids("--type", "a1") == ["l2", "l1"]
+    assert ids("--type", "a1", "--team", "x") == ["l1"]
+    assert ids("--user", "nobody") == []
+    assert len(ids("--limit", "2")) == 2
+    out = run("jobs", "--type", "a1", "-o", "yaml")[1]
+    assert [job["id"] for job in yaml.safe_load(out)] == ["l2", "l1"]
+    out = run("jobs", "--type", "a1")[1]
+    lines = out.splitlines()
+    assert lines[0].split() == ["ID", "TYPE", "PHASE", "USER", "QUEUE", "TASKS", "SUBMITTED", "WHERE"]
+    assert [line.split()[0] for line in lines[1:]] == ["l2", "l1"]
+    assert "RESOURCES" in run("jobs", "-o", "wide")[1].splitlines()[0]
+    assert run("jobs", "--user", "nobody")[:2] == (0, "no jobs\n")
+    assert run("job", "cancel", "l1", "l2")[0] == 0
+    for name in ("l1", "l2"):
+        live.wait_for(f"/v1/jobs/{name}", lambda job: job["phase"] == "cancelled")
+    assert {"l1", "l2"} <= set(ids("--phase", "cancelled"))
+    assert "l1" not in ids()
+    assert "l1" in ids("--all")
+
+
+def test_a_job_is_shown_explained_and_ended(run: Run) -> None:
+    assert run("submit", "-J", "huge", "-n", "999", "-r", "gpu=4")[0] == 0
+    code, out, _ = run("job", "show", "huge")
+    assert code == 0
+    assert yaml.safe_load(out)["id"] == "huge"
+    code, out, _ = run("job", "explain", "huge")
+    assert code == 0
+    assert "it would not fit" in out
+    assert json.loads(run("job", "explain", "huge", "-o", "json")[1])["phase"] == "waiting"
+    assert run("job", "cancel", "huge")[:2] == (0, "huge cancelled\n")
+    assert run("job", "cancel", "huge")[:2] == (0, "huge cancelled\n")
+    for words in (["job", "show", "nobody"], ["job", "cancel", "nobody"], ["job", "explain", "nobody"]):
+        code, _, err = run(*words)
+        assert code == 5
+        assert "nobody" in err
+
+
+def test_one_job_that_is_not_there_does_not_keep_others_from_their_end(run: Run) -> None:
+    assert run("submit", "-J", "ends", "-n", "999", "-r", "gpu=4")[0] == 0
+    code, out, err = run("job", "cancel", "nobody", "ends")
+    assert code == 5
+    assert out == "ends cancelled\n"
+    assert "nobody" in err
+
+
+def test_servers_are_listed_drained_and_resumed(run: Run) -> None:
+    code, out, _ = run("servers")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["NAME", "STATE", "FREE", "CAPACITY"]
+    assert "LABELS" in run("servers", "-o", "wide")[1]
+    assert run("servers", "drain", "cpu-3")[:2] == (0, "cpu-3 drained\n")
+    states = {server["name"]: server["state"] for server in json.loads(run("servers", "-o", "json")[1])}
+    assert states["cpu-3"] == "drained"
+    assert run("servers", "resume", "cpu-3")[:2] == (0, "cpu-3 up\n")
+    code, _, err = run("servers", "drain", "nobody")
+    assert code == 5
+    assert "nobody" in err
+
+
+def test_a_plan_says_whether_it_would_start(run: Run) -> None:
+    code, out, _ = run("plan", "-r", "cpu=1")
+    assert code == 0
+    assert out
+    code, out, _ = run("plan", "-n", "999", "-r", "gpu=4", "-o", "json")
+    assert code == 10
+    assert json.loads(out)["starts"] is False
+    assert run("plan", "-f", "-", text=MANIFEST)[0] == 0
+
+
+def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
+    assert "in-order-best-fit" in run("policy")[1]
+    assert run("policy", "switch", "best-fit", "--reason", "to see")[:2] == (0, "policy    best-fit\n")
+    assert json.loads(run("policy", "-o", "json")[1])["policy"] == "best-fit"
+    code, _, err = run("policy", "switch", "best-fitt")
+    assert code == 5
+    assert "best-fit" in err
+    assert run("policy", "shadow")[:2] == (0, "no candidate is tried\n")
+    assert run("policy", "shadow", "first-fit")[0] == 0
+    assert json.loads(run("policy", "shadow", "-o", "json")[1])["policy"] == "first-fit"
+    assert run("policy", "shadow", "--off")[0] == 0
+    code, out, _ = run("policy", "what-if", "first-fit", "--hours", "1000")
+    assert code == 0
+    assert out.strip()
+    code, _, err = run("policy", "what-if", "first-fit", "--hours", "-1")
+    assert code == 1
+    assert "hours" in err
+    assert run("policy", "switch", "in-order-best-fit")[0] == 0
+
+
+def test_learned_and_decisions(run: Run, live: Live) -> None:
+    assert run("submit", "-J", "quick", "--type", "quick", "-r", "cpu=1", "--work", "100ms")[0] == 0
+    live.wait_for("/v1/jobs/quick", lambda job: job["phase"] == "finished")
+    code, out, _ = run("learned", "--type", "quick")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["TYPE", "SERVER", "RUNS", "SPEED", "95%"]
+    assert json.loads(run("learned", "--type", "quick", "-o", "json")[1])[0]["runs"] == 1
+    assert run("learned", "--type", "nothing")[:2] == (0, "nothing yet: no job has finished\n")
+    code, out, _ = run("decisions", "--limit", "3")
+    assert code == 0
+    assert len(out.splitlines()) <= 4
+    assert "quick" in run("decisions", "--limit", "1000")[1]
+
+
+def test_nobody_there_is_its_own_exit_code(run: Run) -> None:
+    for words in (["jobs"], ["servers"], ["submit", "-r", "cpu=1"], ["policy"]):
+        code, out, err = run(*words, "--url", "http://127.0.0.1:9")
+        assert (code, out) == (3, "")
+        assert "berth serve" in err
+
+
+def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = str(tmp_path / "berth.db")
+    secrets = {}
+    for name, role in (("eve", "read"), ("ann", "submit"), ("ops", "operate")):
+        code, out, _ = run("token", "create", name, "--role", role, "--store", store)
+        assert code == 0
+        secrets[name] = out.strip()
+    code, _, err = run("token", "create", "eve", "--store", store)
+    assert code == 2
+    assert "eve" in err
+    code, out, _ = run("token", "list", "--store", store)
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["ann", "submit", "ann"],
+        ["eve", "read", "eve"],
+        ["ops", "operate", "ops"],
+    ]
+    assert not any(secret in out for secret in secrets.values())
+    with serving(tmp_path) as guarded:
+        monkeypatch.setenv("BERTH_URL", guarded.url)
+        assert run("jobs")[0] == 4
+        monkeypatch.setenv("BERTH_TOKEN", "berth_wrong")
+        assert run("jobs")[0] == 4
+        monkeypatch.setenv("BERTH_TOKEN", secrets["eve"])
+        assert run("jobs")[0] == 0
+        assert run("submit", "-r", "cpu=1")[0] == 4
+        monkeypatch.delenv("BERTH_TOKEN")
+        file = tmp_path / "token"
+        file.write_text(secrets["ann"] + "\n", encoding="utf-8")
+        monkeypatch.setenv("BERTH_TOKEN_FILE", str(file))
+        assert run("submit", "-J", "mine", "-r", "cpu=1")[0] == 0
+        assert json.loads(run("job", "show", "mine", "-o", "json")[1])["user"] == "ann"
+        code, _, err = run("servers", "drain", "cpu-0")
+        assert code == 4
+        assert "operate" in err
+        monkeypatch.setenv("BERTH_TOKEN_FILE", str(tmp_path / "none"))
+        assert run("jobs")[0] == 2
+    assert run("token", "revoke", "eve", "--store", store)[:2] == (0, "revoked eve\n")
+    assert run("token", "revoke", "eve", "--store", store)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("berth pol", "policy"), ("berth policy switch best", "best-fit"), ("berth jobs --phase w", "waiting")],
+)
+def test_shells_complete(typed: str, offered: str) -> None:
+    environment = {**os.environ, "_BERTH_COMPLETE": "complete_bash", "COMP_WORDS": typed}
+    environment["COMP_CWORD"] = str(len(typed.split()) - 1)
+    command = [sys.executable, "-c", "import sys; from berth.cli import main; sys.exit(main())"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert offered in done.stdout.split(), done.stderr
