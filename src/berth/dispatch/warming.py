@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from berth.dispatch.drivers.selection import SelectionDriver
 from berth.dispatch.events import Finished, ServerJoined, Started, Submitted
 from berth.dispatch.jobs import Job, Role, Server
+from berth.solvers.gang import warm
 
 if TYPE_CHECKING:
     from berth.dispatch.dispatcher import Dispatcher
@@ -20,6 +22,8 @@ ROUNDS = 4
 
 def play(dispatcher: Dispatcher, servers: Sequence[Server]) -> None:
     """Let a dispatcher that serves for nothing else decide a few times, with servers like these."""
+    if isinstance(dispatcher.driver, SelectionDriver):
+        warm()
     some = servers[:2] or (Server("a", {"cpu": 4000}), Server("b", {"cpu": 4000}))
     for server in some:
         dispatcher.handle(ServerJoined(0.0, server))

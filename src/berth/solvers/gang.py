@@ -24,7 +24,7 @@ from berth.kernels.gang_ruin import ruin_and_recreate
 from berth.model import Floats, Ints
 from berth.solvers.question import Choice, GangQuestion
 
-__all__ = ["choose_gang"]
+__all__ = ["choose_gang", "warm"]
 
 TOLERANCE = 2e-10  # of a pool, below that of `Question.fits`
 ROUNDING = 1e-12  # of sums of floats, added to the bound
@@ -324,3 +324,24 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 20, see
     tasks[part.kept] = search.best
     value = question.value(tasks)
     return Choice(tasks, value, max(search.bound, value))
+
+
+def warm() -> None:
+    """Answer two made-up questions that need every kernel, so that nothing is compiled when a real one is urgent."""
+    rng = np.random.default_rng(0)
+    for servers, effort in ((6, 1), (40, FIRST_ROUNDS + 2)):  # gone through to the end, and split
+        roles = 4
+        size = servers * roles
+        question = GangQuestion(
+            gain=rng.random(size),
+            spread=rng.random(size),
+            takes=1.0 + rng.random((size, 2)),
+            pool=np.tile(np.arange(servers), roles),
+            free=2.0 + 2.0 * rng.random((servers, 2)),
+            port=np.repeat(np.arange(roles), servers),
+            job_of_port=np.array([0, 0, 1, 2]),
+            minimum=np.array([1, 2, 3, 1]),
+            most=np.array([2, 4, 6, 8]),
+            arrived=np.ones(3, dtype=bool),
+        )
+        choose_gang(question, gap=0.0, effort=effort)
