@@ -543,8 +543,8 @@ MISTAKES = [
      "did you mean 'fairness'?"),
     (DRAWN + "policies: ['fairness:step=1']\n", "lab.yaml:3: policies[0]: got 'fairness:step=1', expected a known "
      "setting of fairness (known: )"),
-    (DRAWN + "policies: ['no.such:Thing']\n", "lab.yaml:3: policies[0]: got 'no.such:Thing', expected an importable "
-     "package.module:Class"),
+    (DRAWN + "policies: ['no.such:Thing']\n", "lab.yaml:3: policies[0]: got 'no.such:Thing', expected a module in "
+     "this directory, or an installed one, as package.module:Class"),
     (DRAWN + "baseline: farness\n", "lab.yaml:3: baseline: got 'farness', expected a known policy; "
      "did you mean 'fairness'?"),
     # what must match
