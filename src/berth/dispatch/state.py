@@ -208,7 +208,7 @@ class State:
             case ServerDrained() | ServerResumed():
                 record = self.server(event.server)
                 self.servers[event.server] = replace(record, drained=isinstance(event, ServerDrained))
-                self.fits.clear()
+                self._refit()
                 return Handled()
             case QueuesChanged():
                 self.queues = event.queues
@@ -336,7 +336,7 @@ class State:
         else:
             record = replace(known, server=server, lost=known.lost and not there)
         self.servers[server.name] = record
-        self.fits.clear()
+        self._refit()
         for name in server.capacity:
             self.resources.setdefault(name, len(self.resources))
         shape = len(self.servers), len(self.resources)
@@ -351,10 +351,15 @@ class State:
         self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
 
+    def _refit(self) -> None:
+        """Forget what fits: servers changed."""
+        self.fits.clear()
+        self.waiting.shapes.forget_fits()
+
     def _lost(self, event: ServerLost) -> Handled:
         record = self.server(event.server)
         self.servers[event.server] = replace(record, lost=True)
-        self.fits.clear()
+        self._refit()
         ending = [
             held
             for held in self.jobs.values()

@@ -91,9 +91,7 @@ class View:
     @property
     def weight(self) -> Floats:
         """What makes amounts comparable, (K,): one over the most that a server has."""
-        most = self.capacity.max(axis=0, initial=0).astype(np.float64)
-        weight: Floats = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
-        return weight
+        return weight_of(self.capacity)
 
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
         """The same moment with some of the jobs, and perhaps with less free."""
@@ -150,11 +148,40 @@ def make_view(state: State, time: float, closed: Mapping[str, str] | None = None
 
 
 def _fit(state: State, rows: Ints) -> Mask:
-    """Who of those that wait in these rows would fit if nothing ran."""
-    _, first, whose = np.unique(state.waiting.shape(rows), return_index=True, return_inverse=True)
-    examples = state.waiting.records(rows[first])
-    look_whether_fit(state, examples)
-    fit: Mask = np.array([fits_empty(state, record) for record in examples], dtype=bool)[whose.reshape(-1)]
+    """Who of those that wait in these rows would fit if nothing ran; of each shape it is looked up once."""
+    shapes, numbers = state.waiting.shapes, state.waiting.shape(rows)
+    unknown = np.unique(numbers[shapes.fits(numbers) < 0])
+    if len(unknown):
+        shapes.write_fits(unknown, _shapes_fit(state, unknown))
+    return shapes.fits(numbers) > 0
+
+
+def _shapes_fit(state: State, numbers: Ints) -> Mask:
+    """Which of these shapes fit on the servers that may be used, if nothing ran there."""
+    shapes = state.waiting.shapes
+    if not state.servers:
+        return np.zeros(len(numbers), dtype=bool)
+    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    reach = shapes.reach([record.server for record in state.servers.values()]) & usable
+    gangs, whole = shapes.gangs(numbers), np.where(usable[:, None], state.capacity, 0)
+    fit = np.zeros(len(numbers), dtype=bool)
+    single = np.diff(gangs.start) == 1
+    alone = np.flatnonzero(single)
+    for first in range(0, len(alone), CHUNK):
+        some = alone[first : first + CHUNK]
+        fit[some] = _single_fit(part(gangs, some), reach, whole)
+    for i in np.flatnonzero(~single):
+        one = part(gangs, np.array([i]))
+        fit[i] = bool(len(_placed(one._replace(shape=np.zeros(1, dtype=np.int64)), reach, whole, whole.copy()).job))
+    return fit & shapes.possible(numbers)
+
+
+def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
+    """Which of these jobs of one role fit: a count of places answers it."""
+    demand = gangs.demand[:, None, :]
+    each = np.where(demand > 0, free // np.maximum(demand, 1), gangs.most[:, None, None]).min(axis=2)
+    room = np.minimum(each, gangs.most[:, None]) * reach[gangs.reach]
+    fit: Mask = room.sum(axis=1) >= gangs.minimum
     return fit
 
 
@@ -288,12 +315,10 @@ def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
         return
     view = view_of(state, 0.0, list(new.values()), state.capacity)
     for first in range(0, len(view.records), CHUNK):
-        some = slice(first, first + CHUNK)
-        demand = view.gangs.demand[some, None, :]
-        each = np.where(demand > 0, view.free // np.maximum(demand, 1), view.gangs.most[some, None, None]).min(axis=2)
-        room = np.minimum(each, view.gangs.most[some, None]) * view.reach[view.gangs.reach[some]]
-        for record, fits in zip(view.records[some], room.sum(axis=1) >= view.gangs.minimum[some], strict=True):
-            state.fits[record.job.shape] = bool(fits)
+        some = np.arange(first, min(first + CHUNK, len(view.records)))
+        fits = _single_fit(part(view.gangs, some), view.reach, view.free)
+        for i, fit in zip(some.tolist(), fits.tolist(), strict=True):
+            state.fits[view.records[i].job.shape] = fit
 
 
 def fits_empty(state: State, record: JobRecord) -> bool:
@@ -310,20 +335,31 @@ def fits_empty(state: State, record: JobRecord) -> bool:
 
 def placed_in_order(view: View, free: Ints | None = None) -> Placing:
     """Everybody who fits, in order, where they leave least: what serves when no policy does."""
-    count = len(view.records)
-    if not count or not len(view.servers):
+    if not view.records or not view.servers:
         return Placing.nothing()
-    rows = int(min(np.minimum(view.gangs.most, len(view.servers) + 1).sum() + count, ROWS))
+    left = view.free.copy() if free is None else free
+    return _placed(view.gangs, view.reach, view.capacity, left)
+
+
+def _placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
+    """The same for plain arrays; `left` becomes what is left."""
+    rows = int(min(np.minimum(gangs.most, len(left) + 1).sum() + len(gangs.reach), ROWS))
 
     def whole(size: int) -> Ints:
         return np.zeros(size, dtype=np.int64)
 
-    shapes = int(view.gangs.shape.max()) + 1
+    shapes = int(gangs.shape.max()) + 1
     placed = Placed(whole(rows), whole(rows), whole(rows), whole(rows), whole(1), np.zeros(shapes, dtype=bool))
-    left = view.free.copy() if free is None else free
-    berth_in_order(view.gangs, view.reach, view.weight, left, placed)
+    berth_in_order(gangs, reach, weight_of(capacity), left, placed)
     size = int(placed.size[0])
     return Placing(placed.job[:size], placed.role[:size], placed.server[:size], placed.count[:size])
+
+
+def weight_of(capacity: Ints) -> Floats:
+    """What makes amounts comparable, (K,): one over the most that a server has."""
+    most = capacity.max(axis=0, initial=0).astype(np.float64)
+    weight: Floats = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
+    return weight
 
 
 def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placing:

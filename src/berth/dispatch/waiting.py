@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Shapes", "Waiting", "part"]
 
 Needs = tuple[tuple[str, str], ...]
+UNKNOWN = -1
 Table = TypeVar("Table")
 
 
@@ -63,6 +64,8 @@ class Shapes:
     def _clear(self) -> None:
         whole = np.int64
         self._first, self._roles, self._set = (np.zeros(0, dtype=whole) for _ in range(3))
+        self._fits = np.zeros(0, dtype=np.int8)
+        self._possible = np.zeros(0, dtype=bool)
         self._demand = np.zeros((0, len(self._columns)), dtype=whole)
         self._minimum, self._most = np.zeros(0, dtype=whole), np.zeros(0, dtype=whole)
         self._size = self._live = 0
@@ -93,18 +96,21 @@ class Shapes:
 
     def _write(self, number: int, job: Job) -> None:
         rows, end = len(job.roles), self._size + len(job.roles)
-        for name in ("_first", "_roles", "_set"):
+        for name in ("_first", "_roles", "_set", "_fits", "_possible"):
             setattr(self, name, _longer(getattr(self, name), number + 1))
         for name in ("_demand", "_minimum", "_most"):
             setattr(self, name, _longer(getattr(self, name), end))
         self._first[number], self._roles[number] = self._size, rows
         self._set[number] = self._needs.setdefault(tuple(sorted(job.needs.items())), len(self._needs))
+        self._fits[number], self._possible[number] = UNKNOWN, True
         for row, role in enumerate(job.roles, self._size):
             self._minimum[row], self._most[row] = role.minimum, role.count
             self._demand[row] = 0
             for resource, milli in role.demand.items():
-                if resource in self._columns:  # a job that asks for what nobody has fits nowhere
+                if resource in self._columns:
                     self._demand[row, self._columns[resource]] = milli
+                elif milli:
+                    self._possible[number] = False  # nobody has such a thing
         self._size = end
         self._live += rows
 
@@ -129,6 +135,22 @@ class Shapes:
             rows.append(np.array([server.has(wanted) for server in servers], dtype=bool))
         self._reach = rows  # all at once: somebody else may be reading
         return np.array(rows, dtype=bool).reshape(len(rows), len(servers))
+
+    def fits(self, shapes: Ints) -> NDArray[np.int8]:
+        """Whether these shapes would fit if nothing ran: 1 or 0, or `UNKNOWN`."""
+        return self._fits[shapes]
+
+    def write_fits(self, shapes: Ints, fit: NDArray[np.bool_]) -> None:
+        """Keep that until servers change."""
+        self._fits[shapes] = fit
+
+    def forget_fits(self) -> None:
+        """Servers that may be used are others than they were."""
+        self._fits[:] = UNKNOWN
+
+    def possible(self, shapes: Ints) -> NDArray[np.bool_]:
+        """Whether there are all resources that these shapes ask for."""
+        return self._possible[shapes]
 
     def gangs(self, shapes: Ints) -> Gangs:
         """Jobs of these shapes."""
