@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +280,20 @@ def test_sqlite_waits_for_the_disk(tmp_path: Path) -> None:
         assert found == value
     assert (tmp_path / "berth.db").stat().st_mode & 0o077 == 0
     store.close()
+
+
+def test_another_process_that_opens_and_closes_it_takes_nothing_away(tmp_path: Path) -> None:
+    where = str(tmp_path / "berth.db")
+    ours, beside = Store(where), Store(where)
+    once = "import sys; from berth.service.store import Store; s = Store(sys.argv[1]); {}; s.close()"
+    subprocess.run([sys.executable, "-c", once.format("s.tokens()"), where], check=True)
+    ours.add_token(Token("a", "hash", "read", "ann", 0.0))
+    shown = subprocess.run(
+        [sys.executable, "-c", once.format("print([t.name for t in s.tokens()])"), where],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.stdout.strip() == "['a']"
+    beside.close()
+    ours.close()

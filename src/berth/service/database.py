@@ -6,6 +6,8 @@ or an advisory lock that the writing connection holds, so that it is gone when t
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -54,7 +56,7 @@ class Database:
         if self.sqlite:
             path = Path(self.where)
             try:
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                _make_file(path)
             except OSError as error:
                 raise InvalidInput(
                     "a file that can be written", key="store", found=f"{self.where} ({error.strerror})"
@@ -151,6 +153,19 @@ def _url(where: str) -> tuple[bool, sa.URL]:
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return False, url.set(drivername="postgresql+psycopg")
     raise InvalidInput(expected, value=url.render_as_string(hide_password=True), key="store")
+
+
+def _make_file(path: Path) -> None:
+    """An empty file that others cannot read, where there is none.
+
+    One that is there must not be opened: closing it would take away the locks that SQLite holds on it in this process,
+    and another process would then delete the journal that this one writes.
+    """
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _sqlite_writes(connection: Any, _: object) -> None:
