@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -297,3 +298,15 @@ def test_another_process_that_opens_and_closes_it_takes_nothing_away(tmp_path: P
     assert shown.stdout.strip() == "['a']"
     beside.close()
     ours.close()
+
+
+def test_a_store_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "x.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    with pytest.raises(BerthError, match="another program"):
+        Store(str(file))
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("t",)]
+    connection.close()

@@ -102,7 +102,9 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"]) or None
-            raise InvalidInput(first["msg"].removeprefix("Value error, "), value=first.get("input"), key=key) from None
+            raise InvalidInput(
+                first["msg"].removeprefix("Value error, ").removeprefix("expected "), value=first.get("input"), key=key
+            ) from None
     return found
 
 

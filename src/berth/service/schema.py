@@ -91,6 +91,11 @@ SCHEMA = len(MIGRATIONS)
 
 def migrate(connection: sa.Connection, where: str, steps: tuple[Callable[[Any], None], ...] = MIGRATIONS) -> None:
     """Bring a store up to date, in the transaction that is open; refuse one that is newer than this program."""
+    others = sorted(set(sa.inspect(connection).get_table_names()) - set(meta.metadata.tables))
+    if others and not sa.inspect(connection).has_table(meta.name):
+        raise BerthError(
+            f"the store {where} belongs to another program: it has a table {others[0]!r} and none of berth's"
+        )
     meta.create(connection, checkfirst=True)
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
     version = int(found or 0)

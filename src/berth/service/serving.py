@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -151,23 +152,43 @@ async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> No
 
 
 async def _run(settings: Settings, address: Address, ready: Callable[[str], None]) -> None:
+    taken = _bound(address)
+    try:
+        await _serve(settings, address, taken, ready)
+    finally:
+        taken.close()
+
+
+def _bound(address: Address) -> socket.socket:
+    """The socket that it listens on, taken before anything else is done."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+    except OSError as error:
+        found = f"{address.host}:{address.port} ({error.strerror or error})"
+        raise InvalidInput("an address that is free and of this machine", found=found, key="host, port") from None
+    return made
+
+
+async def _serve(settings: Settings, address: Address, taken: socket.socket, ready: Callable[[str], None]) -> None:
     async with service(settings, address) as (scheduler, app):
         config = uvicorn.Config(
             app,
-            host=address.host,
-            port=address.port,
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE,
             server_header=False,
         )
         server = uvicorn.Server(config)
-        running = asyncio.ensure_future(server.serve())
+        running = asyncio.ensure_future(server.serve(sockets=[taken]))
         while not server.started and not running.done():
             await asyncio.sleep(0.02)
         if server.started:
-            port = server.servers[0].sockets[0].getsockname()[1]
-            ready(Address(address.host, port).url)
+            ready(Address(address.host, taken.getsockname()[1]).url)
         stopped = asyncio.ensure_future(scheduler.wait())
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
@@ -175,8 +196,6 @@ async def _run(settings: Settings, address: Address, ready: Callable[[str], None
         if stopped.done():  # it never stops by itself but for an error
             await stopped
         stopped.cancel()
-        if not server.started:
-            raise InvalidInput("an address that is free", found=f"{address.url} is not", key="port")
 
 
 def serve(
