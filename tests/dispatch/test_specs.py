@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,15 +111,28 @@ def test_bad_script_lines_name_the_line(line: str, words: list[str]) -> None:
     assert all(word in str(caught.value).lower() for word in ["job.sh:2", *words])
 
 
-@given(st.text(max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(InvalidInput):
-        read_manifests(text)
-    with contextlib.suppress(InvalidInput):
-        read_script(f"#BERTH {text}")
+def read_either(text: str, script: bool) -> list[JobSpec]:
+    return [read_script(f"#BERTH {text}", "file")] if script else read_manifests(text, "file")
+
+
+@given(st.text(max_size=60), st.booleans())
+def test_any_text_is_read_or_refused(text: str, script: bool) -> None:
+    try:
+        specs = read_either(text, script)
+    except InvalidInput as refusal:
+        specs = []
+        told = str(refusal)
+    else:
+        told = "file"
+    assert told.startswith("file")
+    assert all(JobSpec.model_validate(spec.model_dump()) == spec for spec in specs)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(JobSpec.model_fields)), st.one_of(st.none(), st.integers(), st.text())))
 def test_any_fields_are_read_or_refused(fields: dict[str, object]) -> None:
-    with contextlib.suppress(ValidationError, InvalidInput):
-        JobSpec.model_validate(fields).job("a", "ann")
+    refused = False
+    try:
+        job = JobSpec.model_validate(fields).job("a", "ann")
+    except (ValidationError, InvalidInput):
+        refused = True
+    assert refused or sum(role.minimum for role in job.roles) >= 1

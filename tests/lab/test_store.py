@@ -65,7 +65,9 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
 
 def test_a_lock_alone_is_no_result_and_no_other_file(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on nowhere")  # of one that was killed before it wrote anything
-    begun(tmp_path).release()
+    directory = begun(tmp_path)
+    assert directory.manifest() == {"kind": KIND}
+    directory.release()
 
 
 def test_a_run_that_fails_lets_go_of_its_directory(tmp_path: Path) -> None:

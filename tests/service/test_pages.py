@@ -273,6 +273,7 @@ def test_a_token_lets_in_and_a_wrong_one_is_told(chromium: Any, tmp_path: Path) 
         page.wait_for_selector("text=0 jobs wait")
         page.reload()
         page.wait_for_selector("text=0 jobs wait")
+        assert page.locator("form").count() == 0
 
 
 def test_a_service_that_goes_away_is_told_and_found_again(chromium: Any, tmp_path: Path) -> None:

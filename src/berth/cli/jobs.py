@@ -98,7 +98,9 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
     found = []
     for spec in specs:
         try:
-            found.append(JobSpec.model_validate({**spec, **said}).model_dump(mode="json", exclude_defaults=True))
+            made = JobSpec.model_validate({**spec, **said})
+            made.job(made.name or "job", "nobody")  # what the service would refuse is refused here
+            found.append(made.model_dump(mode="json", exclude_defaults=True))
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"]) or None
