@@ -252,7 +252,7 @@ def test_learned_and_decisions(run: Run, live: Live) -> None:
     live.wait_for("/v1/jobs/quick", lambda job: job["phase"] == "finished")
     code, out, _ = run("learned", "--type", "quick")
     assert code == 0
-    assert out.splitlines()[0].split() == ["TYPE", "SERVER", "RUNS", "SPEED", "95%"]
+    assert out.splitlines()[0].split() == ["TYPE", "SERVER", "RUNS", "CUT", "SPEED", "95%"]
     assert json.loads(run("learned", "--type", "quick", "-o", "json")[1])[0]["runs"] == 1
     assert run("learned", "--type", "nothing")[:2] == (0, "nothing yet: no job has finished\n")
     code, out, _ = run("decisions", "--limit", "3")

@@ -122,7 +122,7 @@ def learned_command(
         sure = "" if line["uncertainty"] is None else f"± {line['uncertainty']:.3f}"
         return {**{k: str(v) for k, v in line.items()}, "speed": f"{line['speed']:.3f}", "95%": sure}
 
-    table([row(line) for line in found], ("type", "server", "runs", "speed", "95%"))
+    table([row(line) for line in found], ("type", "server", "runs", "cut", "speed", "95%"))
 
 
 def decisions_command(

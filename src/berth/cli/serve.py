@@ -52,6 +52,9 @@ def serve_command(
     faster: Annotated[
         float | None, typer.Option("--faster", help="Of a simulated cluster: seconds that pass in one.")
     ] = None,
+    learn_by: Annotated[
+        str | None, typer.Option("--learn-by", help="A label: servers that share its value are learned as one.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="A YAML file; options stand above it.")
     ] = None,
@@ -72,6 +75,7 @@ def serve_command(
         "engine": engine,
         "policy": policy,
         "faster": faster,
+        "learn_by": learn_by,
     }
     given.update({key: value for key, value in options.items() if value is not None})
     settings, address = made(Settings, given, config), made(Address, given, config)

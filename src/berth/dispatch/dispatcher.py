@@ -75,6 +75,7 @@ class Dispatcher:
     """A scheduler without a world around it.
 
     `budget` is how many seconds a policy may take to decide; `stopwatch` tells seconds, and without one no time passes.
+    What is learned of a server is learned of all with the same value of the label `learn_by`.
     """
 
     def __init__(
@@ -85,8 +86,9 @@ class Dispatcher:
         queues: Queues | None = None,
         budget: float = 1.0,
         stopwatch: Callable[[], float] | None = None,
+        learn_by: str | None = None,
     ) -> None:
-        self.state = State(queues, policy)
+        self.state = State(queues, policy, learn_by)
         self.seed, self.budget = seed, budget
         self.refusals: Counter[str] = Counter()
         """How often decisions were refused, by the kind of reason."""
@@ -139,7 +141,7 @@ class Dispatcher:
 
     def load(self, dumped: Dumped) -> Self:
         """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
-        self.state = State.load(dumped.state)
+        self.state = State.load(dumped.state, self.state.learn_by)
         self.memory.clear()
         self.memory.extend(dumped.memory)
         self.refusals = Counter(dumped.refusals or {})

@@ -111,7 +111,8 @@ class Finished:
 class Failed:
     """An attempt ended otherwise, by its own `fault` ("job"), that of a "server" or the "engine", or "cancelled".
 
-    Only its own faults count against its retries, and none of them teaches anything about speed.
+    Only its own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that was cut
+    off was no faster than that, unless it was the engine that lost sight of it.
     """
 
     time: float
@@ -119,6 +120,7 @@ class Failed:
     attempt: int
     reason: str = ""
     fault: Literal["job", "server", "engine", "cancelled"] = "job"
+    seconds: float | None = None
     kind: Literal["failed"] = "failed"
 
 

@@ -306,6 +306,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
                 type=kind,
                 server=server,
                 runs=speed.runs,
+                cut=speed.cut,
                 speed=speed.mean,
                 deviation=speed.deviation,
                 uncertainty=speed.uncertainty if speed.runs > 1 else None,

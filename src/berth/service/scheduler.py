@@ -187,7 +187,9 @@ def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
     store = Store(settings.store)
     try:
         store.lock()
-        dispatcher = Dispatcher(seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter)
+        dispatcher = Dispatcher(
+            seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter, learn_by=settings.learn_by
+        )
         seq = 0
         if (found := store.snapshot()) is not None:
             seq, dumped = found

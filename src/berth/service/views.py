@@ -275,11 +275,15 @@ def decision_view(number: int, decided: Decided) -> DecisionView:
 
 
 class LearnedView(_View):
-    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run."""
+    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run.
+
+    Of the runs `cut` were cut off, and count because they were slow already.
+    """
 
     type: str
     server: str
     runs: int
+    cut: int
     speed: float
     deviation: float
     uncertainty: float | None
