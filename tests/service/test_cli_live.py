@@ -105,13 +105,53 @@ def test_jobs_from_files_and_standard_input(run: Run, tmp_path: Path) -> None:
     assert json.loads(out)[0]["roles"]["task"]["count"] == 1
 
 
+def test_a_script_without_f_is_hinted_at(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "job.sh"
+    file.write_text(SCRIPT, encoding="utf-8")
+    code, out, err = run("submit", str(file))
+    assert (code, out) == (2, "")
+    assert f"expected -f {file} to submit the script" in err
+    assert run("submit", "-J", "as-command", "sh", str(file))[::2] == (0, "")
+    file.write_text("#!/bin/sh\nhostname\n", encoding="utf-8")
+    code, out, err = run("submit", "-J", "hinted", str(file))
+    assert (code, out) == (0, "submitted hinted\n")
+    assert err == f"berth: hint: {file} is taken for a command; to submit the script itself: -f {file}\n"
+    assert show(run, "hinted")["payload"] == {"command": [str(file)]}
+
+
 def test_the_same_key_twice_is_one_job(run: Run) -> None:
     first = run("submit", "--key", "k1", "-r", "cpu=1", "--parsable")
     assert first[0] == 0
     assert run("submit", "--key", "k1", "-r", "cpu=1", "--parsable") == first
     code, _, err = run("submit", "--key", "k1", "-r", "cpu=2")
-    assert code == 1
+    assert code == 6
     assert "conflict" in err
+
+
+def test_what_the_service_refuses_has_the_exit_code_of_its_kind(run: Run) -> None:
+    for words in (["submit", "-r", "cpu=1", "-q", "nowhere"], ["plan", "-r", "cpu=1", "-q", "nowhere"]):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+        assert "nowhere" in err
+        assert "a queue that takes jobs: default" in err
+    assert run("submit", "-J", "taken", "-r", "cpu=1")[0] == 0
+    code, _, err = run("submit", "-J", "taken", "-r", "cpu=1")
+    assert code == 6
+    assert "taken" in err
+
+
+def test_a_job_that_no_server_could_run_is_accepted_with_a_warning(run: Run) -> None:
+    for name, words, why in (
+        ("w1", ["-r", "cpu=1,tpu=1"], "no server has tpu"),
+        ("w2", ["-r", "cpu=1", "--needs", "class=tpu"], "no server has the label class=tpu"),
+        ("w3", ["-r", "gpu=66"], "it would not fit even if nothing ran"),
+    ):
+        code, out, err = run("submit", "-J", name, *words)
+        assert (code, out) == (0, f"submitted {name}\n")
+        assert err == f"berth: warning: {name}: {why}\n"
+        assert run("job", "cancel", name)[0] == 0
+    assert run("submit", "-J", "w4", "-r", "cpu=1")[2] == ""
 
 
 @pytest.mark.parametrize(
@@ -242,7 +282,7 @@ def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
     assert code == 0
     assert out.strip()
     code, _, err = run("policy", "what-if", "first-fit", "--hours", "-1")
-    assert code == 1
+    assert code == 2
     assert "hours" in err
     assert run("policy", "switch", "in-order-best-fit")[0] == 0
 

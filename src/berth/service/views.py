@@ -141,9 +141,10 @@ def job_view(record: JobRecord) -> JobView:
 
 
 class Accepted(_View):
-    """Jobs that were accepted, in the order in which they were given."""
+    """Jobs that were accepted, in the order in which they were given; `warnings` say who cannot start as things are."""
 
     jobs: list[JobView]
+    warnings: list[str] = Field(default_factory=list)
 
 
 class JobPage(_View):
