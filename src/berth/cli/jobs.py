@@ -100,6 +100,7 @@ def _look_at_command(command: list[str]) -> None:
 def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None) -> list[dict[str, Any]]:
     """Jobs of a file, or of the options alone; options stand above what the file says."""
     from berth.dispatch.specs import JobSpec
+    from berth.dispatch.wording import plain_words
 
     if file is None and command:
         _look_at_command(command)
@@ -123,11 +124,7 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
             made.job(made.name or "job", "nobody")  # what the service would refuse is refused here
             found.append(made.model_dump(mode="json", exclude_defaults=True))
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or None
-            raise InvalidInput(
-                first["msg"].removeprefix("Value error, ").removeprefix("expected "), value=first.get("input"), key=key
-            ) from None
+            raise plain_words(error.errors()[0]) from None
     return found
 
 

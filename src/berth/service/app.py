@@ -25,7 +25,8 @@ from berth.dispatch.jobs import Job
 from berth.dispatch.reasons import out_of_reach
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.state import Phase
-from berth.service.access import NAME, Allow, Name, known_job
+from berth.dispatch.wording import NAME
+from berth.service.access import Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.history import History
 from berth.service.insight import explaining_routes, trying_routes

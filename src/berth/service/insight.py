@@ -17,6 +17,7 @@ from berth.dispatch.explain import explain
 from berth.dispatch.plan import plan
 from berth.dispatch.shadow import Baseline, Shadow
 from berth.dispatch.specs import JobSpec
+from berth.dispatch.wording import Spec
 from berth.engines.whatif import what_if
 from berth.service.access import Allow, Name, known_job
 from berth.service.problems import Refused
@@ -88,10 +89,8 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
         )
 
 
-class Candidate(BaseModel):
+class Candidate(Spec):
     """A policy to be tried."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
 

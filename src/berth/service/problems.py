@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from berth.dispatch.wording import plain_words
 from berth.errors import BerthError, InvalidInput, UnknownName
 from berth.service.database import StoreDamaged, StoreError
 from berth.service.pump import Closed
@@ -24,6 +25,9 @@ SHOWN = 200
 
 SHAPES = ("one job", "several jobs")
 """What a body may be; in the place of an error this is no field."""
+
+WHERE = ("body", "query", "path", "header")
+"""Parts of a request; whoever reads a sentence does not need them."""
 
 log = logging.getLogger("berth.service")
 
@@ -74,16 +78,16 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        found = [(detail, plain_words(detail, *SHAPES, *WHERE)) for detail in error.errors()[:20]]
         errors = [
             {
-                "field": ".".join(str(part) for part in found["loc"] if part not in SHAPES),
-                "detail": str(_shown(found["msg"].removeprefix("Value error, "))),
-                "value": _shown(found.get("input")),
+                "field": ".".join(part for part in (str(detail["loc"][0]), words.key) if part),
+                "detail": str(_shown(f"expected {words.expected}")),
+                "value": _shown(detail.get("input") if words.value is ... else words.value),
             }
-            for found in error.errors()[:20]
+            for detail, words in found
         ]
-        first = errors[0]
-        return problem(422, "invalid request", f"{first['field']}: {first['detail']}", errors)
+        return problem(422, "invalid request", str(_shown(str(found[0][1]))), errors)
 
     @app.exception_handler(StoreError)
     @app.exception_handler(StoreDamaged)
