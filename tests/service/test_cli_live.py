@@ -271,9 +271,11 @@ def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
     assert "in-order-best-fit" in run("policy")[1]
     assert run("policy", "switch", "best-fit", "--reason", "to see")[:2] == (0, "policy    best-fit\n")
     assert json.loads(run("policy", "-o", "json")[1])["policy"] == "best-fit"
-    code, _, err = run("policy", "switch", "best-fitt")
-    assert code == 5
-    assert "best-fit" in err
+    for words in (["switch", "in-order"], ["shadow", "in-order"], ["what-if", "in-order"]):
+        code, _, err = run("policy", *words)
+        assert code == 5
+        assert "did you mean 'in-order-best-fit'?" in err
+        assert "escb-v" in err
     assert run("policy", "shadow")[:2] == (0, "no candidate is tried\n")
     assert run("policy", "shadow", "first-fit")[0] == 0
     assert json.loads(run("policy", "shadow", "-o", "json")[1])["policy"] == "first-fit"
@@ -349,8 +351,43 @@ def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--policy", "nope"], "in-order-best-fit"),
+        (["--policy", "nope"], "escb-v"),
+        (["--engine", "cloud"], "engine: got 'cloud'"),
+        (["--engine", "simulated:/no/such/file"], "/no/such/file"),
+        (["--host", "0.0.0.0"], "berth token create"),
+        (["--host", "300.1.1.1"], "300.1.1.1"),
+        (["--faster", "0"], "faster"),
+    ],
+)
+def test_a_start_that_is_refused_says_one_line_and_leaves_nothing(tmp_path: Path, words: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(tmp_path / "new.db"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("berth: error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_asking_for_tokens_makes_no_store(run: Run, tmp_path: Path) -> None:
+    for words in (["list"], ["revoke", "ann"]):
+        code, out, err = run("token", *words, "--store", str(tmp_path / "new.db"))
+        assert (code, out) == (2, "")
+        assert "expected a store that is there" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("typed", "offered"),
-    [("berth pol", "policy"), ("berth policy switch best", "best-fit"), ("berth jobs --phase w", "waiting")],
+    [
+        ("berth pol", "policy"),
+        ("berth policy switch best", "best-fit"),
+        ("berth policy shadow in-", "in-order-best-fit"),
+        ("berth jobs --phase w", "waiting"),
+    ],
 )
 def test_shells_complete(typed: str, offered: str) -> None:
     environment = {**os.environ, "_BERTH_COMPLETE": "complete_bash", "COMP_WORDS": typed}

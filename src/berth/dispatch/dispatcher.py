@@ -15,6 +15,7 @@ from typing import Protocol, Self
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import Driver, make_driver
 from berth.dispatch.events import Decided, Event, PolicyChanged, Start
 from berth.dispatch.queues import Queues
@@ -26,8 +27,6 @@ from berth.model import Ints
 
 __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
 
-FALLBACK = "in-order-best-fit"
-"""What serves when the policy does not: everybody who fits, in order, where they leave least."""
 LEVELS = 8
 """So many levels are decided one after another; all below the last of them are decided with it."""
 MEMORY = 10_000

@@ -22,6 +22,8 @@ __all__ = ["PROBLEM", "SHAPES", "Refused", "answer_problems", "problem"]
 PROBLEM = "application/problem+json"
 SHOWN = 200
 """Characters of a refused value that are shown."""
+SAID = 2000
+"""Characters of what is said about it, which may name all that would be right."""
 
 SHAPES = ("one job", "several jobs")
 """What a body may be; in the place of an error this is no field."""
@@ -56,7 +58,7 @@ def problem(
     return JSONResponse(body, status, dict(headers or {}), media_type=PROBLEM)
 
 
-def _shown(value: object) -> object:
+def _shown(value: object, most: int = SHOWN) -> object:
     """A value as far as it can be shown in JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -64,7 +66,7 @@ def _shown(value: object) -> object:
         return value
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def answer_problems(app: FastAPI) -> None:
@@ -82,12 +84,12 @@ def answer_problems(app: FastAPI) -> None:
         errors = [
             {
                 "field": ".".join(part for part in (str(detail["loc"][0]), words.key) if part),
-                "detail": str(_shown(f"expected {words.expected}")),
+                "detail": str(_shown(f"expected {words.expected}", SAID)),
                 "value": _shown(detail.get("input") if words.value is ... else words.value),
             }
             for detail, words in found
         ]
-        return problem(422, "invalid request", str(_shown(str(found[0][1]))), errors)
+        return problem(422, "invalid request", str(_shown(str(found[0][1]), SAID)), errors)
 
     @app.exception_handler(StoreError)
     @app.exception_handler(StoreDamaged)
@@ -100,8 +102,9 @@ def answer_problems(app: FastAPI) -> None:
     async def berth(_: Request, error: BerthError) -> JSONResponse:
         status = 404 if isinstance(error, UnknownName) else 422
         field = error.key if isinstance(error, InvalidInput) else None
-        errors = [{"field": field, "detail": str(_shown(str(error)))}] if field else None
-        return problem(status, "unknown name" if status == 404 else "invalid request", str(_shown(str(error))), errors)
+        said = str(_shown(str(error), SAID))
+        errors = [{"field": field, "detail": said}] if field else None
+        return problem(status, "unknown name" if status == 404 else "invalid request", said, errors)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

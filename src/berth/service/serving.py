@@ -28,8 +28,13 @@ try:
 except ImportError as error:
     raise MissingExtra("berth serve", "serve") from error
 
+from berth.dispatch import FALLBACK
+from berth.dispatch.drivers import make_driver
+from berth.engines.clock import Clock
+from berth.engines.making import make_engine
 from berth.service.app import create_app
-from berth.service.doorkeeper import Doorkeeper, is_loopback
+from berth.service.database import is_new
+from berth.service.doorkeeper import Doorkeeper, check_open, is_loopback
 from berth.service.history import History
 from berth.service.metrics import Metrics
 from berth.service.scheduler import Scheduler
@@ -130,11 +135,7 @@ def _check_kind(name: str, value: object, hint: Any) -> None:
         (str, isinstance(value, str), "a text"),
         (float, number, "a number"),
         (int, number and isinstance(value, int), "a whole number"),
-        (
-            tuple[str, ...],
-            isinstance(value, list | tuple) and all(isinstance(v, str) for v in value),
-            "a list of texts",
-        ),
+        (tuple[str, ...], texts, "a list of texts"),
     ):
         if hint in (kind, kind | None) and not fits:
             raise InvalidInput(expected, value=value, key=name)
@@ -194,8 +195,19 @@ def _bound(address: Address) -> socket.socket:
     return made
 
 
+def _check(settings: Settings, address: Address) -> None:
+    """Refuse what cannot be served, before anything is made."""
+    if settings.policy not in (None, FALLBACK):
+        make_driver(str(settings.policy), settings.seed, ())
+    make_engine(settings.engine, Clock())
+    if is_new(settings.store):
+        check_open(address.host)
+
+
 async def _serve(settings: Settings, address: Address, taken: socket.socket, ready: Callable[[str], None]) -> None:
     async with service(settings, address) as (scheduler, app):
+        if not is_loopback(address.host):
+            log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -227,8 +239,7 @@ def serve(
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    if not is_loopback(address.host):
-        log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
+    _check(settings, address)
     if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
         settings = replace(settings, engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     with contextlib.suppress(KeyboardInterrupt):
