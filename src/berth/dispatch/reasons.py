@@ -25,6 +25,7 @@ from berth.dispatch.view import (
     placed_in_order,
     view_of,
 )
+from berth.dispatch.wording import tasks_of
 from berth.model import Ints
 
 __all__ = ["Waiting", "labels_nowhere", "out_of_reach", "waiting_in_order"]
@@ -123,8 +124,8 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
         elif short is None:
             said[record.job.id] = "what is free is for jobs before it, or scattered"
         else:
-            of = f" of {short[0].name}" if len(record.job.roles) > 1 else ""
-            said[record.job.id] = f"room for {short[1]} of {short[0].minimum} tasks{of}"
+            name = short[0].name if len(record.job.roles) > 1 else "task"
+            said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}"
     return said
 
 

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in our words: which place, what was there, and what was expected."""
+"""Words: numbers of things, and what pydantic finds wrong, with its place, what was there and what was expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from berth.errors import InvalidInput, did_you_mean
 
-__all__ = ["NAME", "Inside", "Spec", "plain_words"]
+__all__ = ["NAME", "Inside", "Spec", "counted", "plain_words", "tasks_of"]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
 """What names look like (`berth.dispatch.jobs.check_id`)."""
@@ -44,6 +44,24 @@ WORDS = {
     "literal_error": "{expected}",
     "enum": "{expected}",
 }
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "job"), counted(0, "job")
+    ('1 job', '0 jobs')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def tasks_of(number: int, role: str) -> str:
+    """A number of tasks; that of a job without roles has no name of its own.
+
+    >>> tasks_of(1, "worker"), tasks_of(4, "task")
+    ('1 task of worker', '4 tasks')
+    """
+    return counted(number, "task") + ("" if role == "task" else f" of {role}")
 
 
 class Spec(BaseModel):
