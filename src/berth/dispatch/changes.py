@@ -235,7 +235,7 @@ class _Trial:
         return None
 
     def more(self) -> str | None:
-        """More of what one server has, for a job of one role: where least is lacking. Where none has it, new servers."""
+        """More of what one server has, for a job of one role, where least is lacking; new servers where none has it."""
         if len(self.record.job.roles) > 1:
             return None
         view = view_of(self.state, self.time, (self.record,), self.free)

@@ -164,7 +164,8 @@ def _turn(state: State, record: JobRecord, order: Sequence[JobRecord], time: flo
         return "nothing holds it back: it may start with the next decision"
     if len(before) == 1:
         return "it is not its turn: the job before it fits now and leaves no room"
-    return f"it is not its turn: of {len(before)} jobs before it {counted(len(starts), 'job')} can start now and leave no room"
+    fit = "1 fits" if len(starts) == 1 else f"{len(starts)} fit"
+    return f"it is not its turn: of the {len(before)} jobs before it {fit} now, and no room is left"
 
 
 def _room(view: View, record: JobRecord) -> str:

@@ -30,6 +30,7 @@ from berth.dispatch.events import (
     ServerJoined,
     ServerLost,
     ServerResumed,
+    ShadowChanged,
     Start,
     Started,
     Submitted,
@@ -120,6 +121,7 @@ class DumpedState:
     time: float
     resources: tuple[str, ...]
     usage: Mapping[str, tuple[float, float]]
+    shadow: str | None = None
 
 
 class State:
@@ -128,6 +130,8 @@ class State:
     def __init__(self, queues: Queues | None = None, policy: str = "") -> None:
         self.queues = queues or Queues()
         self.policy = policy
+        self.shadow: str | None = None
+        """The candidate that is tried."""
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
         self.waiting = Waiting()
@@ -161,12 +165,14 @@ class State:
             self.time,
             tuple(self.resources),
             dict(self._usage),
+            self.shadow,
         )
 
     @classmethod
     def load(cls, dumped: DumpedState) -> State:
         """A state that goes on where `dump` was made."""
         state = cls(dumped.queues, dumped.policy)
+        state.shadow = dumped.shadow
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
         for server in dumped.servers:
             state._server(server.server, True)
@@ -215,6 +221,9 @@ class State:
                 return Handled()
             case PolicyChanged():
                 self.policy = event.policy
+                return Handled()
+            case ShadowChanged():
+                self.shadow = event.policy
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
