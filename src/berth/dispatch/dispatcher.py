@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import Driver, make_driver
-from berth.dispatch.events import Decided, Event, PolicyChanged, Start
+from berth.dispatch.events import Decided, Event, PolicyChanged, ShadowChanged, Start
 from berth.dispatch.queues import Queues
 from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
 from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, spread_out, violations
@@ -26,8 +27,6 @@ from berth.model import Ints
 
 __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
 
-FALLBACK = "in-order-best-fit"
-"""What serves when the policy does not: everybody who fits, in order, where they leave least."""
 LEVELS = 8
 """So many levels are decided one after another; all below the last of them are decided with it."""
 MEMORY = 10_000
@@ -45,6 +44,10 @@ class Watcher(Protocol):
         """A job came to its end."""
         ...
 
+    def dump(self) -> dict[str, Any]:
+        """What it has seen, for JSON, by its name."""
+        ...
+
 
 @dataclass(frozen=True)
 class Dumped:
@@ -53,6 +56,7 @@ class Dumped:
     state: DumpedState
     memory: tuple[Outcome, ...] = ()
     refusals: Mapping[str, int] | None = None
+    watched: Mapping[str, Any] | None = None
 
 
 _DUMPED = TypeAdapter(Dumped)
@@ -94,6 +98,8 @@ class Dispatcher:
         """How often decisions were refused, by the kind of reason."""
         self.memory: deque[Outcome] = deque(maxlen=MEMORY)
         self.watchers: tuple[Watcher, ...] = ()
+        self.watched: dict[str, Any] = {}
+        """What watchers had seen when this was loaded, for those who come to go on with."""
         self._stopwatch = stopwatch or (lambda: 0.0)
         self._driver: Driver | None = self._make_driver(policy)
 
@@ -129,6 +135,8 @@ class Dispatcher:
     def note(self, event: Event) -> Handled:
         """Take note of an event and leave the policy out of it: the first half of a replay."""
         handled = self.state.handle(event)
+        if isinstance(event, ShadowChanged):
+            self.watched.pop("shadow", None)
         if isinstance(event, Decided) and event.refused is not None:
             self.refusals[event.refused.split(maxsplit=1)[0].rstrip(":")] += 1
         if handled.outcome is not None:
@@ -137,7 +145,10 @@ class Dispatcher:
 
     def dump(self) -> Dumped:
         """A copy that stays as it is."""
-        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals))
+        watched = dict(self.watched)
+        for watcher in self.watchers:
+            watched.update(watcher.dump())
+        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals), watched)
 
     def load(self, dumped: Dumped) -> Self:
         """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
@@ -145,6 +156,7 @@ class Dispatcher:
         self.memory.clear()
         self.memory.extend(dumped.memory)
         self.refusals = Counter(dumped.refusals or {})
+        self.watched = dict(dumped.watched or {})
         self._driver = None
         return self
 

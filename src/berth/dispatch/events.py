@@ -31,6 +31,7 @@ __all__ = [
     "ServerJoined",
     "ServerLost",
     "ServerResumed",
+    "ShadowChanged",
     "Start",
     "Started",
     "Submitted",
@@ -193,6 +194,16 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True)
+class ShadowChanged:
+    """Another candidate is tried in the shadow of the policy from now on, or none."""
+
+    time: float
+    policy: str | None
+    by: str = ""
+    kind: Literal["shadow-changed"] = "shadow-changed"
+
+
+@dataclass(frozen=True)
 class Decided:
     """What a policy decided at a moment, or its fallback: `refused` says why the policy's own decision was not taken.
 
@@ -223,6 +234,7 @@ Event = (
     | ServerResumed
     | QueuesChanged
     | PolicyChanged
+    | ShadowChanged
     | Decided
 )
 

@@ -30,6 +30,7 @@ from berth.dispatch.events import (
     ServerJoined,
     ServerLost,
     ServerResumed,
+    ShadowChanged,
     Start,
     Started,
     Submitted,
@@ -131,6 +132,7 @@ class DumpedState:
     time: float
     resources: tuple[str, ...]
     usage: Mapping[str, tuple[float, float]]
+    shadow: str | None = None
 
 
 class State:
@@ -143,6 +145,8 @@ class State:
         self.learn_by = learn_by
         self.queues = queues or Queues()
         self.policy = policy
+        self.shadow: str | None = None
+        """The candidate that is tried."""
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
         self.waiting = Waiting()
@@ -176,12 +180,14 @@ class State:
             self.time,
             tuple(self.resources),
             dict(self._usage),
+            self.shadow,
         )
 
     @classmethod
     def load(cls, dumped: DumpedState, learn_by: str | None = None) -> State:
         """A state that goes on where `dump` was made."""
         state = cls(dumped.queues, dumped.policy, learn_by)
+        state.shadow = dumped.shadow
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
         for server in dumped.servers:
             state._server(server.server, True)
@@ -230,6 +236,9 @@ class State:
                 return Handled()
             case PolicyChanged():
                 self.policy = event.policy
+                return Handled()
+            case ShadowChanged():
+                self.shadow = event.policy
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
