@@ -7,6 +7,7 @@ BerthError
 ├── UnsupportedProblem    this policy or oracle cannot serve this problem
 ├── InfeasibleDecision    a decision breaks the constraints where only feasible ones are allowed
 ├── MissingExtra          an optional dependency is not installed; says how to get it
+├── EngineCheckFailed     `berth.testing.check_engine` found broken promises
 └── PolicyCheckFailed     `berth.testing.check_policy` found broken promises
 ```
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 __all__ = [
     "BerthError",
+    "EngineCheckFailed",
     "InfeasibleDecision",
     "InvalidInput",
     "MissingExtra",
@@ -120,6 +122,14 @@ class MissingExtra(BerthError):
 
 class PolicyCheckFailed(BerthError):
     """A policy broke one or more promises of `berth.testing.check_policy`; `results` holds what each check found."""
+
+    def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
+        self.results = list(results)
+        super().__init__(message)
+
+
+class EngineCheckFailed(BerthError, AssertionError):
+    """An engine broke one or more promises of `berth.testing.check_engine`; `results` holds what each check found."""
 
     def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         self.results = list(results)
