@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from berth.engines import ray_gang, ray_guard, ray_keeper, ray_task
+from berth.engines import ray_agent, ray_gang, ray_guard, ray_keeper
 from berth.engines.simulated_server import LINE
 
 __all__ = ["keeper_of", "main"]
@@ -32,7 +32,7 @@ def keeper_of(address: str) -> Any:
     if "bundle_label_selector" not in (placement_group.__doc__ or ""):
         raise RuntimeError(f"Ray {ray.__version__} cannot pin bundles to nodes; a newer one can")
     ray.init(address=address, namespace=ray_keeper.NAMESPACE, log_to_driver=False, logging_level="ERROR")
-    for module in (ray_gang, ray_keeper, ray_task):
+    for module in (ray_agent, ray_gang, ray_keeper):
         cloudpickle.register_pickle_by_value(module)
     heads = [node["NodeID"] for node in ray.nodes() if "node:__internal_head__" in node["Resources"] and node["Alive"]]
     return (
@@ -44,7 +44,7 @@ def keeper_of(address: str) -> Any:
             max_restarts=-1,
             max_concurrency=100_000,
             num_cpus=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else "DEFAULT",
+            scheduling_strategy=NodeAffinitySchedulingStrategy(heads[0], soft=False) if heads else "DEFAULT",
         )
         .remote(Path(ray_guard.__file__).read_text(encoding="utf-8"))
     )

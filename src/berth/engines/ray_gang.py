@@ -1,7 +1,7 @@
-"""One attempt of a job on a Ray cluster: a placement group, and a Ray task in it for each task of the gang.
+"""One attempt of a job on a Ray cluster: a placement group that holds its places, and its tasks, run by nodes' agents.
 
-Nothing begins before every task of the gang has a process on its node that answers. The attempt ends when nothing of it
-runs any more: each task has said how it ended, or was silent for so long that its guard has killed it.
+Nothing begins before the whole group is there. The attempt ends when nothing of it runs any more: of each task is known
+how it ended, or its node was silent for so long that its guard has killed it.
 """
 
 from __future__ import annotations
@@ -13,62 +13,58 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth.engines.ray_task import LARGEST
+from berth.engines.ray_agent import LARGEST, PULSE
 
-__all__ = ["Gang", "Part", "Site"]
+__all__ = ["Gang", "Node", "Part"]
 
 RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
 NODE_LABEL = "ray.io/node-id"
-PULSE = 1.0
-"""Seconds after which a task asks again."""
+NUMBERED = {"GPU", "TPU", "NPU", "HPU", "neuron_cores"}
+"""Resources of which Ray says by environment variables which ones are whose."""
+PATIENCE = 60.0
+"""Seconds within which the group must be there."""
+GRACE = 2.0
+"""Seconds that a task has to end by itself."""
+FIRST_LOOK, LAST_LOOK = 0.01, 0.5
+"""Seconds between two looks whether the group is there, at first and at last."""
 
 
-@dataclass(frozen=True)
-class Site:
-    """What a gang needs to know of where it is."""
+@dataclass
+class Node:
+    """A node as the keeper knows it; `heard` is when its agent asked last, by the keeper's clock."""
 
-    keeper: Any
-    task: Any
-    """`run_task`, as Ray calls it."""
-    guard: str
-    address: str
-    lease: float
-    """Seconds after which a task that hears nothing from the keeper is killed, wherever it is."""
-    margin: float
-    """Seconds more after which the keeper relies on it."""
-    patience: float
-    """Seconds within which all tasks of a gang must be there."""
-    grace: float
-    """Seconds that a task has to end by itself."""
-    alive: Callable[[str], bool]
-    """Whether Ray holds a node for alive."""
-    suspect: Callable[[str], None]
-    """To be told of a node that is silent."""
+    id: str
+    ip: str
+    life: str
+    agent: Any
+    server: dict[str, Any]
+    born: float
+    heard: float | None = None
+    lost: bool = False
 
 
 @dataclass
 class Part:
-    """One task of a gang; `heard` is when it asked last, by the keeper's clock."""
+    """One task of a gang."""
 
-    server: str
-    node: str
-    ip: str
+    node: Node
     role: str
     rank: int
     demand: Mapping[str, int]
-    heard: float = 0.0
-    here: bool = False
     began: bool = False
     over: bool = False
     seconds: float = 0.0
     result: bytes | None = None
-    reference: Any = None
+
+    @property
+    def server(self) -> str:
+        return str(self.node.server["name"])
 
     @property
     def bundle(self) -> dict[str, float]:
         """What it takes, in Ray's words; a task that takes nothing still has a place on its node."""
         given = {RAY_NAMES.get(name, name): milli / 1000 for name, milli in self.demand.items() if milli}
-        return given or {f"node:{self.ip}": 0.001}
+        return given or {f"node:{self.node.ip}": 0.001}
 
     def __str__(self) -> str:
         return f"task {self.role} {self.rank} on {self.server}"
@@ -82,8 +78,12 @@ class Gang:
     attempt: int
     parts: Sequence[Part]
     payload: Mapping[str, Any]
-    site: Site
-    started: bool = False
+    lease: float
+    """Seconds after which a guard kills its task if the keeper was not heard."""
+    margin: float
+    """Seconds more after which the keeper relies on that."""
+    probe: Any
+    """A Ray task that tells its environment."""
     verdict: tuple[str, str] | None = None
     """Why it is to end, and by whose fault; only the first counts."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,83 +95,97 @@ class Gang:
 
     def end(self, reason: str, fault: str) -> None:
         """All of it is to end."""
-        if self.verdict is None:
-            self.verdict = reason, fault
-            self._wake()
-
-    def lost_node(self, node: str) -> None:
-        """A node is gone, with what it had."""
-        for part in self.parts:
-            if part.node == node and not part.over:
-                self.end(f"server {part.server} was lost", "server")
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait for something to change, at most so long."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), max(seconds, 0.0))
-
-    async def pulse(self, index: int) -> str:
-        """A task asks what to do: `wait` for the others, run (`begin`), or `end`. The answer comes when there is one."""
-        part = self.parts[index]
-        part.heard = time.monotonic()
-        if not part.here:
-            part.here = True
-            self._wake()
-        if self.verdict is None and (part.began or not self.started):
-            await self._wait(PULSE)
         if self.verdict is not None:
-            return "end"
-        part.began = part.began or self.started
-        return "begin" if self.started else "wait"
+            return
+        self.verdict = reason, fault
+        self._changed.set()
+        for part in self.parts:
+            if part.began and not part.over and not part.node.lost:
+                part.node.agent.end.remote(self.job, self.attempt)
+
+    def lost_node(self, node: Node) -> None:
+        """A node is gone, with what it had."""
+        self._changed.set()
+        for part in self.parts:
+            if part.node is node and not part.over:
+                self.end(f"server {part.server} was lost", "server")
 
     async def run(self, told: Callable[[], None]) -> None:
         """Start it, say so when all of it runs, and come back when none of it does."""
         from ray.util.placement_group import placement_group, remove_placement_group
 
         group = None
-        following: list[asyncio.Task[None]] = []
         try:
             group = placement_group(
                 [part.bundle for part in self.parts],
                 name=f"berth-{self.job}-{self.attempt}",
-                bundle_label_selector=[{NODE_LABEL: part.node} for part in self.parts],
+                bundle_label_selector=[{NODE_LABEL: part.node.id} for part in self.parts],
             )
-            for index, part in enumerate(self.parts):
-                part.reference = self._submit(group, index, part)
-                following.append(asyncio.create_task(self._follow(part)))
-            if await self._gathered():
-                self.started = True
-                self._wake()
-                told()
-            await asyncio.gather(*following)
-        except Exception as error:  # a ValueError is about what the job wants, such as half a unit more than one
+            if await self._there(group):
+                devices = await asyncio.gather(*(self._devices(group, i, p) for i, p in enumerate(self.parts)))
+                if self.verdict is None:
+                    running = [self._run(*given) for given in zip(range(len(devices)), self.parts, devices, strict=True)]
+                    told()
+                    await asyncio.gather(*running)
+        except Exception as error:  # a ValueError is about what the job wants, such as one and a half of a device
             self.end(f"Ray refused it: {_line(error)}", "job" if isinstance(error, ValueError) else "engine")
-            await asyncio.gather(*following)
         finally:
+            for node in {part.node.id: part.node for part in self.parts if part.began and not part.node.lost}.values():
+                node.agent.forget.remote(self.job, self.attempt)
             if group is not None:
                 remove_placement_group(group)
 
-    def _submit(self, group: Any, index: int, part: Part) -> Any:
+    async def _there(self, group: Any) -> bool:
+        """Wait until the whole group is there; whether it is."""
+        from ray.util.placement_group import placement_group_table
+
+        until, wait = time.monotonic() + PATIENCE, FIRST_LOOK
+        while self.verdict is None:
+            state = placement_group_table(group).get("state")
+            if state == "CREATED":
+                return True
+            if state == "REMOVED" or time.monotonic() > until:
+                why = "was removed" if state == "REMOVED" else f"did not get ready in {PATIENCE:g} s"
+                self.end(f"its placement group {why}", "engine")
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), wait)
+            wait = min(1.5 * wait, LAST_LOOK)
+        return False
+
+    async def _devices(self, group: Any, index: int, part: Part) -> dict[str, str]:
+        """Environment variables that say which devices are this task's: those that Ray gives a task in its bundle."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        amounts = dict(part.bundle)
-        options: dict[str, Any] = {"num_cpus": amounts.pop("CPU", 0), "num_gpus": amounts.pop("GPU", 0) or None}
-        options["memory"] = int(amounts.pop("memory", 0)) or None
-        task = self.site.task.options(
-            name=f"berth {self.job}",
-            resources=amounts or None,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
-            **options,
-        )
-        return task.remote(self.site.keeper, (self.job, self.attempt), index, self._told(part), self.site.guard)
+        amounts = part.bundle
+        if not NUMBERED & amounts.keys():
+            return {}
+        gpus = amounts.pop("GPU", 0)
+        others = {name: amount for name, amount in amounts.items() if name in NUMBERED}
+        strategy = PlacementGroupSchedulingStrategy(group, index)
+        asked = self.probe.options(num_gpus=gpus, resources=others, scheduling_strategy=strategy).remote()
+        found: dict[str, str] = await asyncio.wait_for(asked, PATIENCE)
+        return found
 
-    def _told(self, part: Part) -> dict[str, Any]:
+    async def _run(self, index: int, part: Part, devices: Mapping[str, str]) -> None:
+        """Have a task run by the agent of its node, and see how it went."""
+        part.began = True
+        told = self._told(part, devices)
+        asked = asyncio.ensure_future(part.node.agent.run.remote(self.job, self.attempt, index, told))
+        while not asked.done() and not part.node.lost:
+            await asyncio.wait({asked}, timeout=PULSE)
+        if asked.done() and asked.exception() is None:
+            self._judge(part, asked.result())
+        else:
+            self.end(f"server {part.server} was lost", "server")
+            asked.cancel()
+            heard = part.node.heard or 0.0
+            await asyncio.sleep(max(heard + self.lease + self.margin - time.monotonic(), 0.0))  # its guard has killed it
+        part.over = True
+
+    def _told(self, part: Part, devices: Mapping[str, str]) -> dict[str, Any]:
         """What a task needs to know to run."""
-        there = {one.server: one.ip for one in self.parts}
+        there = {one.server: one.node.ip for one in self.parts}
         berth = {
             "BERTH_JOB": self.job,
             "BERTH_ATTEMPT": str(self.attempt),
@@ -181,7 +195,7 @@ class Gang:
             "BERTH_SERVER": part.server,
             "BERTH_SERVERS": ",".join(there),
             "BERTH_ADDRESSES": ",".join(there.values()),
-            "RAY_ADDRESS": self.site.address,
+            **devices,
         }
         return {
             "command": self.payload.get("command") or [],
@@ -192,69 +206,24 @@ class Gang:
             "berth": berth,
             "role": part.role,
             "rank": part.rank,
-            "lease": self.site.lease,
-            "grace": self.site.grace,
+            "lease": self.lease,
+            "grace": GRACE,
         }
-
-    async def _gathered(self) -> bool:
-        """Wait until every task is there; whether they are."""
-        until = time.monotonic() + self.site.patience
-        while self.verdict is None and time.monotonic() < until:
-            if all(part.here for part in self.parts):
-                return True
-            await self._wait(until - time.monotonic())
-        missing = [part for part in self.parts if not part.here]
-        for part in missing:
-            self.site.suspect(part.node)
-        if missing:
-            many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            self.end(f"{missing[0]}{many} did not get ready in {self.site.patience:g} s", "engine")
-        return False
-
-    async def _follow(self, part: Part) -> None:
-        """Wait until a task is over, and see how it went."""
-        asked, lease = asyncio.ensure_future(part.reference), self.site.lease
-        while not asked.done():
-            if self.verdict is not None and not part.here:
-                break  # if it comes after all, it is told to end
-            if part.here and time.monotonic() - part.heard > lease:
-                self.site.suspect(part.node)
-                self.end(f"server {part.server} has not answered for {lease:g} s", "server")
-                break
-            changed = asyncio.ensure_future(self._changed.wait())
-            await asyncio.wait({asked, changed}, timeout=PULSE, return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
-        if asked.done() and asked.exception() is None:
-            self._judge(part, asked.result())
-        else:
-            if asked.done():
-                self._lost(part, asked.exception())
-            asked.cancel()
-            if part.began:  # by then its guard has killed it
-                await asyncio.sleep(max(part.heard + lease + self.site.margin - time.monotonic(), 0.0))
-        part.over = True
-        self._wake()
-
-    def _lost(self, part: Part, error: BaseException | None) -> None:
-        if self.site.alive(part.node):
-            self.end(f"{part} was lost: {_line(error)}", "engine")
-        else:
-            self.end(f"server {part.server} was lost", "server")
 
     def _judge(self, part: Part, went: Mapping[str, Any]) -> None:
         """Take note of how a task went."""
-        part.seconds, part.result = went["seconds"], went.get("result")
+        part.seconds, part.result = went["seconds"], went["result"]
         how, code = went["how"], went["code"]
         if how == "refused":
             self.end(f"{part} could not be run: {went['error']}", "job")
         elif how == "unguarded":
             self.end(f"{part}: {went['error']}", "engine")
         elif how == "silence":
-            self.end(f"{part} heard nothing from the head of the cluster for {self.site.lease:g} s", "engine")
+            self.end(f"{part} heard nothing from the head of the cluster for {self.lease:g} s", "engine")
         elif how == "ended" and code:
             what = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             self.end(f"{part} {what}{': ' if went['words'] else ''}{went['words']}", "job")
-        elif how == "ended" and went.get("large"):
+        elif how == "ended" and went["large"]:
             self.end(f"{part} gave a result of {went['large']} bytes, more than {LARGEST}", "job")
 
 

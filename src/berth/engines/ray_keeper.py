@@ -18,18 +18,20 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from berth.engines.ray_gang import NODE_LABEL, Gang, Part, Site
-from berth.engines.ray_task import run_task
+from berth.engines.ray_agent import Agent
+from berth.engines.ray_gang import NODE_LABEL, Gang, Node, Part
 
 __all__ = ["NAME", "NAMESPACE", "Keeper"]
 
 NAME, NAMESPACE = "keeper", "berth"
-LEASE, MARGIN, PATIENCE, GRACE = 10.0, 2.0, 60.0, 2.0
-"""Seconds: see `ray_gang.Site`."""
-SILENCE = 5.0
-"""Seconds after which a node that was asked and has not answered is held for lost."""
+LEASE = 10.0
+"""Seconds after which a node whose agent is not heard is lost, and after which what it runs is killed there."""
+MARGIN = 2.0
+"""Seconds more until the keeper relies on that."""
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
+FIRST_WORD = 20.0
+"""Seconds that agents have to begin: whoever asks first waits so long for them, and then they are tried again."""
 NEWS = 5.0
 """Seconds after which somebody who asks for news gets an answer even if there is none."""
 REMEMBERED = 10_000
@@ -44,8 +46,9 @@ Key = tuple[str, int]
 Json = dict[str, Any]
 
 
-def _pulse() -> bool:
-    return True
+def _devices() -> dict[str, str]:
+    """The environment variables by which Ray says which devices a task may use."""
+    return {name: value for name, value in os.environ.items() if "VISIBLE" in name}
 
 
 class Keeper:
@@ -62,16 +65,10 @@ class Keeper:
         self._results: dict[Key, list[bytes | None]] = {}
         self._events: deque[Json] = deque(maxlen=EVENTS)
         self._told = 0
-        self._nodes: dict[str, Json] = {}
-        """Servers by the ids of their nodes, in the words of `berth.dispatch.jobs.Server`."""
-        self._ips: dict[str, str] = {}
-        self._asked: dict[str, tuple[float, Any]] = {}
-        """Nodes that somebody heard nothing from: since when they were asked, and what comes of it."""
-        self._silent: set[str] = set()
-        """Those of them that are held for lost."""
+        self._nodes: dict[str, Node] = {}
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._site, self._pulse = self._made()
+        self._probe: Any = None
         self._recall()
 
     # ------------------------------------------------------------------ what others ask
@@ -80,6 +77,8 @@ class Keeper:
         """A question, or an order, as JSON; the answer."""
         self._begin()
         asked = json.loads(text)
+        while any(node.heard is None for node in self._nodes.values()) and time.monotonic() < self._born + FIRST_WORD:
+            await asyncio.sleep(0.05)
         if asked.get("do") == "snapshot":
             return json.dumps({"snapshot": self._snapshot(), "told": self._told, "life": self._life})
         if "start" in asked:
@@ -98,10 +97,15 @@ class Keeper:
                 await asyncio.wait_for(self._changed.wait(), NEWS)
         return json.dumps(list(self._events)[len(self._events) - (self._told - since) :])
 
-    async def pulse(self, job: str, attempt: int, index: int) -> str:
-        """A task asks what it is to do."""
-        gang = self._gangs.get((job, attempt))
-        return "end" if gang is None else await gang.pulse(index)
+    async def pulse(self, node: str, life: str) -> str:
+        """The agent of a node asks for a word."""
+        known = self._nodes.get(node)
+        if known is None or known.life != life or known.lost:
+            return "end"
+        first, known.heard = known.heard is None, time.monotonic()
+        if first:
+            self._tell({"kind": "server-joined", "server": known.server})
+        return "go on"
 
     async def result(self, job: str, attempt: int) -> list[bytes | None] | None:
         """What the callable of a job gave, pickled, for each task in the order of roles and ranks."""
@@ -114,14 +118,14 @@ class Keeper:
             {"job": job, "attempt": attempt, "places": known["places"], "end": known["end"]}
             for (job, attempt), known in self._known.items()
         ]
-        servers = [server for node, server in self._nodes.items() if node not in self._silent]
+        servers = [node.server for node in self._nodes.values() if node.heard is not None]
         return {"servers": servers, "attempts": attempts}
 
     def _start(self, start: Json, job: Json) -> None:
         key = start["job"], start["attempt"]
         if key in self._known or not self._write(key, start["places"], None, new=True):
             return
-        there = {server["name"]: node for node, server in self._nodes.items() if node not in self._silent}
+        there = {node.server["name"]: node for node in self._nodes.values() if node.heard is not None}
         away = [place["server"] for place in start["places"] if place["server"] not in there]
         if away:
             self._end(key, f"server {away[0]} is away", "server")
@@ -136,29 +140,10 @@ class Keeper:
         for place in start["places"]:
             role, node = place["role"], there[place["server"]]
             for _ in range(place["count"]):
-                parts.append(Part(place["server"], node, self._ips[node], role, ranks[role], demands[role]))
+                parts.append(Part(node, role, ranks[role], demands[role]))
                 ranks[role] += 1
-        self._gangs[key] = gang = Gang(*key, parts, payload, self._site)
+        self._gangs[key] = gang = Gang(*key, parts, payload, self._lease, MARGIN, self._probe)
         self._spawn(self._run(key, gang))
-
-    def _made(self) -> tuple[Site, Any]:
-        import ray
-
-        context = ray.get_runtime_context()
-        remote = ray.remote(num_cpus=0, max_retries=0)
-        site = Site(
-            context.current_actor,
-            remote(run_task),
-            self._guard,
-            context.gcs_address,
-            self._lease,
-            MARGIN,
-            PATIENCE,
-            GRACE,
-            lambda node: node in self._nodes,
-            self._suspect,
-        )
-        return site, remote(_pulse)
 
     async def _run(self, key: Key, gang: Gang) -> None:
         await gang.run(lambda: self._tell({"kind": "started", "job": key[0], "attempt": key[1]}))
@@ -252,6 +237,9 @@ class Keeper:
     def _begin(self) -> None:
         """Begin to watch, when somebody asks for the first time."""
         if not self._tasks:
+            import ray
+
+            self._probe = ray.remote(num_cpus=0, max_retries=0)(_devices)
             self._look()
             self._spawn(self._watch())
             self._spawn(self._bury())
@@ -268,68 +256,63 @@ class Keeper:
                 self._look()
 
     def _look(self) -> None:
-        """Which nodes are there, and answer."""
+        """Which nodes are there, and whose agents are heard."""
         import ray
 
+        now = time.monotonic()
         there = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
-        for node in [node for node in self._nodes if node not in there]:
-            self._lose(node)
-            del self._nodes[node]
-            self._asked.pop(node, None)
-            self._silent.discard(node)
-        for node in sorted(there):
-            server = self._server(node, there[node])
-            known = self._nodes.get(node)
-            self._nodes[node], self._ips[node] = server, there[node]["NodeManagerAddress"]
-            if known != server and node not in self._silent:
-                self._tell({"kind": "server-joined" if known is None else "server-changed", "server": server})
-        for node, (since, answer) in list(self._asked.items()):
-            if not answer.done():
-                if time.monotonic() - since > SILENCE:
-                    self._lose(node)
-            elif answer.exception() is not None:
-                self._asked[node] = since, self._question(node)
-            else:
-                del self._asked[node]
-                if node in self._silent:
-                    self._silent.discard(node)
-                    self._tell({"kind": "server-joined", "server": self._nodes[node]})
+        for node in list(self._nodes.values()):
+            late = now - node.born > FIRST_WORD if node.heard is None else now - node.heard > self._lease
+            if node.id not in there or late:
+                self._lose(node)
+        for found in there.values():
+            known = self._nodes.get(found["NodeID"])
+            if known is None:
+                self._nodes[found["NodeID"]] = self._node(found)
+            elif (server := _server(known.server["name"], found)) != known.server:
+                known.server = server
+                if known.heard is not None:
+                    self._tell({"kind": "server-changed", "server": server})
 
-    def _lose(self, node: str) -> None:
-        """A node is held for lost, and all gangs that have a part there."""
-        if node not in self._silent:
-            self._silent.add(node)
-            self._tell({"kind": "server-lost", "server": self._nodes[node]["name"]})
-            for gang in self._gangs.values():
-                gang.lost_node(node)
+    def _lose(self, node: Node) -> None:
+        """A node is lost, and all gangs that have a part there; if it is still there, it gets another agent."""
+        import ray
 
-    def _suspect(self, node: str) -> None:
-        """Somebody heard nothing from a node that is said to be there: it is asked."""
-        if node in self._nodes and node not in self._asked:
-            self._asked[node] = time.monotonic(), self._question(node)
+        del self._nodes[node.id]
+        node.lost = True
+        ray.kill(node.agent)
+        if node.heard is not None:
+            self._tell({"kind": "server-lost", "server": node.server["name"]})
+        for gang in self._gangs.values():
+            gang.lost_node(node)
 
-    def _question(self, node: str) -> Any:
+    def _node(self, found: Json) -> Node:
+        """A node that is new, or has lost its agent."""
+        import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        node, life = found["NodeID"], os.urandom(8).hex()
+        name = (found["Labels"] or {}).get("name") or found["NodeManagerAddress"].replace(":", "-")
+        if any(known.server["name"] == name for known in self._nodes.values()):
+            name = f"{name}-{node[:8]}"
+        name = name if name[0].isalnum() else f"node{name}"
         on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-        return asyncio.ensure_future(self._pulse.options(scheduling_strategy=on_node).remote())
+        options = {"num_cpus": 0, "max_concurrency": 100_000, "scheduling_strategy": on_node}
+        keeper = ray.get_runtime_context().current_actor
+        agent = ray.remote(Agent).options(**options).remote(keeper, node, life, self._guard, self._lease)
+        agent.attend.remote()
+        return Node(node, found["NodeManagerAddress"], life, agent, _server(name, found), time.monotonic())
 
-    def _server(self, node: str, found: Json) -> Json:
-        """A node as a server; it keeps its name as long as it lives."""
-        labels = {name: value for name, value in (found["Labels"] or {}).items() if name != NODE_LABEL}
-        if node in self._nodes:
-            name = self._nodes[node]["name"]
-        else:
-            name = labels.get("name") or found["NodeManagerAddress"].replace(":", "-")
-            if any(server["name"] == name for server in self._nodes.values()):
-                name = f"{name}-{node[:8]}"
-            name = name if name[0].isalnum() else f"node{name}"
-        capacity = {
-            OURS.get(resource, resource): round(amount * 1000)
-            for resource, amount in sorted(found["Resources"].items(), reverse=True)
-            if not resource.startswith(HIDDEN) and "_group_" not in resource
-        }
-        return {"name": name, "capacity": capacity, "labels": labels, "speed": 1.0}
+
+def _server(name: str, found: Json) -> Json:
+    """A node as a server. What Ray calls CPU stands above what somebody else may call cpu."""
+    capacity = {
+        OURS.get(resource, resource): round(amount * 1000)
+        for resource, amount in sorted(found["Resources"].items(), reverse=True)
+        if not resource.startswith(HIDDEN) and "_group_" not in resource
+    }
+    labels = {label: value for label, value in (found["Labels"] or {}).items() if label != NODE_LABEL}
+    return {"name": name, "capacity": capacity, "labels": labels, "speed": 1.0}
 
 
 def _name(key: Key) -> bytes:
