@@ -1,6 +1,6 @@
 """A real Ray cluster on this machine: a head that computes nothing, and nodes on loopback addresses of their own.
 
-All processes are children of the one that made it, and die with it. They must be started by its main thread: a child
+All daemons are children of the process that made it, and die with it. They must be started by its main thread: a child
 dies with the thread that started it.
 """
 
@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import berth
-from berth.errors import BerthError, InvalidInput, MissingExtra
+from berth.clusters import ClusterError
+from berth.clusters.processes import MARK, NODE, end, marked
+from berth.errors import InvalidInput, MissingExtra
 
 __all__ = ["LocalRay", "RayNode", "example_nodes"]
 
@@ -70,7 +72,7 @@ class LocalRay:
     def address(self) -> str:
         """Where programs find it."""
         if self._cluster is None:
-            raise BerthError("the cluster was not started")
+            raise ClusterError("the cluster was not started")
         return str(self._cluster.address)
 
     def start(self) -> None:
@@ -79,7 +81,7 @@ class LocalRay:
 
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
-            with self._environment():
+            with self._environment("head"):
                 head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
                 self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
             for name in self._nodes:
@@ -90,10 +92,13 @@ class LocalRay:
 
     def start_node(self, name: str) -> None:
         """Start a node, or start it again."""
+        if name not in self._nodes:
+            raise InvalidInput(f"one of {', '.join(self._nodes)}", value=name, key="node")
         node = self._nodes[name]
-        with self._environment():
-            if (before := self._running.pop(name, None)) is not None:
-                self._cluster.remove_node(before, allow_graceful=False)
+        if (before := self._running.pop(name, None)) is not None:
+            end(marked(self.directory, name), signal.SIGKILL)
+            self._cluster.remove_node(before, allow_graceful=False)
+        with self._environment(name):
             self._running[name] = self._cluster.add_node(
                 num_cpus=node.cpus,
                 num_gpus=node.gpus,
@@ -107,9 +112,9 @@ class LocalRay:
         for name in self._running:
             self.wake(name)
         if self._cluster is not None:
-            with self._environment():
-                self._cluster.shutdown()
+            self._cluster.shutdown()
         self._cluster, self._running = None, {}
+        end(marked(self.directory), signal.SIGKILL)
 
     def daemons(self) -> dict[str, int]:
         """The processes of the head, and the one of each node."""
@@ -147,8 +152,7 @@ class LocalRay:
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: signal.Signals) -> None:
-        raylet = _raylet(self._running[name])
-        for process in (raylet, *_children(raylet)):
+        for process in marked(self.directory, name):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
 
@@ -156,10 +160,12 @@ class LocalRay:
         return f"{self._network}.{10 + number}"
 
     @contextmanager
-    def _environment(self) -> Iterator[None]:
-        """Ray's files lie in the directory, and its processes find berth where this one does."""
+    def _environment(self, node: str) -> Iterator[None]:
+        """Ray's files lie in the directory, and its processes are marked, and find berth where this one does."""
         here = str(Path(berth.__file__).parents[1])
         given = {
+            MARK: str(self.directory),
+            NODE: node,
             "RAY_TMPDIR": str(self.directory),
             "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))),
         }
@@ -178,12 +184,3 @@ class LocalRay:
 
 def _raylet(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
-
-
-def _children(parent: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
-    with suppress(OSError):
-        files = list(Path(f"/proc/{parent}/task").glob("*/children"))
-        mine = [int(pid) for file in files for pid in file.read_text().split()]
-        return [*mine, *(grandchild for child in mine for grandchild in _children(child))]
-    return []

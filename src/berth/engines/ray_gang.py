@@ -21,7 +21,7 @@ RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
 NODE_LABEL = "ray.io/node-id"
 NUMBERED = {"GPU", "TPU", "NPU", "HPU", "neuron_cores"}
 """Resources of which Ray says by environment variables which ones are whose."""
-PATIENCE = 60.0
+PATIENCE = 10.0
 """Seconds within which the group must be there."""
 GRACE = 2.0
 """Seconds that a task has to end by itself."""
@@ -84,9 +84,15 @@ class Gang:
     """Seconds more after which the keeper relies on that."""
     probe: Any
     """A Ray task that tells its environment."""
+    started: bool = False
     verdict: tuple[str, str] | None = None
     """Why it is to end, and by whose fault; only the first counts."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def name(self) -> str:
+        """What its placement group is called."""
+        return f"berth-{self.job}-{self.attempt}"
 
     @property
     def seconds(self) -> float:
@@ -118,13 +124,14 @@ class Gang:
         try:
             group = placement_group(
                 [part.bundle for part in self.parts],
-                name=f"berth-{self.job}-{self.attempt}",
+                name=self.name,
                 bundle_label_selector=[{NODE_LABEL: part.node.id} for part in self.parts],
             )
             if await self._there(group):
                 devices = await asyncio.gather(*(self._devices(group, i, p) for i, p in enumerate(self.parts)))
                 if self.verdict is None:
                     running = [self._run(*given) for given in zip(range(len(devices)), self.parts, devices, strict=True)]
+                    self.started = True
                     told()
                     await asyncio.gather(*running)
         except Exception as error:  # a ValueError is about what the job wants, such as one and a half of a device

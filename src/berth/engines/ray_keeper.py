@@ -273,6 +273,14 @@ class Keeper:
                 known.server = server
                 if known.heard is not None:
                     self._tell({"kind": "server-changed", "server": server})
+        running = [gang for gang in self._gangs.values() if gang.started]
+        if running:
+            from ray.util.placement_group import placement_group_table
+
+            there_too = {group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED"}
+            for gang in running:
+                if gang.name not in there_too:
+                    gang.end("somebody removed its placement group", "cancelled")
 
     def _lose(self, node: Node) -> None:
         """A node is lost, and all gangs that have a part there; if it is still there, it gets another agent."""
