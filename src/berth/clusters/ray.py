@@ -51,7 +51,9 @@ def example_nodes(count: int) -> list[RayNode]:
     >>> [(node.name, node.labels["class"]) for node in example_nodes(2)]
     [('n1', 'fast'), ('n2', 'slow')]
     """
-    return [RayNode(f"n{i}", labels={"class": "fast" if i <= (count + 1) // 2 else "slow"}) for i in range(1, count + 1)]
+    return [
+        RayNode(f"n{i}", labels={"class": "fast" if i <= (count + 1) // 2 else "slow"}) for i in range(1, count + 1)
+    ]
 
 
 class LocalRay:

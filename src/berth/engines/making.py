@@ -30,7 +30,9 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engin
     if kind == "ray" and (rest or ":" not in name):
         return RayEngine(rest or None)
     if kind != "simulated" or (":" in name and not rest):
-        raise InvalidInput("simulated, simulated:FILE, simulated:unix:PATH, ray or ray:ADDRESS", value=name, key="engine")
+        raise InvalidInput(
+            "simulated, simulated:FILE, simulated:unix:PATH, ray or ray:ADDRESS", value=name, key="engine"
+        )
     if rest.startswith("unix:"):
         return RemoteEngine(Path(rest.removeprefix("unix:")))
     cluster = read_cluster(Path(rest)) if rest else example_cluster()

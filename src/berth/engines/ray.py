@@ -41,8 +41,8 @@ class RayEngine(RemoteEngine):
         if self._place is not None:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    _, writer = await asyncio.open_connection(*self._place)
-                writer.close()
+                    _, tried = await asyncio.open_connection(*self._place)
+                tried.close()
             except (OSError, TimeoutError) as error:
                 why = getattr(error, "strerror", None) or str(error) or "no answer"
                 raise EngineError(f"no Ray cluster at {self._address}: {why}") from None

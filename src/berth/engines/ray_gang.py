@@ -130,10 +130,10 @@ class Gang:
             if await self._there(group):
                 devices = await asyncio.gather(*(self._devices(group, i, p) for i, p in enumerate(self.parts)))
                 if self.verdict is None:
-                    running = [self._run(*given) for given in zip(range(len(devices)), self.parts, devices, strict=True)]
                     self.started = True
                     told()
-                    await asyncio.gather(*running)
+                    parts = zip(self.parts, devices, strict=True)
+                    await asyncio.gather(*(self._run(i, *given) for i, given in enumerate(parts)))
         except Exception as error:  # a ValueError is about what the job wants, such as one and a half of a device
             self.end(f"Ray refused it: {_line(error)}", "job" if isinstance(error, ValueError) else "engine")
         finally:
@@ -176,6 +176,8 @@ class Gang:
 
     async def _run(self, index: int, part: Part, devices: Mapping[str, str]) -> None:
         """Have a task run by the agent of its node, and see how it went."""
+        if self.verdict is not None:
+            return
         part.began = True
         told = self._told(part, devices)
         asked = asyncio.ensure_future(part.node.agent.run.remote(self.job, self.attempt, index, told))
@@ -186,8 +188,8 @@ class Gang:
         else:
             self.end(f"server {part.server} was lost", "server")
             asked.cancel()
-            heard = part.node.heard or 0.0
-            await asyncio.sleep(max(heard + self.lease + self.margin - time.monotonic(), 0.0))  # its guard has killed it
+            killed = (part.node.heard or 0.0) + self.lease + self.margin  # by its guard, at the latest
+            await asyncio.sleep(max(killed - time.monotonic(), 0.0))
         part.over = True
 
     def _told(self, part: Part, devices: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs one task on a node of a Ray cluster, and ends all of it when it must: a program of its own, given to `python -c`.
+"""Runs one task on a node of a Ray cluster, and ends all of it when it must: a program by itself, for `python -c`.
 
 The first line of its standard input says what to run. After that come times, eight bytes each: until when the keeper of
 gangs was heard, by this machine's clock. When none comes for the length of a lease, whatever hangs or is cut off, the
@@ -17,7 +17,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The keeper of gangs: one detached actor on a Ray cluster that starts them, watches them, and remembers how they ended.
+"""The keeper of gangs: a detached actor on a Ray cluster that starts them, watches them, and remembers their ends.
 
 There is one for a cluster, because actors have unique names; whoever schedules comes and goes, and what runs goes on.
 What it must not forget stands in the cluster's own key-value store before anything begins: which attempts there were,
@@ -123,6 +123,9 @@ class Keeper:
 
     def _start(self, start: Json, job: Json) -> None:
         key = start["job"], start["attempt"]
+        demands = {role["name"]: role["demand"] for role in job["roles"]}
+        if not all(place["role"] in demands for place in start["places"]):
+            raise ValueError(f"places for roles that job {key[0]} does not have")
         if key in self._known or not self._write(key, start["places"], None, new=True):
             return
         there = {node.server["name"]: node for node in self._nodes.values() if node.heard is not None}
@@ -134,7 +137,6 @@ class Keeper:
         if not any(payload.get(what) for what in ("command", "script", "callable")):
             self._end(key, "there is nothing to run: a command, a script or a callable", "job")
             return
-        demands = {role["name"]: role["demand"] for role in job["roles"]}
         ranks = dict.fromkeys(demands, 0)
         parts = []
         for place in start["places"]:
@@ -251,7 +253,10 @@ class Keeper:
 
     async def _watch(self) -> None:
         while True:
+            before = time.monotonic()
             await asyncio.sleep(LOOK)
+            if time.monotonic() > before + 3 * LOOK:
+                continue  # this process was held up: those who asked meanwhile are to be heard first
             with suppress(Exception):  # the head of the cluster does not answer: it may do so again
                 self._look()
 
@@ -325,4 +330,3 @@ def _server(name: str, found: Json) -> Json:
 
 def _name(key: Key) -> bytes:
     return f"attempt/{key[0]}/{key[1]}".encode()
-
