@@ -29,6 +29,7 @@ CLOCK = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]?\d)(?::([0-5]?\d))?", re.AS
 DAYS = re.compile(r"(\d{1,6})-(\d{1,2})", re.ASCII)
 LONGEST = 10 * 365 * 86400.0
 MARK = "#BERTH"
+BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
 def parse_duration(value: object, key: str = "duration") -> float:
@@ -130,6 +131,9 @@ class JobSpec(Spec):
     retries: Annotated[int, Field(ge=0, le=1000)] = 0
     command: Annotated[list[str], Field(max_length=1000)] = Field(default_factory=list)
     script: Annotated[str | None, Field(max_length=1_000_000)] = None
+    callable: Annotated[
+        str | None, Field(max_length=1_000_000, description="for Ray: a Python callable, pickled, as base64 text")
+    ] = None
     environment: Annotated[dict[str, str], Field(max_length=1000)] = Field(default_factory=dict)
     workdir: Annotated[str | None, Field(max_length=4096)] = None
 
@@ -137,8 +141,10 @@ class JobSpec(Spec):
     def _one_way(self) -> Self:
         if self.roles and (self.resources or self.tasks != 1 or (self.minimum, self.per_server) != (None, None)):
             raise ValueError("roles, or tasks and resources at the top, not both")
-        if self.command and self.script is not None:
-            raise ValueError("a command or a script, not both")
+        if bool(self.command) + (self.script is not None) + (self.callable is not None) > 1:
+            raise ValueError("a command, a script or a callable, not two of them")
+        if self.callable is not None and not BASE64.fullmatch(self.callable):
+            raise ValueError("a callable as base64 text")
         for text in (*self.command, *self.environment, *self.environment.values()):
             if "\0" in text:
                 raise ValueError("no NUL characters in command and environment")
@@ -165,6 +171,7 @@ class JobSpec(Spec):
         payload: dict[str, Any] = {
             "command": list(self.command),
             "script": self.script,
+            "callable": self.callable,
             "environment": dict(self.environment),
             "workdir": self.workdir,
         }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from berth.engines import Engine
 from berth.engines.clock import Clock
+from berth.engines.ray import RayEngine
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated import SimulatedEngine, example_cluster, read_cluster
 from berth.errors import InvalidInput
@@ -19,14 +20,19 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engin
     * `simulated`: a small cluster in this process
     * `simulated:FILE`: the cluster of a YAML file, in this process
     * `simulated:unix:PATH`: a simulated cluster in another process
+    * `ray`, `ray:ADDRESS`: the Ray cluster that RAY_ADDRESS names, or the one of this machine; the one at an address
 
     >>> make_engine("cloud", Clock())
     Traceback (most recent call last):
-    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE or simulated:unix:PATH
+    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE, simulated:unix:PATH, ray or ...
     """
     kind, _, rest = name.partition(":")
+    if kind == "ray" and (rest or ":" not in name):
+        return RayEngine(rest or None)
     if kind != "simulated" or (":" in name and not rest):
-        raise InvalidInput("simulated, simulated:FILE or simulated:unix:PATH", value=name, key="engine")
+        raise InvalidInput(
+            "simulated, simulated:FILE, simulated:unix:PATH, ray or ray:ADDRESS", value=name, key="engine"
+        )
     if rest.startswith("unix:"):
         return RemoteEngine(Path(rest.removeprefix("unix:")))
     cluster = read_cluster(Path(rest)) if rest else example_cluster()
