@@ -208,12 +208,12 @@ class Trial:
     async def judge(self) -> None:
         """At the very end: whether exactly that began which was to begin, and was told as it should be."""
         for name, broken in self.at_last():
-            self.found(name, broken)
+            if name not in {finding.instance for finding in self.findings}:
+                self.found(name, broken)
         for case, runs in self.runs.items():
-            for run in runs:
-                if problem := await run.misplaced():
+            if case not in {finding.instance for finding in self.findings}:
+                for problem in [problem for run in runs if (problem := await run.misplaced())][:1]:
                     self.found(case, problem)
-                    break
 
 
 class Case:
