@@ -1,4 +1,4 @@
-"""An engine that runs payloads as processes of this machine, on servers that are names alone: the least that really runs.
+"""An engine that runs payloads as processes of this machine, on servers that are names: the least that really runs.
 
 What runs belongs to `Processes`, which stays when a driver is closed.
 """

@@ -11,24 +11,17 @@ from berth.dispatch.quantities import amounts
 from berth.engines import Engine
 from berth.engines.clock import Clock
 from berth.engines.simulated import SimulatedEngine
-from berth.engines.simulated_cluster import SimulatedCluster, Truth
+from berth.engines.simulated_cluster import SimulatedCluster
 from berth.testing.site import Script, Sighting, Site
 
 __all__ = ["SimulatedSite", "WitnessedCluster"]
-
-
-class _Truth(Truth):
-    """Jobs fail whose payload says so."""
-
-    def fails(self, job: Job, attempt: int) -> bool:
-        return bool(job.payload.get("fails"))
 
 
 class WitnessedCluster(SimulatedCluster):
     """Keeps a list of what really began."""
 
     def __init__(self, servers: int) -> None:
-        super().__init__([Server(f"n{i}", amounts({"cpu": 4})) for i in range(servers)], _Truth())
+        super().__init__([Server(f"n{i}", amounts({"cpu": 4})) for i in range(servers)])
         self.begun: list[Start] = []
         self.undead: set[tuple[str, int, str]] = set()
         """What runs on though its attempt has ended (job, attempt, server): nothing, unless an engine is broken."""
@@ -59,9 +52,9 @@ class SimulatedSite(Site):
         return self._open
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
-        # a simulated job that fails does so halfway
-        work = 2 * script.seconds if script.fails else script.seconds
-        return Job(id, "contract", roles, work=work, payload={"fails": script.fails} if script.fails else {})
+        if script.fails:  # a simulated job does so halfway
+            return Job(id, "contract", roles, work=2 * script.seconds, payload={"command": ["false"]})
+        return Job(id, "contract", roles, work=script.seconds)
 
     async def begun(self) -> Sequence[Sighting]:
         self.cluster._advance(self.clock())
