@@ -28,7 +28,14 @@ __all__ = [
     "PolicyCheckFailed",
     "UnknownName",
     "UnsupportedProblem",
+    "did_you_mean",
 ]
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """`; did you mean 'count'?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class BerthError(Exception):
@@ -94,8 +101,7 @@ class UnknownName(BerthError):
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.what, self.name, self.known = what, name, sorted(known)
-        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, self.known)
         super().__init__(f"unknown {what} {name!r}{hint} (known: {', '.join(self.known)})")
 
 

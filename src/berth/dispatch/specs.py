@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from berth.dispatch.jobs import Job, Role
 from berth.dispatch.quantities import amounts, slurm_amounts
+from berth.dispatch.wording import NAME, Inside, Spec, plain_words
 from berth.errors import InvalidInput
 
 __all__ = ["JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script"]
@@ -72,12 +73,12 @@ def _quantities(value: object) -> object:
     """Amounts of resources; a text is read as Slurm writes them."""
     try:
         if isinstance(value, str):
-            slurm_amounts(value)
+            slurm_amounts(value, "")
             return dict(part.split("=", 1) for part in value.split(",")) if value else {}
         if isinstance(value, Mapping):
-            amounts({str(name): item for name, item in value.items()})
+            amounts({str(name): item for name, item in value.items()}, "")
     except InvalidInput as error:
-        raise ValueError(str(error).removeprefix("resources: ")) from None
+        raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
     return value
 
 
@@ -91,23 +92,23 @@ Quantities = Annotated[
     BeforeValidator(_quantities),
     Field(description="amounts by resource, such as {cpu: 500m, memory: 16Gi, gpu: 1}", max_length=64),
 ]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 Label = Annotated[str, Field(max_length=256)]
+PerServer = Annotated[
+    int | None, Field(ge=1, le=100_000, description="the most tasks on one server; as many as fit where left out")
+]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RoleSpec(_Spec):
+class RoleSpec(Spec):
     """Tasks of a job that are alike."""
 
     count: Annotated[int, Field(ge=1, le=100_000)] = 1
     minimum: Annotated[int, Field(ge=0, le=100_000)] | None = None
     resources: Quantities = Field(default_factory=dict)
+    per_server: PerServer = None
 
 
-class JobSpec(_Spec):
+class JobSpec(Spec):
     """A job to be submitted."""
 
     name: Annotated[Name | None, Field(description="its id; made up where it is left out")] = None
@@ -115,6 +116,7 @@ class JobSpec(_Spec):
     tasks: Annotated[int, Field(ge=1, le=100_000)] = 1
     minimum: Annotated[int, Field(ge=1, le=100_000)] | None = None
     resources: Quantities = Field(default_factory=dict)
+    per_server: PerServer = None
     roles: Annotated[dict[Name, RoleSpec], Field(max_length=64)] = Field(default_factory=dict)
     team: Name = "default"
     queue: Name = "default"
@@ -133,7 +135,7 @@ class JobSpec(_Spec):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.roles and (self.resources or self.tasks != 1 or self.minimum is not None):
+        if self.roles and (self.resources or self.tasks != 1 or (self.minimum, self.per_server) != (None, None)):
             raise ValueError("roles, or tasks and resources at the top, not both")
         if self.command and self.script is not None:
             raise ValueError("a command or a script, not both")
@@ -146,11 +148,18 @@ class JobSpec(_Spec):
         """The job that it describes.
 
         >>> JobSpec(tasks=2, resources={"cpu": "500m"}).job("a1", "ann").roles[0]
-        Role(name='task', count=2, demand={'cpu': 500}, minimum=2)
+        Role(name='task', count=2, demand={'cpu': 500}, minimum=2, per_server=None)
         """
-        given = self.roles or {"task": RoleSpec(count=self.tasks, minimum=self.minimum, resources=self.resources)}
+        top = RoleSpec(count=self.tasks, minimum=self.minimum, resources=self.resources, per_server=self.per_server)
+        given = self.roles or {"task": top}
         roles = tuple(
-            Role(name, role.count, amounts(_plain(role.resources)), -1 if role.minimum is None else role.minimum)
+            Role(
+                name,
+                role.count,
+                amounts(_plain(role.resources)),
+                -1 if role.minimum is None else role.minimum,
+                role.per_server,
+            )
             for name, role in given.items()
         )
         payload: dict[str, Any] = {
@@ -193,12 +202,7 @@ def _checked(given: object, file: str, line: int | None = None) -> JobSpec:
     try:
         return JobSpec.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        shown = first.get("input") if first["type"] != "missing" else ...
-        value = shown if isinstance(shown, str | int | float | type(None)) else ...
-        raise InvalidInput(said.removeprefix("expected "), value=value, key=key or None, file=file, line=line) from None
+        raise plain_words(error.errors()[0]).at(file=file, line=line) from None
 
 
 def read_manifests(text: str, file: str = "manifest") -> list[JobSpec]:
@@ -247,6 +251,8 @@ OPTIONS = {
     "--tasks": "tasks",
     "--ntasks": "tasks",
     "--minimum": "minimum",
+    "--per-server": "per_server",
+    "--ntasks-per-node": "per_server",
     "--resources": "resources",
     "--team": "team",
     "--account": "team",

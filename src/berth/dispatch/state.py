@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from berth.dispatch.events import (
     ServerJoined,
     ServerLost,
     ServerResumed,
+    ShadowChanged,
     Start,
     Started,
     Submitted,
@@ -82,19 +83,30 @@ class ServerRecord:
     drained: bool = False
 
     @property
+    def standing(self) -> Literal["up", "closed", "drained", "lost"]:
+        """Whether it may be used, and if not why: its engine lost it or closed it, or somebody here drained it."""
+        return "lost" if self.lost else "drained" if self.drained else "closed" if self.server.closed else "up"
+
+    @property
     def usable(self) -> bool:
-        return not (self.lost or self.drained)
+        """Whether something new may start there."""
+        return self.standing == "up"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that teaches: the job, where it ran, and its speed, or one for each server."""
+    """A run that teaches: the job, where it ran, and its speed, or one for each server.
+
+    One that was `cut` off did not reach that speed. `alike` are servers that count as one, by each of its servers.
+    """
 
     number: int
     job: Job
     places: tuple[Place, ...]
     speed: float
-    gains: Mapping[str, float]
+    gains: Mapping[str, float] = field(default_factory=dict)
+    cut: bool = False
+    alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,14 +132,21 @@ class DumpedState:
     time: float
     resources: tuple[str, ...]
     usage: Mapping[str, tuple[float, float]]
+    shadow: str | None = None
 
 
 class State:
-    """Everything that a scheduler must remember."""
+    """Everything that a scheduler must remember.
 
-    def __init__(self, queues: Queues | None = None, policy: str = "") -> None:
+    Servers with the same value of the label `learn_by` count as one in what is learned.
+    """
+
+    def __init__(self, queues: Queues | None = None, policy: str = "", learn_by: str | None = None) -> None:
+        self.learn_by = learn_by
         self.queues = queues or Queues()
         self.policy = policy
+        self.shadow: str | None = None
+        """The candidate that is tried."""
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
         self.waiting = Waiting()
@@ -161,12 +180,14 @@ class State:
             self.time,
             tuple(self.resources),
             dict(self._usage),
+            self.shadow,
         )
 
     @classmethod
-    def load(cls, dumped: DumpedState) -> State:
+    def load(cls, dumped: DumpedState, learn_by: str | None = None) -> State:
         """A state that goes on where `dump` was made."""
-        state = cls(dumped.queues, dumped.policy)
+        state = cls(dumped.queues, dumped.policy, learn_by)
+        state.shadow = dumped.shadow
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
         for server in dumped.servers:
             state._server(server.server, True)
@@ -216,6 +237,9 @@ class State:
             case PolicyChanged():
                 self.policy = event.policy
                 return Handled()
+            case ShadowChanged():
+                self.shadow = event.policy
+                return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
         job = event.job
@@ -243,7 +267,9 @@ class State:
             return Handled()
         reason = f"cancelled by {event.by}" if event.by else "cancelled"
         if record.phase == "waiting":
-            return self._gone(replace(record, phase="cancelled", ended=event.time, reason=reason))
+            gone = self._gone(replace(record, phase="cancelled", ended=event.time, reason=reason))
+            there = (Cancel(event.job, record.attempt),) if record.job.origin else ()
+            return replace(gone, commands=there)
         changed = self._keep(replace(record, phase="ending", unwanted=True, since=event.time, reason=reason))
         return Handled((Cancel(event.job, record.attempt),), (changed,))
 
@@ -272,16 +298,19 @@ class State:
         record = self.jobs.get(start.job)
         if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
             raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
-        tasks = Counter[str]()
+        tasks, together = Counter[str](), Counter[tuple[str, str]]()
         for place in start.places:
             server = self.servers.get(place.server)
             if server is None or not server.usable:
                 raise InfeasibleDecision(f"job {start.job}: server {place.server} may not be used")
             tasks[place.role] += place.count
+            together[place.role, place.server] += place.count
         roles = {role.name: role for role in record.job.roles}
         whole = all(role.minimum <= tasks[role.name] <= role.count for role in record.job.roles)
         if not whole or any(place.role not in roles or place.count < 1 for place in start.places):
             raise InfeasibleDecision(f"job {start.job}: not a whole gang")
+        if any(count > roles[role].each for (role, _), count in together.items()):
+            raise InfeasibleDecision(f"job {start.job}: too many tasks on one server")
         return record
 
     def _started(self, event: Started) -> Handled:
@@ -304,10 +333,12 @@ class State:
             phase: Phase = "finished"
             gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
             return replace(gone, outcome=outcome)
+        cut = self._learn(record, event)
         # what is ending though nobody cancelled it ends because a server was lost, and is started again
         if record.unwanted or (event.fault == "cancelled" and record.phase != "ending"):
             reason = record.reason or event.reason or "cancelled"
-            return self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
+            gone = self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
+            return replace(gone, outcome=cut)
         own = event.fault == "job" and record.phase != "ending"
         record = replace(
             record,
@@ -317,17 +348,34 @@ class State:
             since=event.time,
         )
         if record.failures > record.job.retries or record.unlucky > UNLUCKY:
-            return self._gone(replace(record, phase="failed", ended=event.time))
-        return Handled(changed=(self._keep(replace(record, phase="waiting", places=(), started=None)),))
+            return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)
+        again = self._keep(replace(record, phase="waiting", places=(), started=None))
+        return Handled(changed=(again,), outcome=cut)
 
-    def _learn(self, record: JobRecord, event: Finished) -> Outcome | None:
+    def _learn(self, record: JobRecord, event: Finished | Failed) -> Outcome | None:
+        """What the end of an attempt says about speed, if anything."""
+        cut = isinstance(event, Failed)
+        if isinstance(event, Failed) and (event.fault == "engine" or record.started is None):
+            return None
         began = record.started if record.started is not None else record.since
         seconds = event.time - began if event.seconds is None else event.seconds
-        if not seconds > 0 or record.unwanted:
+        if not seconds > 0 or (record.unwanted and not cut):
             return None
-        servers = dict.fromkeys(place.server for place in record.places)
-        speed = self.learned.add(record.job, servers, seconds)
-        return Outcome(record.number, record.job, record.places, speed, event.gains)
+        alike = {place.server: self._alike(place.server) for place in record.places}
+        servers = dict.fromkeys(server for several in alike.values() for server in several)
+        speed = (self.learned.add_cut if cut else self.learned.add)(record.job, servers, seconds)
+        if speed is None:
+            return None
+        gains = event.gains if isinstance(event, Finished) else {}
+        shared = alike if self.learn_by is not None else {}
+        return Outcome(record.number, record.job, record.places, speed, gains, cut, shared)
+
+    def _alike(self, server: str) -> tuple[str, ...]:
+        """Servers of which one learns with this one."""
+        mine = self.servers[server].server.labels.get(self.learn_by) if self.learn_by is not None else None
+        if mine is None:
+            return (server,)
+        return tuple(name for name, one in self.servers.items() if one.server.labels.get(self.learn_by or "") == mine)
 
     def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)

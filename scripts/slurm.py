@@ -1,0 +1,42 @@
+"""Slurm for tests and benchmarks: `berth.clusters.slurm` starts it; this installs its programs.
+
+python3 scripts/slurm.py install   installs them with apt, where they are not there (needs root)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+PACKAGES = (
+    "slurmctld",
+    "slurmd",
+    "slurm-client",
+    "slurmrestd",
+    "slurm-wlm-basic-plugins",
+    "slurm-wlm-jwt-plugin",
+    "munge",
+)
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "slurmrestd", "munged")
+
+
+def install() -> None:
+    """Install what is not there; no service of Slurm or munge is started."""
+    where = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+    if all(shutil.which(program, path=where) for program in PROGRAMS):
+        return
+    if shutil.which("apt-get") is None:
+        sys.exit(
+            "slurm: there is no apt-get here; install Slurm and munge so that slurmctld and munged are in the PATH"
+        )
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    subprocess.run(["apt-get", "update", "-q"], check=True, env=quiet)
+    subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *PACKAGES], check=True, env=quiet)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["install"]:
+        sys.exit(__doc__)
+    install()
