@@ -5,12 +5,13 @@ All are the simulated engine with one fault. `BROKEN_ENGINES` says which check m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from berth.dispatch.events import Cancel, Command, Event, Failed, Finished, ServerLost, Start, Started
 from berth.dispatch.jobs import Job, Place
-from berth.engines import Attempt, Snapshot
+from berth.engines import Attempt, EngineError, Snapshot
 from berth.engines.clock import Clock
 from berth.engines.simulated import SimulatedEngine
 from berth.testing.simulated_site import WitnessedCluster
@@ -257,6 +258,17 @@ class BeginsAnew(_Broken):
         await super().execute(command, job)
 
 
+class HoldsOn(_Broken):
+    """Takes the end of whoever listens for trouble of its own."""
+
+    async def events(self) -> AsyncIterator[Event]:
+        try:
+            async for event in super().events():
+                yield event
+        except asyncio.CancelledError:
+            raise EngineError("nobody is there") from None
+
+
 class EndsWithItsDriver(_Broken):
     """Ends everything when it is closed."""
 
@@ -310,7 +322,7 @@ BROKEN_ENGINES: dict[str, list[type[SimulatedEngine]]] = {
     "tells-every-end": [HidesFailures, PraisesFailures, TellsEndsTwice, TellsStartsLate, HidesStarts, CannotMeasure],
     "cancelled-behind-our-back": [HearsOnlyItself],
     "tells-attempts-apart": [ShortensIds, CancelsAllAttempts],
-    "goes-on-with-a-new-driver": [MisplacesAttempts, ForgetsWhatEnded, BeginsAnew],
+    "goes-on-with-a-new-driver": [MisplacesAttempts, ForgetsWhatEnded, BeginsAnew, HoldsOn],
     "leaves-jobs-running": [EndsWithItsDriver],
     "survives-lost-servers": [HidesLosses, LeavesHalfGangs, BlamesJobs, EndsAllWithAServer],
 }

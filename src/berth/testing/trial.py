@@ -31,7 +31,7 @@ class Room:
     """The servers of a site, lent to cases in parts of two cpus, or whole."""
 
     def __init__(self, servers: Iterable[Server]) -> None:
-        self.cpus = {server.name: server.capacity.get("cpu", 0) for server in servers}
+        self.cpus = {server.name: server.capacity.get("cpu", 0) for server in servers if not server.closed}
         parts = {name: min(cpu // (LEAST_CPUS * MILLI), MOST_PARTS) for name, cpu in self.cpus.items()}
         self._parts = {name: count for name, count in parts.items() if count}
         self._free = dict(self._parts)
