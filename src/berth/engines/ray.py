@@ -44,7 +44,7 @@ class RayEngine(RemoteEngine):
                     _, tried = await asyncio.open_connection(*self._place)
                 tried.close()
             except (OSError, TimeoutError) as error:
-                why = getattr(error, "strerror", None) or str(error) or "no answer"
+                why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "no answer"
                 raise EngineError(f"no Ray cluster at {self._address}: {why}") from None
         here = str(Path(berth.__file__).parents[1])
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))

@@ -18,7 +18,7 @@ from berth.engines.simulated_server import LINE
 
 __all__ = ["keeper_of", "main"]
 
-TOO_LONG = 30.0
+TOO_LONG = 15.0
 """Seconds after which a keeper that does not answer is given up."""
 
 
