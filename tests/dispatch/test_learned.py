@@ -8,7 +8,7 @@ import pytest
 from berth.dispatch.events import Cancelled, Failed, Finished, ServerJoined
 from berth.dispatch.jobs import Job, Role, Server
 from berth.dispatch.learned import Learned
-from tests.dispatch.builders import begin, dispatcher, job, server
+from tests.dispatch.builders import begin, dispatcher, job, places, server
 
 TYPE = Job("j", "t", (Role("w", 1, {"cpu": 1000}),), work=100.0)
 
@@ -112,3 +112,16 @@ def test_a_policy_hears_of_all_servers_of_a_class_what_one_of_them_showed() -> N
     slow = {"n3", "n4", "n5"}
     tried = [sum(o.places[0].server in slow for o in made.memory) for made in (together, alone)]
     assert tried[0] < tried[1]
+
+
+def test_what_a_job_shows_serves_jobs_of_its_type_with_more_tasks() -> None:
+    made = dispatcher(policy="escb-v")
+    for i in range(4):
+        made.handle(ServerJoined(0.0, Server(f"n{i}", {"cpu": 4000}, {})))
+    for i in range(24):
+        begin(made, 100.0 * i, job(f"j{i}", work=10.0))
+        (record,) = made.state.jobs.values()
+        fast = record.places[0].server == "n2"
+        made.handle(Finished(100.0 * i + (5.0 if fast else 40.0), record.job.id, 1))
+    begin(made, 1e4, job("large", count=4, work=10.0))
+    assert places(made, "large") == {"n2": 4}

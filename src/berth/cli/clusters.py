@@ -22,6 +22,7 @@ class KindName(StrEnum):
     """Whose cluster."""
 
     slurm = "slurm"
+    ray = "ray"
 
 
 KindArgument = Annotated[KindName, typer.Argument(help="Whose cluster.")]
@@ -76,9 +77,13 @@ def down_command(
     typer.echo(f"{kind.value} is down" if down(where, keep) else f"no cluster was up in {where}")
 
 
-@cluster_app.command("status")
-def status_command(kind: KindArgument, directory: DirectoryOption = None, output: FormatOption = Format.table) -> None:
-    """Say whether it is up, and which of its daemons run; the exit code is 1 where it is not."""
+@cluster_app.command("env")
+def env_command(kind: KindArgument, directory: DirectoryOption = None) -> None:
+    """Print what a shell needs to use it: eval "$(berth cluster env slurm)"."""
+    typer.echo("\n".join(line for line in _up(kind, directory).use if line.startswith("export ")))
+
+
+def _up(kind: KindName, directory: Path | None) -> Standing:
     from berth.clusters.supervisor import standing
 
     where = _directory(kind, directory)
@@ -86,6 +91,13 @@ def status_command(kind: KindArgument, directory: DirectoryOption = None, output
     if found is None:
         typer.echo(f"no cluster is up in {where}", err=True)
         raise typer.Exit(1)
+    return found
+
+
+@cluster_app.command("status")
+def status_command(kind: KindArgument, directory: DirectoryOption = None, output: FormatOption = Format.table) -> None:
+    """Say whether it is up, and which of its daemons run; the exit code is 1 where it is not."""
+    found = _up(kind, directory)
     if shown(_told(found), output):
         return
     ended = [name for name in found.daemons if name not in found.running]

@@ -26,7 +26,7 @@ from berth.errors import BerthError
 
 __all__ = ["Kind", "Standing", "cluster_directory", "down", "standing", "up"]
 
-Kind = Literal["slurm"]
+Kind = Literal["slurm", "ray"]
 FILE, OURS = "cluster.json", "berth-cluster"
 """Files of a cluster that is up, and of a directory that a cluster may have."""
 START_SECONDS = 300.0
@@ -67,12 +67,18 @@ def _made(directory: Path) -> Path:
 
 
 def make_cluster(kind: str, directory: Path, settings: Mapping[str, Any]) -> LocalCluster:
-    """The cluster of a kind."""
-    from berth.clusters.slurm import LocalSlurm, SlurmNode
+    """The cluster of a kind; half of its nodes are said to be fast, and the others slow."""
+    many, cpus, gpus = settings["nodes"], settings.get("cpus", 4), settings.get("gpus", 0)
+    classes = {f"n{i + 1}": "fast" if 2 * i < many else "slow" for i in range(many)}
+    if kind == "slurm":
+        from berth.clusters.slurm import LocalSlurm, SlurmNode
 
-    gres = {"gpu": settings["gpus"]} if settings.get("gpus") else {}
-    nodes = [SlurmNode(f"n{i + 1}", settings.get("cpus", 4), gres=gres) for i in range(settings["nodes"])]
-    return LocalSlurm(directory, nodes)
+        gres = {"gpu": gpus} if gpus else {}
+        made = [SlurmNode(name, cpus, gres=gres, features=(f"class={one}",)) for name, one in classes.items()]
+        return LocalSlurm(directory, made)
+    from berth.clusters.ray import LocalRay, RayNode
+
+    return LocalRay(directory, [RayNode(name, cpus, gpus, labels={"class": one}) for name, one in classes.items()])
 
 
 def up(kind: Kind, directory: Path, settings: Mapping[str, Any]) -> Standing:

@@ -49,7 +49,8 @@ class SelectionDriver:
         """Of each type and shape the first job, and the number of its first role."""
         self._problem: SelectionProblem | None = None
         self._policy: Any = None
-        self._channel: dict[tuple[Kind, str, str], int] = {}
+        self._channels: dict[tuple[str, str, str], list[int]] = {}
+        """The channels of each type, role and server: what a job shows serves all of its type, whatever their size."""
         self._slot = 0
 
     def learn(self, outcome: Outcome, /) -> None:
@@ -58,14 +59,12 @@ class SelectionDriver:
             self._tell(outcome)
 
     def _tell(self, outcome: Outcome) -> None:
-        kind = outcome.job.type, outcome.job.shape
         tasks: dict[int, int] = {}
         gains: dict[int, float] = {}
         for place in outcome.places:
             gain = outcome.gains.get(place.server, gain_of(outcome.speed))
             for server in outcome.alike.get(place.server, (place.server,)):
-                channel = self._channel.get((kind, place.role, server))
-                if channel is not None:
+                for channel in self._channels.get((outcome.job.type, place.role, server), ()):
                     tasks[channel] = tasks.get(channel, 0) + place.count
                     gains[channel] = gains.get(channel, 0.0) + place.count * gain
         if tasks:
@@ -151,11 +150,10 @@ class SelectionDriver:
         self._unit = fleet.unit
         self._policy = self._spec.build(self._problem, stream(self._seed, "live", str(self._spec)))
         kinds = list(self._kinds)
-        names = [(kinds[j], role.name) for j, kind in enumerate(kinds) for role in self._kinds[kind][0].job.roles]
-        self._channel = {
-            (*names[port], fleet.cluster.servers[r]): e
-            for e, (port, r) in enumerate(zip(graph.channel_port.tolist(), graph.channel_server.tolist(), strict=True))
-        }
+        names = [(kind[0], role.name) for kind in kinds for role in self._kinds[kind][0].job.roles]
+        self._channels = {}
+        for e, (port, r) in enumerate(zip(graph.channel_port.tolist(), graph.channel_server.tolist(), strict=True)):
+            self._channels.setdefault((*names[port], fleet.cluster.servers[r]), []).append(e)
         for outcome in self._memory:
             self._tell(outcome)
         return self._problem
