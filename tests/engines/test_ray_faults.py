@@ -18,6 +18,8 @@ from berth.engines import EngineError
 from berth.engines.ray import RayEngine
 from tests.engines.ray_driver import driven, until
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 
 def process_of(cluster: LocalRay, node: str, name: str) -> int:
     """The process of an actor on a node."""
