@@ -21,6 +21,12 @@ NODES = (
 )
 
 
+@pytest.fixture(autouse=True)
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits half a minute for a node that hangs."""
+    monkeypatch.setenv("BERTH_RAY_LEASE", "6s")
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[LocalRay]:
     """Four nodes with four processors each."""

@@ -25,6 +25,8 @@ remove_placement_group(get_placement_group(sys.argv[2]))
 class RaySite(Site):
     """Jobs on a cluster that somebody else starts and stops."""
 
+    short = 0.5
+
     def __init__(self, cluster: LocalRay, folder: Path) -> None:
         self._cluster, self._ledger = cluster, Ledger(folder)
 

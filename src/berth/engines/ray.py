@@ -2,7 +2,11 @@
 
 Ray's client blocks, and ends its process when the head of the cluster is gone for long. So it lives in a process of its
 own (`ray_bridge`), which comes and goes with the connection; what runs is in the hands of an actor on the cluster
-(`ray_keeper`) and goes on without either. The service must run on a machine of the cluster, as every Ray program.
+(`ray_keeper`) and goes on without either. The service must run on a machine of the cluster, as every Ray program, and
+one service has a cluster for itself, though other programs of Ray may use it too.
+
+A node that is not heard for the length of a lease is lost, and whatever it runs is killed there, by then or as soon as
+it goes on: 30 s, or what `BERTH_RAY_LEASE` says when the first service comes to a cluster.
 """
 
 from __future__ import annotations
@@ -15,15 +19,27 @@ from contextlib import suppress
 from pathlib import Path
 
 import berth
+from berth.dispatch.specs import parse_duration
 from berth.engines import EngineError
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated_server import LINE
-from berth.errors import MissingExtra
+from berth.errors import InvalidInput, MissingExtra
 from berth.lab.ray_nodes import host_and_port
 
 __all__ = ["RayEngine"]
 
 CONNECT_SECONDS = 10.0
+LEASE, SHORTEST = 30.0, 3.0
+
+
+def _lease() -> float:
+    given = os.environ.get("BERTH_RAY_LEASE")
+    if not given:
+        return LEASE
+    seconds = parse_duration(given, "BERTH_RAY_LEASE")
+    if seconds < SHORTEST:
+        raise InvalidInput(f"at least {SHORTEST:g} s", value=given, key="BERTH_RAY_LEASE")
+    return seconds
 
 
 class RayEngine(RemoteEngine):
@@ -33,7 +49,7 @@ class RayEngine(RemoteEngine):
         if importlib.util.find_spec("ray") is None:
             raise MissingExtra("running jobs on Ray", "ray")
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
-        self._place = host_and_port(self._address)
+        self._place, self._lease = host_and_port(self._address), _lease()
         self._process: asyncio.subprocess.Process | None = None
         super().__init__(self._address)
 
@@ -43,8 +59,8 @@ class RayEngine(RemoteEngine):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     _, tried = await asyncio.open_connection(*self._place)
                 tried.close()
-            except (OSError, TimeoutError) as error:
-                why = getattr(error, "strerror", None) or str(error) or "no answer"
+            except OSError as error:  # also where there is no answer in time
+                why = os.strerror(error.errno) if error.errno else "no answer"
                 raise EngineError(f"no Ray cluster at {self._address}: {why}") from None
         here = str(Path(berth.__file__).parents[1])
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
@@ -53,6 +69,7 @@ class RayEngine(RemoteEngine):
             "-m",
             "berth.engines.ray_bridge",
             self._address,
+            str(self._lease),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},

@@ -1,4 +1,4 @@
-"""A process between `berth.engines.ray` and the keeper of gangs on a Ray cluster: `python -m … ADDRESS`.
+"""A process between `berth.engines.ray` and the keeper of gangs on a Ray cluster: `… ADDRESS LEASE`.
 
 It speaks as `simulated_server` does, on standard input and output, and ends when its input does, or when the cluster or
 the keeper is gone.
@@ -18,12 +18,12 @@ from berth.engines.simulated_server import LINE
 
 __all__ = ["keeper_of", "main"]
 
-TOO_LONG = 30.0
+TOO_LONG = 10.0
 """Seconds after which a keeper that does not answer is given up."""
 
 
-def keeper_of(address: str) -> Any:
-    """Connect to a cluster, and find its keeper; make it where there is none."""
+def keeper_of(address: str, lease: float) -> Any:
+    """Connect to a cluster, and find its keeper; make it where there is none, with this lease."""
     import ray
     from ray import cloudpickle
     from ray.util.placement_group import placement_group
@@ -46,15 +46,15 @@ def keeper_of(address: str) -> Any:
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(heads[0], soft=False) if heads else "DEFAULT",
         )
-        .remote(Path(ray_guard.__file__).read_text(encoding="utf-8"))
+        .remote(Path(ray_guard.__file__).read_text(encoding="utf-8"), lease)
     )
 
 
 class Bridge:
     """Passes on questions and events."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, lease: float) -> None:
+        self._address, self._lease = address, lease
         self._keeper: Any = None
         self._connecting = asyncio.Lock()
         self._news: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class Bridge:
     async def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         async with self._connecting:
             if self._keeper is None:
-                self._keeper = await asyncio.to_thread(keeper_of, self._address)
+                self._keeper = await asyncio.to_thread(keeper_of, self._address, self._lease)
         async with asyncio.timeout(TOO_LONG):
             found: dict[str, Any] = json.loads(await self._keeper.ask.remote(json.dumps(asked)))
         return found
@@ -122,7 +122,7 @@ def _end(status: int) -> NoReturn:
 
 def main() -> None:
     """Pass on until the input ends."""
-    asyncio.run(Bridge(sys.argv[1]).run())
+    asyncio.run(Bridge(sys.argv[1], float(sys.argv[2])).run())
     _end(0)
 
 

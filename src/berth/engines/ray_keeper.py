@@ -24,15 +24,13 @@ from berth.engines.ray_gang import NODE_LABEL, Gang, Node, Part
 __all__ = ["NAME", "NAMESPACE", "Keeper"]
 
 NAME, NAMESPACE = "keeper", "berth"
-LEASE = 10.0
-"""Seconds after which a node whose agent is not heard is lost, and after which what it runs is killed there."""
 MARGIN = 2.0
-"""Seconds more until the keeper relies on that."""
+"""Seconds after the end of a lease until the keeper relies on it that what was leased has ended."""
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 FIRST_WORD = 20.0
 """Seconds that agents have to begin: whoever asks first waits so long for them, and then they are tried again."""
-NEWS = 5.0
+NEWS = 2.0
 """Seconds after which somebody who asks for news gets an answer even if there is none."""
 REMEMBERED = 10_000
 """Attempts that have ended and are still known."""
@@ -54,7 +52,7 @@ def _devices() -> dict[str, str]:
 class Keeper:
     """Keeps gangs."""
 
-    def __init__(self, guard: str, lease: float = LEASE) -> None:
+    def __init__(self, guard: str, lease: float) -> None:
         self._guard, self._lease = guard, lease
         self._life = os.urandom(8).hex()
         self._born = time.monotonic()
