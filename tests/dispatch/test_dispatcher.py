@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from berth.dispatch.dispatcher import FALLBACK, Dispatcher
-from berth.dispatch.events import Event, Finished, PolicyChanged, ServerJoined, ServerLost, Submitted
+from berth.dispatch.events import Event, Finished, PolicyChanged, ServerChanged, ServerJoined, ServerLost, Submitted
+from berth.dispatch.explain import explain
 from berth.dispatch.jobs import Role, Server
+from berth.dispatch.quantities import amounts
 from berth.dispatch.queues import Queues
 from berth.engines.playing import play
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
@@ -84,6 +87,36 @@ def test_a_gang_whose_roles_need_the_hardest_first_starts() -> None:
     roles = (Role("lead", 1, {"cpu": 1000}), Role("rest", 1, {"cpu": 1000, "gpu": 1000}))
     assert started(begin(made, 0.0, job("j", roles=roles))) == ["j"]
     assert places(made, "j") == {"large": 1, "small": 1}
+
+
+@pytest.mark.parametrize("policy", [FALLBACK, *POLICIES])
+def test_tasks_that_must_not_share_a_server_do_not_whoever_decides(policy: str) -> None:
+    made = dispatcher(*(server(f"n{i}", cpu=8) for i in range(4)), policy=policy)
+    apart = (Role("node", 3, amounts({"cpu": 2}), per_server=1),)
+    decided = begin(made, 0.0, job("j", roles=apart), job("k", roles=apart), job("plain", cpu=1, count=4))
+    assert decided is not None
+    assert decided.refused is None
+    assert set(started(decided)) >= {"j", "k"}
+    assert sorted(places(made, "j").values()) == sorted(places(made, "k").values()) == [1, 1, 1]
+
+
+def test_with_fewer_servers_than_tasks_that_must_not_share_one_it_waits_and_says_so() -> None:
+    made = dispatcher(server("n0", cpu=8), server("n1", cpu=8))
+    made.handle(Submitted(0.0, job("j", roles=(Role("node", 3, amounts({"cpu": 1}), per_server=1),))))
+    assert made.decide(0.0) is None
+    assert "with 2 tasks of node instead of 3" in str(explain(made.state, "j", 0.0))
+
+
+def test_nothing_new_starts_on_a_server_that_its_engine_closed_and_what_runs_there_goes_on() -> None:
+    made = dispatcher(server("n0", cpu=2))
+    begin(made, 0.0, job("first"))
+    made.handle(ServerChanged(1.0, replace(server("n0", cpu=2), closed="maintenance")))
+    begin(made, 1.0, job("second"))
+    assert made.state.jobs["first"].phase == "running"
+    assert made.state.jobs["second"].phase == "waiting"
+    assert "closed: maintenance" in str(explain(made.state, "second", 1.0))
+    made.handle(ServerChanged(2.0, server("n0", cpu=2)))
+    assert started(begin(made, 2.0)) == ["second"]
 
 
 @pytest.mark.parametrize(

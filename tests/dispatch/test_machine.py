@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from berth.dispatch.events import (
     Finished,
     PolicyChanged,
     QueuesChanged,
+    ServerChanged,
     ServerDrained,
     ServerResumed,
     Started,
@@ -97,12 +99,21 @@ class Machine(RuleBasedStateMachine):
         work=st.sampled_from([None, 5.0, 50.0]),
         priority=st.integers(-1, 1),
         retries=st.integers(0, 2),
+        apart=st.sampled_from([None, None, 1, 2]),
     )
     def submit(
-        self, roles: Any, team: str, other: bool, zone: str, work: float | None, priority: int, retries: int
+        self,
+        roles: Any,
+        team: str,
+        other: bool,
+        zone: str,
+        work: float | None,
+        priority: int,
+        retries: int,
+        apart: int | None,
     ) -> None:
         name = f"j{len(self.submitted)}"
-        made = tuple(Role(f"r{i}", r[2], {"cpu": r[0], "gpu": r[1]}, r[3]) for i, r in enumerate(roles))
+        made = tuple(Role(f"r{i}", r[2], {"cpu": r[0], "gpu": r[1]}, r[3], apart) for i, r in enumerate(roles))
         queue = "other" if other and "other" in self.dispatcher.state.queues.queues else "default"
         needs = {"zone": zone} if zone else {}
         job = Job(name, f"t{len(roles)}", made, "u", team, queue, priority, needs, work, retries=retries)
@@ -135,6 +146,12 @@ class Machine(RuleBasedStateMachine):
     def server_goes_or_comes(self, which: int, back: bool) -> None:
         name = SERVERS[which].name
         (self.cluster.restore if back else self.cluster.lose)(name, self.now)
+
+    @rule(which=st.integers(0, 3), why=st.sampled_from(["", "maintenance"]))
+    def close(self, which: int, why: str) -> None:
+        name = SERVERS[which].name
+        if name not in self.cluster.lost:
+            self.handle(ServerChanged(self.now, replace(SERVERS[which], closed=why)))
 
     @rule(which=st.integers(0, 3), drain=st.booleans())
     def drain(self, which: int, drain: bool) -> None:
@@ -187,7 +204,9 @@ class Machine(RuleBasedStateMachine):
         for record in state.jobs.values():
             assert bool(record.places) == (record.phase in HOLDING)
             for role in record.job.roles if record.places else ():
-                assert role.minimum <= sum(p.count for p in record.places if p.role == role.name) <= role.count
+                mine = [p for p in record.places if p.role == role.name]
+                assert role.minimum <= sum(p.count for p in mine) <= role.count
+                assert all(sum(p.count for p in mine if p.server == q.server) <= role.each for q in mine)
             assert all(state.servers[place.server].server.has(record.job.needs) for place in record.places)
 
     @invariant()

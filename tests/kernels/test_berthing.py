@@ -21,8 +21,13 @@ def cases(draw: st.DrawFn, jobs: int = 5, tasks: int = 3) -> Case:
     free = draw(st.lists(st.lists(amount, min_size=resources, max_size=resources), min_size=servers, max_size=servers))
     demand = st.lists(st.integers(0, 4), min_size=resources, max_size=resources)
     counts = st.tuples(st.integers(0, tasks), st.integers(0, 3))
-    role = st.builds(lambda need, count: (need, count[0], max(sum(count), 1)), demand, counts)
-    gang = st.lists(role, min_size=1, max_size=3).filter(lambda roles: any(minimum for _, minimum, _ in roles))
+    role = st.builds(
+        lambda need, count, each: (need, count[0], max(sum(count), 1), min(each, max(sum(count), 1))),
+        demand,
+        counts,
+        st.integers(1, 6),
+    )
+    gang = st.lists(role, min_size=1, max_size=3).filter(lambda roles: any(role[1] for role in roles))
     reach = st.lists(st.integers(0, servers - 1), min_size=0, max_size=servers, unique=True).map(sorted)
     return free, draw(st.lists(st.tuples(reach, gang), min_size=1, max_size=jobs))
 
@@ -36,9 +41,10 @@ def placed(case: Case, shapes: list[int] | None = None) -> tuple[list[tuple[int,
         start.astype(np.int64),
         np.arange(len(jobs)),
         np.array(shapes or range(len(jobs)), dtype=np.int64),
-        np.array([need for need, _, _ in roles], dtype=np.int64),
-        np.array([minimum for _, minimum, _ in roles], dtype=np.int64),
-        np.array([most for _, _, most in roles], dtype=np.int64),
+        np.array([need for need, _, _, _ in roles], dtype=np.int64),
+        np.array([minimum for _, minimum, _, _ in roles], dtype=np.int64),
+        np.array([most for _, _, most, _ in roles], dtype=np.int64),
+        np.array([each for _, _, _, each in roles], dtype=np.int64),
     )
     reach = np.zeros((len(jobs), len(free)), dtype=bool)
     for number, (servers, _) in enumerate(jobs):
@@ -73,8 +79,11 @@ def test_gangs_are_whole_and_fit_where_they_may(case: Case) -> None:
     assert (used <= np.array(free)).all()
     assert (left == np.array(free) - used).all()
     for job in {row[0] for row in rows}:
-        for role, (_, minimum, most) in enumerate(jobs[job][1]):
-            assert minimum <= sum(r[3] for r in rows if r[:2] == (job, role)) <= most
+        for role, (_, minimum, most, each) in enumerate(jobs[job][1]):
+            mine = [r for r in rows if r[:2] == (job, role)]
+            assert minimum <= sum(r[3] for r in mine) <= most
+            for server in {r[2] for r in mine}:
+                assert sum(r[3] for r in mine if r[2] == server) <= each
 
 
 @given(cases(jobs=1, tasks=2))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 __all__ = ["fits_somehow", "in_order"]
 
-Role = tuple[list[int], int, int]
-"""What a task takes, how many there must be, how many there may be."""
+Role = tuple[list[int], int, int, int]
+"""What a task takes, how many there must be, how many there may be, and how many on one server."""
 Row = tuple[int, int, int, int]
 
 
@@ -16,16 +17,22 @@ def _room(free: list[int], demand: list[int], most: int) -> int:
     return max(min([most] + [have // need for have, need in zip(free, demand, strict=True) if need]), 0)
 
 
-def _place(free: list[list[int]], reach: list[int], weight: list[float], demand: list[int], wanted: int) -> Any:
-    """Servers and numbers of tasks where they leave least; None where not all found a place."""
-    rows: list[tuple[int, int]] = []
+def _place(
+    free: list[list[int]], reach: list[int], weight: list[float], role: Role, wanted: int, before: list[tuple[int, int]]
+) -> Any:
+    """Servers and numbers of tasks where they leave least, and how many found no place; `before` are there already."""
+    demand, rows = role[0], list[tuple[int, int]]()
+
+    def more(server: int, most: int) -> int:
+        return min(role[3] - sum(count for r, count in before + rows if r == server), most)
+
     while wanted:
-        hosts = [r for r in reach if _room(free[r], demand, 1)]
+        hosts = [r for r in reach if _room(free[r], demand, 1) and more(r, 1)]
         if not hosts:
             return rows, wanted
         rests = [sum((have - need) * w for have, need, w in zip(free[r], demand, weight, strict=True)) for r in hosts]
         best = hosts[rests.index(min(rests))]
-        count = _room(free[best], demand, wanted)
+        count = _room(free[best], demand, more(best, wanted))
         free[best] = [have - count * need for have, need in zip(free[best], demand, strict=True)]
         rows.append((best, count))
         wanted -= count
@@ -44,7 +51,7 @@ def _needed(free: list[list[int]], reach: list[int], weight: list[float], roles:
 
         role = waiting[0] if given else min(waiting, key=ease)
         waiting.remove(role)
-        rows, missing = _place(left, reach, weight, roles[role][0], roles[role][1])
+        rows, missing = _place(left, reach, weight, roles[role], roles[role][1], [])
         if missing:
             return None
         found += [(role, server, count) for server, count in rows]
@@ -67,8 +74,9 @@ def in_order(
         if found is None:
             failed.add(shapes[number])
             continue
-        for role, (demand, minimum, most) in enumerate(roles):
-            more, _ = _place(free, reach, weight, demand, most - minimum)
+        for role, (_, minimum, most, _) in enumerate(roles):
+            before = [(server, count) for mine, server, count in found if mine == role]
+            more, _ = _place(free, reach, weight, roles[role], most - minimum, before)
             found += [(role, server, count) for server, count in more]
         rows += [(number, role, server, count) for role, server, count in found]
     return rows
@@ -76,8 +84,12 @@ def in_order(
 
 def fits_somehow(free: list[list[int]], reach: list[int], roles: list[Role]) -> bool:
     """Whether what a gang needs fits at all: every place for every task is tried."""
-    tasks = [demand for demand, minimum, _ in roles for _ in range(minimum)]
+    tasks = [demand for demand, minimum, _, _ in roles for _ in range(minimum)]
+    role_of = [number for number, (_, minimum, _, _) in enumerate(roles) for _ in range(minimum)]
     for where in itertools.product(reach, repeat=len(tasks)):
+        together = Counter(zip(role_of, where, strict=True))
+        if any(count > roles[role][3] for (role, _), count in together.items()):
+            continue
         left = [list(row) for row in free]
         for demand, r in zip(tasks, where, strict=True):
             left[r] = [have - need for have, need in zip(left[r], demand, strict=True)]

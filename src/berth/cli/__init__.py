@@ -21,6 +21,7 @@ import typer
 import berth
 from berth.cli import workload
 from berth.cli.cluster import decisions_command, learned_command, policy_app, servers_app
+from berth.cli.clusters import cluster_app
 from berth.cli.common import (
     Output,
     OutputOption,
@@ -57,6 +58,7 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
+app.add_typer(cluster_app, name="cluster")
 app.command("serve")(serve_command)
 app.add_typer(token_app, name="token")
 app.command("submit")(submit_command)

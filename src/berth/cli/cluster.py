@@ -38,7 +38,7 @@ def servers(context: typer.Context, url: UrlOption = None, output: FormatOption 
         for server in found
     ]
     columns = ("name", "state", "free", "capacity")
-    table(rows, (*columns, "labels", "speed", "kept_for") if output is Format.wide else columns)
+    table(rows, (*columns, "labels", "speed", "kept_for", "closed") if output is Format.wide else columns)
 
 
 @servers_app.command("drain")

@@ -199,7 +199,7 @@ class _Trial:
         view = view_of(self.state, self.time, (self.record,), self.free)
         demand = view.gangs.demand[0]
         each = np.where(demand > 0, view.free // np.maximum(demand, 1), np.iinfo(np.int64).max // 2).min(axis=1)
-        room = np.where(view.reach[0], np.minimum(each, view.gangs.most[0]), 0)
+        room = np.where(view.reach[0], np.minimum(each, view.gangs.each[0]), 0)
         missing = int(view.gangs.minimum[0] - room.sum())
         servers = np.flatnonzero(view.reach[0])
         if missing <= 0 or not len(servers):

@@ -19,7 +19,7 @@ from berth.dispatch.drivers import Driver, make_driver
 from berth.dispatch.events import Decided, Event, PolicyChanged, Start
 from berth.dispatch.queues import Queues
 from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
-from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, violations
+from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, spread_out, violations
 from berth.dispatch.warming import play
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput
 from berth.model import Ints
@@ -229,14 +229,14 @@ def proposed(driver: Driver, view: View) -> Placing:
     """What a policy starts, level by level from the highest, the last of them together."""
     levels = np.unique(view.level)[::-1]
     if len(levels) <= 1:
-        return driver.propose(view)
+        return spread_out(view, driver.propose(view))
     merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
     free, parts = view.free.copy(), []
     for level in levels[:LEVELS]:
         together = np.flatnonzero(merged == level)
         chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
         part = view.only(chosen, free)
-        found = driver.propose(part)
+        found = spread_out(part, driver.propose(part))
         if broken := violations(part, found):
             raise InfeasibleDecision(str(broken[0]))
         np.subtract.at(free, found.server, found.count[:, None] * part.gangs.demand[found.role])

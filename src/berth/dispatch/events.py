@@ -50,7 +50,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Cancel:
-    """End an attempt, wherever it is; the engine then tells how it ended."""
+    """End an attempt, wherever it is; the engine then tells how it ended.
+
+    A job that waits at the engine too ends there with whatever attempt is the latest, 0 before the first.
+    """
 
     job: str
     attempt: int

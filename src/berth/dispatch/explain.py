@@ -170,7 +170,7 @@ def _rooms(view: View) -> Any:
     """Tasks of each role that each server has room for, (m, R)."""
     demand, free = view.gangs.demand[:, None, :], view.free[None, :, :]
     each = np.where(demand > 0, free // np.maximum(demand, 1), np.iinfo(np.int64).max).min(axis=2)
-    return np.where(view.reach[0][None, :], np.minimum(each, view.gangs.most[:, None]), 0)
+    return np.where(view.reach[0][None, :], np.minimum(each, view.gangs.each[:, None]), 0)
 
 
 def _servers(state: State, record: JobRecord, view: View) -> tuple[Group, ...]:
@@ -182,8 +182,9 @@ def _servers(state: State, record: JobRecord, view: View) -> tuple[Group, ...]:
     table = np.concatenate([rooms, lacking.transpose(0, 2, 1).reshape(-1, len(names))]).T.tolist()
     for r, server in enumerate(state.servers.values()):
         kept = state.reserved.get(server.server.name)
-        if server.lost or server.drained:
-            key: tuple[Any, ...] = ("lost" if server.lost else "drained",)
+        if not server.usable:
+            reason = f": {server.server.closed}" if server.standing == "closed" else ""
+            key: tuple[Any, ...] = (f"{server.standing}{reason}",)
         elif kept is not None and kept != record.job.id:
             key = (f"kept for job {kept}",)
         elif not server.server.has(record.job.needs):

@@ -39,13 +39,14 @@ def _number(value: float | None, key: str, low: float = 0.0) -> None:
 class Role:
     """Tasks of a job that are alike: the job starts with at least `minimum` of them, and with `count` if there is room.
 
-    `demand` is what each task takes of its server.
+    `demand` is what each task takes of its server; at most `per_server` of them share one.
     """
 
     name: str
     count: int
     demand: Amounts
     minimum: int = -1
+    per_server: int | None = None
 
     def __post_init__(self) -> None:
         check_id(self.name, "roles.name")
@@ -55,9 +56,16 @@ class Role:
             object.__setattr__(self, "minimum", self.count)
         if not 0 <= self.minimum <= self.count:
             raise InvalidInput(f"0 to {self.count} tasks", value=self.minimum, key=f"roles.{self.name}.minimum")
+        if self.per_server is not None and self.per_server < 1:
+            raise InvalidInput("at least 1 task", value=self.per_server, key=f"roles.{self.name}.per_server")
         for name, milli in self.demand.items():
             if milli < 0:
                 raise InvalidInput("an amount ≥ 0", value=milli, key=f"roles.{self.name}.demand.{name}")
+
+    @property
+    def each(self) -> int:
+        """The most tasks of it on one server."""
+        return self.count if self.per_server is None else min(self.per_server, self.count)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Job:
     `type` is its port: jobs of one type are expected to run alike, and what is learned of one serves the others. `work`
     is how much there is to do, in seconds on a server of speed 1; `estimate` how long its owner says it will run.
     `needs` are labels that its servers must have. `payload` is what the engine runs, and nobody else looks at it.
+    `origin` names the engine that it was given to, where it was not given to the scheduler: it waits there too.
     """
 
     id: str
@@ -84,6 +93,7 @@ class Job:
     deadline: float | None = None
     retries: int = 0
     payload: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = ""
 
     def __post_init__(self) -> None:
         for name in ("id", "type", "user", "team", "queue"):
@@ -109,7 +119,7 @@ class Job:
     @cached_property
     def shape(self) -> tuple[Any, ...]:
         """All that says where it fits: jobs of one shape fit in the same places."""
-        roles = tuple((r.name, r.count, r.minimum, tuple(sorted(r.demand.items()))) for r in self.roles)
+        roles = tuple((r.name, r.count, r.minimum, r.each, tuple(sorted(r.demand.items()))) for r in self.roles)
         return roles, tuple(sorted(self.needs.items()))
 
     @cached_property
@@ -129,12 +139,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Server:
-    """A server: what it has, its labels, and how fast it is said to be."""
+    """A server: what it has, its labels, and how fast it is said to be.
+
+    `closed` says why nothing new may start on it, where its engine says so; what runs there goes on.
+    """
 
     name: str
     capacity: Amounts
     labels: Mapping[str, str] = field(default_factory=dict)
     speed: float = 1.0
+    closed: str = ""
 
     def __post_init__(self) -> None:
         check_id(self.name, "server")

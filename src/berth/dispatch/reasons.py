@@ -107,13 +107,13 @@ def _rooms(view: View) -> Ints:
     """Tasks of each role that there is room for on all servers together, each role alone, (m,)."""
     gangs = view.gangs
     job_of_role = np.repeat(np.arange(len(view.records)), np.diff(gangs.start))
-    key = np.column_stack([gangs.reach[job_of_role], gangs.most, gangs.demand])
+    key = np.column_stack([gangs.reach[job_of_role], gangs.most, gangs.each, gangs.demand])
     _, first, same = np.unique(key, axis=0, return_index=True, return_inverse=True)
     found = np.zeros(len(first), dtype=np.int64)
     for begin in range(0, len(first), CHUNK):
         some = first[begin : begin + CHUNK]
         demand, most = gangs.demand[some, None, :], gangs.most[some]
         each = np.where(demand > 0, view.free // np.maximum(demand, 1), most[:, None, None]).min(axis=2)
-        reach = view.reach[gangs.reach[job_of_role[some]]]
-        found[begin : begin + CHUNK] = np.minimum((np.minimum(each, most[:, None]) * reach).sum(axis=1), most)
+        room = np.minimum(each, gangs.each[some, None]) * view.reach[gangs.reach[job_of_role[some]]]
+        found[begin : begin + CHUNK] = np.minimum(room.sum(axis=1), most)
     return found[same.reshape(-1)]

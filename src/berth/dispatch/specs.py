@@ -93,6 +93,9 @@ Quantities = Annotated[
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
 Label = Annotated[str, Field(max_length=256)]
+PerServer = Annotated[
+    int | None, Field(ge=1, le=100_000, description="the most tasks on one server; as many as fit where left out")
+]
 
 
 class _Spec(BaseModel):
@@ -105,6 +108,7 @@ class RoleSpec(_Spec):
     count: Annotated[int, Field(ge=1, le=100_000)] = 1
     minimum: Annotated[int, Field(ge=0, le=100_000)] | None = None
     resources: Quantities = Field(default_factory=dict)
+    per_server: PerServer = None
 
 
 class JobSpec(_Spec):
@@ -115,6 +119,7 @@ class JobSpec(_Spec):
     tasks: Annotated[int, Field(ge=1, le=100_000)] = 1
     minimum: Annotated[int, Field(ge=1, le=100_000)] | None = None
     resources: Quantities = Field(default_factory=dict)
+    per_server: PerServer = None
     roles: Annotated[dict[Name, RoleSpec], Field(max_length=64)] = Field(default_factory=dict)
     team: Name = "default"
     queue: Name = "default"
@@ -133,7 +138,7 @@ class JobSpec(_Spec):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.roles and (self.resources or self.tasks != 1 or self.minimum is not None):
+        if self.roles and (self.resources or self.tasks != 1 or (self.minimum, self.per_server) != (None, None)):
             raise ValueError("roles, or tasks and resources at the top, not both")
         if self.command and self.script is not None:
             raise ValueError("a command or a script, not both")
@@ -146,11 +151,18 @@ class JobSpec(_Spec):
         """The job that it describes.
 
         >>> JobSpec(tasks=2, resources={"cpu": "500m"}).job("a1", "ann").roles[0]
-        Role(name='task', count=2, demand={'cpu': 500}, minimum=2)
+        Role(name='task', count=2, demand={'cpu': 500}, minimum=2, per_server=None)
         """
-        given = self.roles or {"task": RoleSpec(count=self.tasks, minimum=self.minimum, resources=self.resources)}
+        top = RoleSpec(count=self.tasks, minimum=self.minimum, resources=self.resources, per_server=self.per_server)
+        given = self.roles or {"task": top}
         roles = tuple(
-            Role(name, role.count, amounts(_plain(role.resources)), -1 if role.minimum is None else role.minimum)
+            Role(
+                name,
+                role.count,
+                amounts(_plain(role.resources)),
+                -1 if role.minimum is None else role.minimum,
+                role.per_server,
+            )
             for name, role in given.items()
         )
         payload: dict[str, Any] = {
@@ -247,6 +259,8 @@ OPTIONS = {
     "--tasks": "tasks",
     "--ntasks": "tasks",
     "--minimum": "minimum",
+    "--per-server": "per_server",
+    "--ntasks-per-node": "per_server",
     "--resources": "resources",
     "--team": "team",
     "--account": "team",

@@ -82,8 +82,14 @@ class ServerRecord:
     drained: bool = False
 
     @property
+    def standing(self) -> Literal["up", "closed", "drained", "lost"]:
+        """Whether it may be used, and if not why: its engine lost it or closed it, or somebody here drained it."""
+        return "lost" if self.lost else "drained" if self.drained else "closed" if self.server.closed else "up"
+
+    @property
     def usable(self) -> bool:
-        return not (self.lost or self.drained)
+        """Whether something new may start there."""
+        return self.standing == "up"
 
 
 @dataclass(frozen=True)
@@ -243,7 +249,9 @@ class State:
             return Handled()
         reason = f"cancelled by {event.by}" if event.by else "cancelled"
         if record.phase == "waiting":
-            return self._gone(replace(record, phase="cancelled", ended=event.time, reason=reason))
+            gone = self._gone(replace(record, phase="cancelled", ended=event.time, reason=reason))
+            there = (Cancel(event.job, record.attempt),) if record.job.origin else ()
+            return replace(gone, commands=there)
         changed = self._keep(replace(record, phase="ending", unwanted=True, since=event.time, reason=reason))
         return Handled((Cancel(event.job, record.attempt),), (changed,))
 
@@ -272,16 +280,19 @@ class State:
         record = self.jobs.get(start.job)
         if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
             raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
-        tasks = Counter[str]()
+        tasks, together = Counter[str](), Counter[tuple[str, str]]()
         for place in start.places:
             server = self.servers.get(place.server)
             if server is None or not server.usable:
                 raise InfeasibleDecision(f"job {start.job}: server {place.server} may not be used")
             tasks[place.role] += place.count
+            together[place.role, place.server] += place.count
         roles = {role.name: role for role in record.job.roles}
         whole = all(role.minimum <= tasks[role.name] <= role.count for role in record.job.roles)
         if not whole or any(place.role not in roles or place.count < 1 for place in start.places):
             raise InfeasibleDecision(f"job {start.job}: not a whole gang")
+        if any(count > roles[role].each for (role, _), count in together.items()):
+            raise InfeasibleDecision(f"job {start.job}: too many tasks on one server")
         return record
 
     def _started(self, event: Started) -> Handled:

@@ -33,6 +33,7 @@ __all__ = [
     "ordered",
     "placed_in_order",
     "rest_in_order",
+    "spread_out",
     "view_of",
     "violations",
 ]
@@ -180,7 +181,7 @@ def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
     """Which of these jobs of one role fit: a count of places answers it."""
     demand = gangs.demand[:, None, :]
     each = np.where(demand > 0, free // np.maximum(demand, 1), gangs.most[:, None, None]).min(axis=2)
-    room = np.minimum(each, gangs.most[:, None]) * reach[gangs.reach]
+    room = np.minimum(each, gangs.each[:, None]) * reach[gangs.reach]
     fit: Mask = room.sum(axis=1) >= gangs.minimum
     return fit
 
@@ -208,6 +209,7 @@ def _view(
     demand: list[list[int]] = []
     minimum: list[int] = []
     most: list[int] = []
+    each: list[int] = []
     columns = state.resources
     kept: list[JobRecord] = []
     level_of: list[int] = []
@@ -223,6 +225,7 @@ def _view(
         demand.extend(rows)
         minimum.extend(role.minimum for role in job.roles)
         most.extend(role.count for role in job.roles)
+        each.extend(role.each for role in job.roles)
         start.append(len(minimum))
     reach = np.ones((len(needs), len(names)), dtype=bool)
     for wanted, row in needs.items():
@@ -236,6 +239,7 @@ def _view(
         np.array(demand, dtype=whole).reshape(len(minimum), len(columns)),
         np.array(minimum, dtype=whole),
         np.array(most, dtype=whole),
+        np.array(each, dtype=whole),
     )
     shown = tuple(kept), np.array(level_of, dtype=whole), names, tuple(columns)
     return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
@@ -371,6 +375,34 @@ def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placi
     return Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count)
 
 
+def _crowded(view: View, placing: Placing) -> Mask:
+    """Rows of a placing with more tasks of a role on a server than may be there together."""
+    key = placing.role * len(view.servers) + placing.server
+    _, same = np.unique(key, return_inverse=True)
+    together = np.bincount(same.reshape(-1), weights=placing.count)[same.reshape(-1)] if len(key) else np.zeros(0)
+    crowded: Mask = together > view.gangs.each[placing.role]
+    return crowded
+
+
+def spread_out(view: View, placing: Placing) -> Placing:
+    """The same placing, with new places, in order, for jobs of which too many tasks would share a server.
+
+    Policies do not know that a role may have a limit for one server; mostly its tasks are too large to share one.
+    """
+    jobs, roles, servers = len(view.records), len(view.gangs.each), len(view.servers)
+    inside = (placing.job >= 0) & (placing.job < jobs) & (placing.role >= 0) & (placing.role < roles)
+    if (view.gangs.each == view.gangs.most).all() or not (inside & (placing.server >= 0)).all():
+        return placing
+    if (placing.server >= servers).any() or not (crowded := _crowded(view, placing)).any():
+        return placing
+    again = np.unique(placing.job[crowded])
+    rows = ~np.isin(placing.job, again)
+    kept = Placing(placing.job[rows], placing.role[rows], placing.server[rows], placing.count[rows])
+    free = view.free.copy()
+    np.subtract.at(free, kept.server, kept.count[:, None] * view.gangs.demand[kept.role])
+    return Placing.joined([kept, rest_in_order(view, again, np.maximum(free, 0))])
+
+
 def violations(view: View, placing: Placing) -> list[Violation]:
     """Every constraint that a placing breaks: whole gangs, servers that may be used, capacities."""
     jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
@@ -393,6 +425,9 @@ def violations(view: View, placing: Placing) -> list[Violation]:
         )
         for i in np.flatnonzero(away)
     ]
+    for i in np.flatnonzero(_crowded(view, placing)).tolist():
+        where = f"{view.servers[placing.server[i]]} for job {view.records[placing.job[i]].job.id}"
+        found.append(Violation("tasks together", where, np.inf, float(view.gangs.each[placing.role[i]])))
     tasks = np.bincount(placing.role, weights=placing.count, minlength=roles)
     job_of_role = np.repeat(np.arange(jobs), np.diff(view.gangs.start))
     begun = np.zeros(jobs, dtype=bool)

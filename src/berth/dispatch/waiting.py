@@ -67,7 +67,7 @@ class Shapes:
         self._fits = np.zeros(0, dtype=np.int8)
         self._possible = np.zeros(0, dtype=bool)
         self._demand = np.zeros((0, len(self._columns)), dtype=whole)
-        self._minimum, self._most = np.zeros(0, dtype=whole), np.zeros(0, dtype=whole)
+        self._minimum, self._most, self._each = (np.zeros(0, dtype=whole) for _ in range(3))
         self._size = self._live = 0
 
     def take(self, job: Job) -> int:
@@ -98,13 +98,13 @@ class Shapes:
         rows, end = len(job.roles), self._size + len(job.roles)
         for name in ("_first", "_roles", "_set", "_fits", "_possible"):
             setattr(self, name, _longer(getattr(self, name), number + 1))
-        for name in ("_demand", "_minimum", "_most"):
+        for name in ("_demand", "_minimum", "_most", "_each"):
             setattr(self, name, _longer(getattr(self, name), end))
         self._first[number], self._roles[number] = self._size, rows
         self._set[number] = self._needs.setdefault(tuple(sorted(job.needs.items())), len(self._needs))
         self._fits[number], self._possible[number] = UNKNOWN, True
         for row, role in enumerate(job.roles, self._size):
-            self._minimum[row], self._most[row] = role.minimum, role.count
+            self._minimum[row], self._most[row], self._each[row] = role.minimum, role.count, role.each
             self._demand[row] = 0
             for resource, milli in role.demand.items():
                 if resource in self._columns:
@@ -155,7 +155,8 @@ class Shapes:
     def gangs(self, shapes: Ints) -> Gangs:
         """Jobs of these shapes."""
         start, rows = _ragged(self._first[shapes], self._roles[shapes])
-        return Gangs(start, self._set[shapes], shapes, self._demand[rows], self._minimum[rows], self._most[rows])
+        parts = self._demand[rows], self._minimum[rows], self._most[rows], self._each[rows]
+        return Gangs(start, self._set[shapes], shapes, *parts)
 
 
 def _ragged(first: Ints, count: Ints) -> tuple[Ints, Ints]:
@@ -169,9 +170,8 @@ def part(gangs: Gangs, chosen: Ints) -> Gangs:
     """Some of these jobs."""
     first = gangs.start[chosen]
     start, rows = _ragged(first, gangs.start[chosen + 1] - first)
-    return Gangs(
-        start, gangs.reach[chosen], gangs.shape[chosen], gangs.demand[rows], gangs.minimum[rows], gangs.most[rows]
-    )
+    parts = gangs.demand[rows], gangs.minimum[rows], gangs.most[rows], gangs.each[rows]
+    return Gangs(start, gangs.reach[chosen], gangs.shape[chosen], *parts)
 
 
 class Waiting:

@@ -35,10 +35,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that an engine knows at a moment: servers that are there, and attempts, running and lately ended."""
+    """All that an engine knows at a moment: servers that are there, and attempts, running and lately ended.
+
+    `waiting` are jobs that people gave to the engine itself, for the scheduler to place; their `origin` says so.
+    """
 
     servers: tuple[Server, ...]
     attempts: tuple[Attempt, ...] = ()
+    waiting: tuple[Job, ...] = ()
 
 
 class Engine(Protocol):
@@ -49,7 +53,10 @@ class Engine(Protocol):
         ...
 
     def events(self) -> AsyncIterator[Event]:
-        """What happens from the snapshot on: attempts start and end, servers come and go."""
+        """What happens from the snapshot on: attempts start and end, servers come and go.
+
+        Where people give jobs to the engine itself, `Submitted` and `Cancelled` tell of those that wait there.
+        """
         ...
 
     async def execute(self, command: Command, job: Job | None, /) -> None:

@@ -22,8 +22,8 @@ __all__ = ["Gangs", "Placed", "berth_in_order"]
 class Gangs(NamedTuple):
     """Jobs in order: where their roles begin (n+1,), the servers they may use (n,), and their shape (n,).
 
-    Of each role what a task takes (m, K), and how many tasks it has at least and at most (m,). Jobs of one shape fit in
-    the same places: where one found none, the others are not tried.
+    Of each role what a task takes (m, K), how many tasks it has at least and at most, and at most on one server (m,).
+    Jobs of one shape fit in the same places: where one found none, the others are not tried.
     """
 
     start: Any
@@ -32,6 +32,7 @@ class Gangs(NamedTuple):
     demand: Any
     minimum: Any
     most: Any
+    each: Any
 
 
 class Placed(NamedTuple):
@@ -59,6 +60,20 @@ def room(gangs: Gangs, free: Any, role: int, server: int, most: int) -> Any:
 
 
 @inner
+def more(gangs: Gangs, placed: Placed, job: int, role: int, server: int, most: int) -> Any:
+    """How many tasks of a role, up to `most`, may join those of them that are on a server already."""
+    count = gangs.each[role]
+    if count == gangs.most[role]:
+        return most
+    row = placed.size[0] - 1
+    while row >= 0 and placed.job[row] == job:
+        if placed.role[row] == role and placed.server[row] == server:
+            count -= placed.count[row]
+        row -= 1
+    return min(count, most)
+
+
+@inner
 def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
     """Place `wanted` tasks of a role where they leave least; how many found no place."""
     left = wanted
@@ -68,6 +83,8 @@ def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job:
         for r in range(free.shape[0]):
             if not reach[gangs.reach[job], r] or room(gangs, free, role, r, 1) == 0:
                 continue
+            if more(gangs, placed, job, role, r, 1) == 0:
+                continue
             rest = 0.0
             for k in range(free.shape[1]):
                 rest += (free[r, k] - gangs.demand[role, k]) * weight[k]
@@ -76,7 +93,7 @@ def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job:
                 least = rest
         if best < 0 or placed.size[0] == placed.job.shape[0]:
             return left
-        count = room(gangs, free, role, best, left)
+        count = room(gangs, free, role, best, more(gangs, placed, job, role, best, left))
         for k in range(free.shape[1]):
             free[best, k] -= count * gangs.demand[role, k]
         row = placed.size[0]

@@ -5,6 +5,7 @@
 * An attempt that was running and that the engine does not know any more has failed by the engine's fault, so it is
   tried again. One that was to start is started: the command may not have got there, and twice is once.
 * Whatever runs there and is not on paper is cancelled.
+* A job that was given to the engine itself, and that does not wait there any more, was cancelled there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 
 from berth.dispatch.events import (
     Cancel,
+    Cancelled,
     Command,
     Event,
     Failed,
@@ -41,7 +43,10 @@ def differences(state: State, snapshot: Snapshot, now: float) -> Iterator[Event]
     for name in [name for name, known in state.servers.items() if name not in there and not known.lost]:
         yield ServerLost(now, name)
     attempts = {(attempt.job, attempt.attempt): attempt for attempt in snapshot.attempts}
+    waiting = {job.id for job in snapshot.waiting}
     for record in list(state.jobs.values()):
+        if record.phase == "waiting" and record.job.origin and record.job.id not in waiting:
+            yield Cancelled(now, record.job.id, record.job.origin)
         if record.phase not in HOLDING:
             continue
         key = record.job.id, record.attempt
@@ -91,5 +96,8 @@ def is_news(state: State, event: Event) -> bool:
         case ServerLost():
             known = state.servers.get(event.server)
             return known is not None and not known.lost
+        case Cancelled():
+            record = state.jobs.get(event.job)
+            return record is not None and not record.unwanted
         case _:
             return False

@@ -6,13 +6,14 @@ import asyncio
 import logging
 
 from berth.dispatch.dispatcher import Dispatcher
-from berth.dispatch.events import Command, Start
+from berth.dispatch.events import Cancel, Command, Start, Submitted
 from berth.dispatch.jobs import Job
 from berth.engines import Engine, EngineError, Snapshot
+from berth.errors import InvalidInput
 from berth.service.agreeing import differences, is_news, orphans, outstanding
 from berth.service.commander import Commander
 from berth.service.pump import FIRST_WAIT, LONGEST_WAIT, Closed, Pump
-from berth.service.rounds import Round
+from berth.service.rounds import Conflict, Round, Submission
 
 __all__ = ["Contact"]
 
@@ -47,7 +48,10 @@ class Contact:
                 await self._agree()
                 wait = FIRST_WAIT
                 async for event in self._engine.events():
-                    self._pump.tell(event)
+                    if isinstance(event, Submitted):
+                        await self._adopt(event.job)
+                    else:
+                        self._pump.tell(event)
                 raise EngineError("the engine tells nothing more")
             except Closed:
                 return
@@ -64,10 +68,22 @@ class Contact:
         await self._commander.pause()
         snapshot = await self._engine.snapshot()
         await self._pump.ask(lambda round_: self._compare(round_, snapshot))
+        await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()
         self.trouble, self._pump.deciding = None, True
         self._pump.wake()
         self.tried.set()
+
+    async def _adopt(self, job: Job) -> None:
+        """Take a job that somebody gave to the engine; what has ended on paper is to end there."""
+        try:
+            submission = Submission.of([job], "", None)
+            await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
+        except Conflict:
+            if job.id not in self._dispatcher.state.jobs:
+                self._commander.want([Cancel(job.id, 0)])
+        except InvalidInput as error:
+            log.warning("job %s waits at the engine and is not taken: %s", job.id, error)
 
     def _compare(self, round_: Round, snapshot: Snapshot) -> None:
         state = self._dispatcher.state

@@ -37,10 +37,8 @@ class _Now(Collector):
             there.add_metric([queue, phase], count)
         yield there
         servers = GaugeMetricFamily("berth_servers", "Servers by state.", labels=["state"])
-        states = Count(
-            "lost" if record.lost else "drained" if record.drained else "up" for record in state.servers.values()
-        )
-        for name in ("up", "drained", "lost"):
+        states = Count(record.standing for record in state.servers.values())
+        for name in ("up", "closed", "drained", "lost"):
             servers.add_metric([name], states[name])
         yield servers
         usable = [record.index for record in state.servers.values() if not record.lost]

@@ -213,7 +213,8 @@ class ServerView(_View):
     """A server and what is free of it."""
 
     name: str
-    state: Literal["up", "drained", "lost"]
+    state: Literal["up", "closed", "drained", "lost"]
+    closed: str | None
     labels: dict[str, str]
     speed: float
     capacity: Quantities
@@ -228,7 +229,8 @@ def server_view(record: ServerRecord, state: State) -> ServerView:
     left = {name: max(int(state.capacity[row, k] - state.used[row, k]), 0) for name, k in columns.items()}
     return ServerView(
         name=record.server.name,
-        state="lost" if record.lost else "drained" if record.drained else "up",
+        state=record.standing,
+        closed=record.server.closed or None,
         labels=dict(record.server.labels),
         speed=record.server.speed,
         capacity=format_amounts({name: int(state.capacity[row, k]) for name, k in columns.items()}),

@@ -99,7 +99,7 @@ function grid(servers, held) {
   return card(`${servers.length} servers`, h("div", { class: "servers many" },
     servers.map((one) => serverCell(one, held.get(one.name)))),
   h("div", { class: "legend" }, h("span", {}, h("i", { class: "empty" }), "nothing held"),
-    h("span", {}, h("i", { class: "held" }), "full"), h("span", {}, h("i", { class: "out" }), "drained or lost")));
+    h("span", {}, h("i", { class: "held" }), "full"), h("span", {}, h("i", { class: "out" }), "closed, drained or lost")));
 }
 
 function holderTable(holders) {
