@@ -100,7 +100,7 @@ def sbatch_arguments(submission: Submission) -> list[str]:
             "--open-mode=append",
             f"--nodes={len(component.nodes)}",
             f"--nodelist={','.join(component.nodes)}",
-            f"--ntasks-per-node={component.tasks}",
+            f"--ntasks-per-node={component.tasks}" if component.alike else f"--ntasks={len(component.nodes)}",
             f"--cpus-per-task={component.cpus}",
         ]
         if component.memory_mib is not None:
@@ -195,7 +195,7 @@ class SlurmCommands:
             answer = await self._ask(
                 "sbatch",
                 "--parsable",
-                f"--export-file={descriptor}",
+                f"--export-file=/proc/self/fd/{descriptor}",  # opened once for each component
                 *sbatch_arguments(submission),
                 given=submission.script.encode("utf-8", "surrogateescape"),
                 descriptors=(descriptor,),

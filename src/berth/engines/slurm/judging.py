@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,22 +24,19 @@ def server(node: Node) -> Server:
     """A node as a server.
 
     Features and partitions are labels: `class=fast` is the label `class` with the value `fast`; any other is a label
-    with the value `yes`, as is `partition.NAME`. The type of its GRES is a label of that name, where it has one type.
+    with the value `yes`, as is `partition.NAME`. A GRES is a label too, with its type.
     """
     labels = {f"partition.{name}": "yes" for name in node.partitions}
     for feature in node.features:
         name, equals, value = feature.partition("=")
         labels[name] = value if equals else "yes"
     capacity = {"cpu": node.cpus * MILLI, "memory": node.memory_mib * MIB}
-    for name, type_, count in node.gres:
+    for name, _, count in node.gres:
         capacity[name] = capacity.get(name, 0) + count * MILLI
-        if type_:
-            labels[name] = "|".join(sorted({*filter(None, labels.get(name, "").split("|")), type_}))
-    return Server(node.name, capacity, labels, **_closed(node))
-
-
-def _closed(node: Node) -> dict[str, Any]:
-    return {"closed": node.closed}
+        types = {type_ for same, type_, _ in node.gres if same == name}
+        if len(types) == 1:
+            labels[name] = types.pop() or "yes"
+    return Server(node.name, capacity, labels, closed=node.closed)
 
 
 def requeued(job: SlurmJob) -> bool:
@@ -111,8 +107,3 @@ def _reason(job: SlurmJob) -> tuple[str, Any]:
     if job.exit_code:
         return f"it ended with exit code {job.exit_code}", "job"
     return f"it ended as {', '.join(sorted(states)).lower()} in Slurm ({job.reason or 'no reason'})", "job"
-
-
-def wall() -> float:
-    """Now."""
-    return time.time()

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from berth.engines import EngineError
@@ -20,7 +19,10 @@ from berth.traces.slurm import expand_hosts
 __all__ = ["Config", "Node", "SlurmJob", "parse_gres", "read_config", "read_jobs", "read_nodes", "read_partitions"]
 
 ENDED = frozenset(
-    "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY REVOKED".split()
+    {
+        *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),
+        *("PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED"),
+    }
 )
 """States in which nothing of a job is left."""
 

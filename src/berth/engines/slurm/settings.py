@@ -65,20 +65,21 @@ class SlurmSettings:
                 raise InvalidInput("a path", value=value, key=name)
         for name in ("partition", "companion"):
             value = getattr(self, name)
-            if value != "" and (not isinstance(value, str) or not NAME.fullmatch(value)):
+            if value != "" and not (isinstance(value, str) and NAME.fullmatch(value)):
                 raise InvalidInput("the name of a partition", value=value, key=name)
         for name, low in (("poll", 0.01), ("patience", 0.1), ("command_seconds", 1.0)):
             seconds = parse_duration(getattr(self, name), name)
             if seconds < low:
                 raise InvalidInput(f"a duration of at least {low:g} s", value=getattr(self, name), key=name)
             object.__setattr__(self, name, seconds)
-        factor = self.time_factor
+        factor: object = self.time_factor
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor < math.inf:
             raise InvalidInput("a number ≥ 0", value=factor, key="time_factor")
         if not isinstance(self.users, bool):
             raise InvalidInput("true or false", value=self.users, key="users")
-        if not isinstance(self.rest, str) or not re.fullmatch(r"|https?://[^\s/]+|unix:/\S+", self.rest):
-            raise InvalidInput("http://host:port or unix:/path", value=self.rest, key="rest")
+        rest: object = self.rest
+        if not (isinstance(rest, str) and re.fullmatch(r"|https?://[^\s/]+|unix:/\S+", rest)):
+            raise InvalidInput("http://host:port or unix:/path", value=rest, key="rest")
 
 
 def read_settings(path: Path) -> SlurmSettings:

@@ -192,7 +192,8 @@ def _batch(components: Sequence[Component], command: Sequence[str]) -> str:
             lines += [
                 f"hosts{number}=$(mktemp) || exit 1",
                 f"set -- {names}",
-                f"""while [ $# -gt 0 ]; do for ((i = 0; i < $2; i++)); do echo "$1"; done; shift 2; done >"$hosts{number}\"""",
+                'while [ $# -gt 0 ]; do for ((i = 0; i < $2; i++)); do echo "$1"; done; shift 2; done '
+                f'>"$hosts{number}"',
             ]
             before = f'SLURM_HOSTFILE="$hosts{number}" '
             options += ["--distribution=arbitrary", "--overcommit"]
