@@ -19,14 +19,20 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engin
     * `simulated`: a small cluster in this process
     * `simulated:FILE`: the cluster of a YAML file, in this process
     * `simulated:unix:PATH`: a simulated cluster in another process
+    * `slurm`, `slurm:FILE`: a Slurm cluster, with the settings of a YAML file
 
     >>> make_engine("cloud", Clock())
     Traceback (most recent call last):
-    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE or simulated:unix:PATH
+    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE, simulated:unix:PATH, slurm or ...
     """
     kind, _, rest = name.partition(":")
-    if kind != "simulated" or (":" in name and not rest):
-        raise InvalidInput("simulated, simulated:FILE or simulated:unix:PATH", value=name, key="engine")
+    if kind not in ("simulated", "slurm") or (":" in name and not rest):
+        known = "simulated, simulated:FILE, simulated:unix:PATH, slurm or slurm:FILE"
+        raise InvalidInput(known, value=name, key="engine")
+    if kind == "slurm":
+        from berth.engines.slurm import SlurmEngine, SlurmSettings, read_settings
+
+        return SlurmEngine(read_settings(Path(rest)) if rest else SlurmSettings())
     if rest.startswith("unix:"):
         return RemoteEngine(Path(rest.removeprefix("unix:")))
     cluster = read_cluster(Path(rest)) if rest else example_cluster()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from berth.engines import EngineError
 from berth.engines.slurm.reading import (
@@ -133,42 +134,53 @@ class SlurmCommands:
             self._environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
         self._room = asyncio.Semaphore(PARALLEL)
 
-    async def _ask(self, *words: str, given: bytes | None = None, descriptors: tuple[int, ...] = ()) -> str:
+    async def _ask(self, *words: str, given: bytes = b"", variables: bytes | None = None) -> str:
+        """The answer of a command. Files in memory take the place of pipes, whose ends may wait for each other."""
         name = " ".join(words[:3] if words[0] == "scontrol" else words[:1])
-        async with self._room:
-            try:
-                # sbatch ends itself in time even if nobody is left to end it
-                process = await asyncio.create_subprocess_exec(
-                    "timeout",
-                    "--signal=KILL",
-                    f"{self._seconds:g}",
-                    *words,
-                    stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    env=self._environment,
-                    pass_fds=descriptors,
-                )
-            except OSError as error:
-                raise Away(f"{name} cannot be run: {error.strerror or error}", heard=False) from None
-            try:
-                async with asyncio.timeout(self._seconds + 5.0):
-                    out, err = await process.communicate(given)
-            except TimeoutError:
-                raise Away(f"{name} did not end in {self._seconds:g} s", heard=True) from None
-            finally:
-                if process.returncode is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        process.kill()
-                    await process.wait()
-        if process.returncode == 0:
-            return out.decode(errors="replace")
-        if process.returncode in (-9, 137):
+        with ExitStack() as stack:
+            files = [stack.enter_context(_memory(content)) for content in (given, b"", b"")]
+            if variables is not None:
+                files.append(stack.enter_context(_memory(variables)))
+                # by its name: each component of a job opens it again
+                words = (*words[:1], f"--export-file=/proc/self/fd/{files[3].fileno()}", *words[1:])
+            async with self._room:
+                code = await self._run(name, words, files)
+            out, err = (_content(file) for file in files[1:3])
+        if code == 0:
+            return out
+        if code in (-9, 137):
             raise Away(f"{name} did not end in {self._seconds:g} s", heard=True)
-        if process.returncode == 127:
+        if code == 127:
             raise Away(f"{name} cannot be run: is Slurm installed, and in the PATH?", heard=False)
-        said = err.decode(errors="replace").strip() or out.decode(errors="replace").strip() or "no reason"
-        raise failure(name, said)
+        raise failure(name, err.strip() or out.strip() or "no reason")
+
+    async def _run(self, name: str, words: Sequence[str], files: Sequence[BinaryIO]) -> int:
+        try:
+            # it ends itself in time even if nobody is left to end it
+            process = await asyncio.create_subprocess_exec(
+                "timeout",
+                "--signal=KILL",
+                f"{self._seconds:g}",
+                *words,
+                stdin=files[0],
+                stdout=files[1],
+                stderr=files[2],
+                env=self._environment,
+                pass_fds=[file.fileno() for file in files[3:]],
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Away(f"{name} cannot be run: {error.strerror or error}", heard=False) from None
+        try:
+            async with asyncio.timeout(self._seconds + 5.0):
+                return await process.wait()
+        except TimeoutError:
+            raise Away(f"{name} did not end in {self._seconds:g} s", heard=True) from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
 
     async def jobs(self) -> list[SlurmJob]:
         return read_jobs(await self._ask("squeue", "--json", "--states=all"))
@@ -188,20 +200,13 @@ class SlurmCommands:
             f"{name}={value}".encode("utf-8", "surrogateescape") + b"\0"
             for name, value in submission.environment.items()
         )
-        descriptor = os.memfd_create("environment", 0)
-        try:
-            os.write(descriptor, variables)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            answer = await self._ask(
-                "sbatch",
-                "--parsable",
-                f"--export-file=/proc/self/fd/{descriptor}",  # opened once for each component
-                *sbatch_arguments(submission),
-                given=submission.script.encode("utf-8", "surrogateescape"),
-                descriptors=(descriptor,),
-            )
-        finally:
-            os.close(descriptor)
+        answer = await self._ask(
+            "sbatch",
+            "--parsable",
+            *sbatch_arguments(submission),
+            given=submission.script.encode("utf-8", "surrogateescape"),
+            variables=variables,
+        )
         match = re.search(r"^(\d+)", answer.strip())
         if match is None:
             raise Away(f"sbatch: expected the number of a job, got {answer.strip()[:80]!r}", heard=True)
@@ -226,6 +231,19 @@ class SlurmCommands:
 
     async def close(self) -> None:
         """Nothing is kept open."""
+
+
+def _memory(content: bytes) -> BinaryIO:
+    """A file in memory, to be read from its beginning."""
+    file = os.fdopen(os.memfd_create("berth"), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _content(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def failure(name: str, said: str) -> EngineError:
