@@ -7,6 +7,7 @@ BerthError
 ├── UnsupportedProblem    this policy or oracle cannot serve this problem
 ├── InfeasibleDecision    a decision breaks the constraints where only feasible ones are allowed
 ├── MissingExtra          an optional dependency is not installed; says how to get it
+├── EngineCheckFailed     `berth.testing.check_engine` found broken promises
 └── PolicyCheckFailed     `berth.testing.check_policy` found broken promises
 ```
 """
@@ -20,13 +21,21 @@ from typing import Any
 
 __all__ = [
     "BerthError",
+    "EngineCheckFailed",
     "InfeasibleDecision",
     "InvalidInput",
     "MissingExtra",
     "PolicyCheckFailed",
     "UnknownName",
     "UnsupportedProblem",
+    "did_you_mean",
 ]
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """`; did you mean 'count'?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class BerthError(Exception):
@@ -92,8 +101,7 @@ class UnknownName(BerthError):
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.what, self.name, self.known = what, name, sorted(known)
-        near = difflib.get_close_matches(name, self.known, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, self.known)
         super().__init__(f"unknown {what} {name!r}{hint} (known: {', '.join(self.known)})")
 
 
@@ -114,6 +122,14 @@ class MissingExtra(BerthError):
 
 class PolicyCheckFailed(BerthError):
     """A policy broke one or more promises of `berth.testing.check_policy`; `results` holds what each check found."""
+
+    def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
+        self.results = list(results)
+        super().__init__(message)
+
+
+class EngineCheckFailed(BerthError, AssertionError):
+    """An engine broke one or more promises of `berth.testing.check_engine`; `results` holds what each check found."""
 
     def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         self.results = list(results)

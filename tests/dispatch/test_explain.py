@@ -58,7 +58,7 @@ def test_servers_say_what_they_lack_in_groups() -> None:
         (1, "drained"),
     ]
     assert str(found.servers[0]) == "n0, n1, n2 and 2 more: too little cpu (at most 1 free, 2 asked)"
-    assert found.blocks == ("there is room for 0 of 1 tasks of main",)
+    assert found.blocks == ("there is room for 0 of 1 task of main",)
 
 
 def test_the_smallest_changes_are_said_and_true() -> None:
@@ -134,7 +134,7 @@ def test_not_its_turn_and_nothing_in_the_way() -> None:
     made.handle(Submitted(0.0, job("i", cpu=3)))
     made.handle(Submitted(1.0, job("j", cpu=3)))
     found = why(made, time=1.0)
-    assert found.blocks == ("it is not its turn: 1 jobs are before it, of which 1 fit now and leave no room",)
+    assert found.blocks == ("it is not its turn: the job before it fits now and leaves no room",)
     assert [change.kind for change in found.changes] == ["priority"]
     assert why(made, "i", 1.0).blocks == ("nothing holds it back: it may start with the next decision",)
 
@@ -150,6 +150,48 @@ def test_what_can_never_start_says_why() -> None:
     assert found.eta.middle is None
     assert steps(found, "capacity") == ("add 5 more cpu to a",)
     assert explain(dispatcher_with("k").state, "k", 0.0).eta is not None  # without any server at all
+
+
+def test_more_is_added_where_there_is_such_a_thing_or_a_server_is() -> None:
+    made = dispatcher(server("plain", cpu=64), server("with", cpu=4, gpu=4))
+    made.handle(Submitted(0.0, job("j", cpu=1, gpu=6)))
+    assert steps(why(made), "capacity") == ("add 2 more gpu to with",)
+    made.handle(ServerDrained(1.0, "with"))
+    made.handle(Submitted(1.0, job("k", cpu=1, gpu=2, count=3)))
+    assert steps(why(made, "k"), "capacity") == ("add 3 servers with 1 cpu and 2 gpu each",)
+    made.handle(Submitted(1.0, job("n", roles=(Role("main", 1, {"cpu": 1000, "npu": 1000}),), needs={"zone": "x|y"})))
+    assert steps(why(made, "n"), "capacity") == ("add a server with 1 cpu and 1 npu and the label zone=x",)
+    pair = (Role("boss", 1, {"npu": 1000}), Role("rest", 4, {"npu": 2000}, 2))
+    made.handle(Submitted(1.0, job("p", roles=pair)))
+    assert steps(why(made, "p"), "capacity") == ("add a server with 5 npu",)
+
+
+def test_a_label_that_is_missing_is_said_and_where_it_would_help() -> None:
+    made = dispatcher(server("a", cpu=4), server("b", cpu=8), server("c", cpu=2, zone="y"))
+    made.handle(Submitted(0.0, job("j", cpu=3, count=3, needs={"zone": "x|z"})))
+    found = why(made)
+    assert found.blocks == ("no server has the label zone=x|z",)
+    assert steps(found, "label") == ("label b, a with zone=x",)
+    assert found.eta is not None
+    assert found.eta.reason == "no server has what it needs"
+    again = dispatcher(server("a", cpu=4, zone="x"), server("b", cpu=8, zone="x"), server("c", cpu=2, zone="y"))
+    assert started(begin(again, 1.0, job("j", cpu=3, count=3, needs={"zone": "x|z"}))) == ["j"]
+    made.handle(Submitted(0.0, job("k", cpu=3, needs={"zone": "y"})))
+    found = why(made, "k")
+    assert found.blocks == ("it would not fit even if nothing ran on the servers that may be used",)
+    assert steps(found, "label") == ("label b with zone=y",)
+    assert steps(found, "capacity") == ("add 1 more cpu to c",)
+
+
+def test_one_task_is_a_task_and_a_job_without_roles_has_tasks() -> None:
+    made = dispatcher(server("a", cpu=4), server("b", cpu=4))
+    begin(made, 0.0, job("r", cpu=3))
+    made.handle(Submitted(1.0, job("j", roles=(Role("task", 6, {"cpu": 1000}),))))
+    found = why(made)
+    assert found.blocks == ("there is room for 5 of 6 tasks",)
+    assert {group.text for group in found.servers} == {"room for 1 task", "room for 4 tasks"}
+    assert steps(found, "tasks") == ("run it with 5 tasks instead of 6",)
+    assert "1 task on b" in str(plan(made, [job("k", roles=(Role("task", 1, {"cpu": 4000}),))], 1.0)[0])
 
 
 def dispatcher_with(name: str) -> Dispatcher:
@@ -176,7 +218,7 @@ def test_running_jobs_say_who_put_them_there_and_what_is_known_of_elsewhere() ->
     begun(made, "j", Place("b", "main", 1), time=100.0)
     lines = explain(made.state, "j", 100.0, by="cucb").blocks
     assert lines == (
-        "it has 1 of main on b",
+        "it has 1 task of main on b",
         "decided by cucb",
         "learned speed of t there: b 1 in 2 runs",
         "elsewhere: a 2 in 2 runs",

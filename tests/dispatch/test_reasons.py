@@ -11,7 +11,7 @@ from berth.dispatch.explain import explain
 from berth.dispatch.jobs import Role
 from berth.dispatch.quantities import amounts
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.reasons import waiting_in_order
+from berth.dispatch.reasons import out_of_reach, waiting_in_order
 from berth.dispatch.view import ordered
 from tests.dispatch.builders import begin, dispatcher, job, server, snapshot
 
@@ -33,6 +33,7 @@ def test_each_kind_of_obstacle_is_named() -> None:
         job("pair", roles=pair),
         job("huge", cpu=8, count=9),
         job("tpu", roles=(Role("main", 1, amounts({"tpu": 1})),)),
+        job("label", needs={"zone": "x"}),
         job("quota", gpu=2, team="x"),
         job("night", queue="night"),
         job("next", cpu=2),
@@ -43,13 +44,14 @@ def test_each_kind_of_obstacle_is_named() -> None:
         "pair": "room for 2 of 3 tasks of worker",
         "huge": "it would not fit even if nothing ran",
         "tpu": "no server has tpu",
+        "label": "no server has the label zone=x",
         "quota": "limit of team:x/gpu reached",
         "next": "it may start with the next decision",
         "night": "queue night is paused",
     }
     assert list(said(made))[-1] == "night"
     count, first = waiting_in_order(made.state, 10.0, 2)
-    assert (count, len(first)) == (7, 2)
+    assert (count, len(first)) == (8, 2)
 
 
 def test_servers_that_are_kept_are_said() -> None:
@@ -60,7 +62,24 @@ def test_servers_that_are_kept_are_said() -> None:
     assert decided is not None
     made.handle(decided)
     made.handle(Submitted(21.0, job("other", cpu=2)))
-    assert said(made, 21.0) == {"late": "servers are kept for it: a", "other": "room for 0 of 1 tasks"}
+    assert said(made, 21.0) == {"late": "servers are kept for it: a", "other": "room for 0 of 1 task"}
+
+
+def test_what_no_server_could_run_is_said_once_for_all_jobs_alike() -> None:
+    made = dispatcher(server("a", cpu=4, zone="x"))
+    begin(made, 0.0, job("r", cpu=4))
+    for i in range(5):
+        made.handle(Submitted(1.0, job(f"t{i}", roles=(Role("main", 1, amounts({"tpu": 1})),))))
+    for one in (job("l", needs={"zone": "y"}), job("big", cpu=5), job("waits", cpu=4)):
+        made.handle(Submitted(1.0, one))
+    records = [record for record in made.state.jobs.values() if record.phase == "waiting"]
+    assert out_of_reach(made.state, records) == [
+        "t0, t1, t2 and 2 more: no server has tpu",
+        "l: no server has the label zone=y",
+        "big: it would not fit even if nothing ran",
+    ]
+    made.handle(ServerDrained(2.0, "a"))
+    assert out_of_reach(made.state, records[-1:]) == ["waits: no server is there that may be used"]
 
 
 JOBS = st.lists(

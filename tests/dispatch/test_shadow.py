@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from berth.dispatch.dispatcher import FALLBACK, Dispatcher
-from berth.dispatch.events import Event, PolicyChanged, Submitted
+from berth.dispatch.dispatcher import FALLBACK, Dispatcher, read_dump, write_dump
+from berth.dispatch.events import Event, PolicyChanged, ShadowChanged, Submitted
 from berth.dispatch.jobs import Server
 from berth.dispatch.shadow import Baseline, Batches, Shadow
 from berth.engines.playing import Played, play
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
-from tests.dispatch.builders import job, server, snapshot
+from tests.dispatch.builders import begin, job, server, snapshot
 
 
 class Halves(Truth):
@@ -94,6 +94,23 @@ def test_the_fallback_is_compared_since_another_policy_decides() -> None:
     assert report.saved is not None
     assert report.saved.high is not None
     assert report.saved.high < 0
+
+
+def test_figures_go_on_after_a_dump_and_those_of_another_candidate_do_not() -> None:
+    shadow, baseline = Shadow("cucb"), Baseline()
+    made, _ = played("first-fit", shadow, 120)
+    made.watchers = (shadow, baseline)
+    begin(made, 1e6, *(job(f"k{i}", cpu=4) for i in range(3)))
+    made.handle(ShadowChanged(1e6, "cucb"))
+    loaded = Dispatcher().load(read_dump(write_dump(made.dump())))
+    assert loaded.state.shadow == "cucb"
+    assert Shadow("cucb").go_on(loaded.watched["shadow"]).report() == shadow.report()
+    assert Baseline().go_on(loaded.watched["fallback"]).report() == baseline.report() is not None
+    assert Shadow("lcf").go_on(loaded.watched["shadow"]).report().decisions == 0
+    assert loaded.dump() == made.dump()
+    loaded.note(ShadowChanged(2e6, None))
+    assert loaded.state.shadow is None
+    assert set(loaded.dump().watched or {}) == {"fallback"}
 
 
 def test_nothing_seen_nothing_said() -> None:

@@ -18,6 +18,7 @@ from berth.service.serving import Address, service
 from berth.service.settings import Settings
 from berth.service.store import Store, Token
 from berth.service.tokens import digest, new_secret
+from tests.service.live import serving
 
 Use = Callable[[httpx.AsyncClient], Awaitable[Any]]
 JOB = {"tasks": 2, "resources": {"cpu": "1"}, "work": 1000}
@@ -138,7 +139,7 @@ def test_cancel_drain_queues_and_policy(tmp_path: Path) -> None:
         ({"colour": "red"}, "colour"),
         ({"queue": "nowhere"}, "queue"),
         ({"tasks": 2, "minimum": 3}, "minimum"),
-        ([], "at least 1 item"),
+        ([], "1 or more items"),
     ],
 )
 def test_bad_jobs_are_refused_with_the_field(tmp_path: Path, body: Any, field: str) -> None:
@@ -310,3 +311,38 @@ def test_explained_planned_tried_and_played_again(tmp_path: Path) -> None:
         assert sum(step["finished"] for step in (await client.get("/v1/history")).json()) == 20
 
     with_service(tmp_path, use, faster=1000.0)
+
+
+def test_a_candidate_and_its_figures_outlive_a_restart(tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+
+    async def use(client: httpx.AsyncClient) -> None:
+        assert (await client.put("/v1/policy", json={"policy": "best-fit"})).status_code == 200
+        assert (await client.put("/v1/shadow", json={"policy": "first-fit"})).status_code == 200
+        for name in ("a", "b", "c"):
+            await client.post("/v1/jobs", json={**JOB, "name": name})
+            await until(client, name, {"finished"})
+        seen.update((await client.get("/v1/shadow")).json())
+        assert seen["report"]["decisions"] >= 3
+        assert seen["fallback"]["report"]["decisions"] >= 3
+
+    async def again(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/v1/shadow")).json() == seen
+        assert (await client.delete("/v1/shadow")).json() == seen
+
+    async def gone(client: httpx.AsyncClient) -> None:
+        found = (await client.get("/v1/shadow")).json()
+        assert (found["policy"], found["fallback"]) == (None, seen["fallback"])
+
+    for part in (use, again, gone):
+        with_service(tmp_path, part, faster=1000.0)
+
+
+def test_a_candidate_is_tried_on_after_a_crash(tmp_path: Path) -> None:
+    """Without a snapshot the journal says who is tried; what it had seen begins anew."""
+    with serving(tmp_path) as live:
+        live.ask("PUT", "/v1/shadow", {"policy": "first-fit"})
+        live.process.kill()
+        live.process.wait()
+    with serving(tmp_path) as live:
+        assert live.ask("GET", "/v1/shadow")["policy"] == "first-fit"

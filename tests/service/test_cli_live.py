@@ -105,13 +105,53 @@ def test_jobs_from_files_and_standard_input(run: Run, tmp_path: Path) -> None:
     assert json.loads(out)[0]["roles"]["task"]["count"] == 1
 
 
+def test_a_script_without_f_is_hinted_at(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "job.sh"
+    file.write_text(SCRIPT, encoding="utf-8")
+    code, out, err = run("submit", str(file))
+    assert (code, out) == (2, "")
+    assert f"expected -f {file} to submit the script" in err
+    assert run("submit", "-J", "as-command", "sh", str(file))[::2] == (0, "")
+    file.write_text("#!/bin/sh\nhostname\n", encoding="utf-8")
+    code, out, err = run("submit", "-J", "hinted", str(file))
+    assert (code, out) == (0, "submitted hinted\n")
+    assert err == f"berth: hint: {file} is taken for a command; to submit the script itself: -f {file}\n"
+    assert show(run, "hinted")["payload"] == {"command": [str(file)]}
+
+
 def test_the_same_key_twice_is_one_job(run: Run) -> None:
     first = run("submit", "--key", "k1", "-r", "cpu=1", "--parsable")
     assert first[0] == 0
     assert run("submit", "--key", "k1", "-r", "cpu=1", "--parsable") == first
     code, _, err = run("submit", "--key", "k1", "-r", "cpu=2")
-    assert code == 1
+    assert code == 6
     assert "conflict" in err
+
+
+def test_what_the_service_refuses_has_the_exit_code_of_its_kind(run: Run) -> None:
+    for words in (["submit", "-r", "cpu=1", "-q", "nowhere"], ["plan", "-r", "cpu=1", "-q", "nowhere"]):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+        assert "nowhere" in err
+        assert "a queue that takes jobs: default" in err
+    assert run("submit", "-J", "taken", "-r", "cpu=1")[0] == 0
+    code, _, err = run("submit", "-J", "taken", "-r", "cpu=1")
+    assert code == 6
+    assert "taken" in err
+
+
+def test_a_job_that_no_server_could_run_is_accepted_with_a_warning(run: Run) -> None:
+    for name, words, why in (
+        ("w1", ["-r", "cpu=1,tpu=1"], "no server has tpu"),
+        ("w2", ["-r", "cpu=1", "--needs", "class=tpu"], "no server has the label class=tpu"),
+        ("w3", ["-r", "gpu=66"], "it would not fit even if nothing ran"),
+    ):
+        code, out, err = run("submit", "-J", name, *words)
+        assert (code, out) == (0, f"submitted {name}\n")
+        assert err == f"berth: warning: {name}: {why}\n"
+        assert run("job", "cancel", name)[0] == 0
+    assert run("submit", "-J", "w4", "-r", "cpu=1")[2] == ""
 
 
 @pytest.mark.parametrize(
@@ -231,9 +271,11 @@ def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
     assert "in-order-best-fit" in run("policy")[1]
     assert run("policy", "switch", "best-fit", "--reason", "to see")[:2] == (0, "policy    best-fit\n")
     assert json.loads(run("policy", "-o", "json")[1])["policy"] == "best-fit"
-    code, _, err = run("policy", "switch", "best-fitt")
-    assert code == 5
-    assert "best-fit" in err
+    for words in (["switch", "in-order"], ["shadow", "in-order"], ["what-if", "in-order"]):
+        code, _, err = run("policy", *words)
+        assert code == 5
+        assert "did you mean 'in-order-best-fit'?" in err
+        assert "escb-v" in err
     assert run("policy", "shadow")[:2] == (0, "no candidate is tried\n")
     assert run("policy", "shadow", "first-fit")[0] == 0
     assert json.loads(run("policy", "shadow", "-o", "json")[1])["policy"] == "first-fit"
@@ -242,7 +284,7 @@ def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
     assert code == 0
     assert out.strip()
     code, _, err = run("policy", "what-if", "first-fit", "--hours", "-1")
-    assert code == 1
+    assert code == 2
     assert "hours" in err
     assert run("policy", "switch", "in-order-best-fit")[0] == 0
 
@@ -252,7 +294,7 @@ def test_learned_and_decisions(run: Run, live: Live) -> None:
     live.wait_for("/v1/jobs/quick", lambda job: job["phase"] == "finished")
     code, out, _ = run("learned", "--type", "quick")
     assert code == 0
-    assert out.splitlines()[0].split() == ["TYPE", "SERVER", "RUNS", "SPEED", "95%"]
+    assert out.splitlines()[0].split() == ["TYPE", "SERVER", "RUNS", "CUT", "SPEED", "95%"]
     assert json.loads(run("learned", "--type", "quick", "-o", "json")[1])[0]["runs"] == 1
     assert run("learned", "--type", "nothing")[:2] == (0, "nothing yet: no job has finished\n")
     code, out, _ = run("decisions", "--limit", "3")
@@ -309,8 +351,43 @@ def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--policy", "nope"], "in-order-best-fit"),
+        (["--policy", "nope"], "escb-v"),
+        (["--engine", "cloud"], "engine: got 'cloud'"),
+        (["--engine", "simulated:/no/such/file"], "/no/such/file"),
+        (["--host", "0.0.0.0"], "berth token create"),
+        (["--host", "300.1.1.1"], "300.1.1.1"),
+        (["--faster", "0"], "faster"),
+    ],
+)
+def test_a_start_that_is_refused_says_one_line_and_leaves_nothing(tmp_path: Path, words: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(tmp_path / "new.db"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("berth: error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_asking_for_tokens_makes_no_store(run: Run, tmp_path: Path) -> None:
+    for words in (["list"], ["revoke", "ann"]):
+        code, out, err = run("token", *words, "--store", str(tmp_path / "new.db"))
+        assert (code, out) == (2, "")
+        assert "expected a store that is there" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
     ("typed", "offered"),
-    [("berth pol", "policy"), ("berth policy switch best", "best-fit"), ("berth jobs --phase w", "waiting")],
+    [
+        ("berth pol", "policy"),
+        ("berth policy switch best", "best-fit"),
+        ("berth policy shadow in-", "in-order-best-fit"),
+        ("berth jobs --phase w", "waiting"),
+    ],
 )
 def test_shells_complete(typed: str, offered: str) -> None:
     environment = {**os.environ, "_BERTH_COMPLETE": "complete_bash", "COMP_WORDS": typed}

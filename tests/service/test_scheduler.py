@@ -31,7 +31,7 @@ from berth.service.store import InUse, Store, StoreError
 
 def job(name: str, seconds: float = 10.0, **changes: Any) -> Job:
     """A small job."""
-    return Job(name, "x", (Role("w", 2, {"cpu": 1000}),), work=seconds, **changes)
+    return Job(name, "x", changes.pop("roles", (Role("w", 2, {"cpu": 1000}),)), work=seconds, **changes)
 
 
 def settings(where: str | Path, **changes: Any) -> Settings:
@@ -85,7 +85,7 @@ def agree(where: str) -> Dispatcher:
         tail = Dispatcher().load(snapshot[1])
         for _, event in store.events(after=snapshot[0]):
             tail.note(event)
-        assert replace(tail.dump(), refusals=None) == replace(whole.dump(), refusals=None)
+        assert replace(tail.dump(), refusals=None, watched={}) == replace(whole.dump(), refusals=None, watched={})
     store.close()
     return whole
 
@@ -339,13 +339,15 @@ class Unreliable:
         self.commands: list[Command] = []
         self.hidden: set[str] = set()
         self.more: tuple[Attempt, ...] = ()
+        self.waiting: tuple[Job, ...] = ()
 
     async def snapshot(self) -> Snapshot:
         self.calls += 1
         if self.calls % 2:
             raise EngineError("not now")
         there = await self.inner.snapshot()
-        return Snapshot(there.servers, (*(a for a in there.attempts if a.job not in self.hidden), *self.more))
+        known = (*(a for a in there.attempts if a.job not in self.hidden), *self.more)
+        return Snapshot(there.servers, known, self.waiting)
 
     async def events(self) -> AsyncIterator[Event]:
         self.cut.clear()
@@ -444,6 +446,45 @@ def test_attempts_that_engine_or_paper_do_not_know(tmp_path: Path, unreliable: C
 
     asyncio.run(run())
     agree(str(tmp_path / "db"))
+
+
+def test_jobs_that_wait_at_the_engine_are_taken_once_and_end_there_when_they_end_here(
+    tmp_path: Path, unreliable: Callable[[], Unreliable]
+) -> None:
+    async def run() -> None:
+        async with opened(settings(tmp_path / "db")) as scheduler:
+            await is_ready(scheduler)
+            engine = unreliable()
+            huge = (Role("w", 1, {"cpu": 10**9}),)
+            theirs = [job("runs", origin="there"), *(job(n, origin="there", roles=huge) for n in ("unwanted", "gone"))]
+            engine.waiting = tuple(theirs)
+            engine.cut.set()
+            await until(lambda: known(scheduler, ["runs", "unwanted", "gone"]))
+            await ended(scheduler, ["runs"])
+            await scheduler.cancel("unwanted")
+
+            async def cancelled_there() -> bool:
+                return Cancel("unwanted", 0) in engine.commands
+
+            await until(cancelled_there)
+            engine.commands.clear()
+            engine.waiting = (theirs[1],)  # it did not go away there, and the other one did
+            engine.cut.set()
+            await until(cancelled_there)
+            await ended(scheduler, ["gone"])
+            assert await phases(scheduler, ["unwanted", "gone"]) == {"cancelled"}
+            gone = await scheduler.get("gone")
+            assert gone is not None
+            assert gone.reason == "cancelled by there"
+            assert len((await scheduler.list_jobs()).records) == 3
+
+    asyncio.run(run())
+    agree(str(tmp_path / "db"))
+
+
+async def known(scheduler: Scheduler, names: Sequence[str]) -> bool:
+    """Whether all of these jobs were accepted."""
+    return None not in await phases(scheduler, names)
 
 
 def test_restart_with_what_the_simulated_engine_forgot_or_remembers(tmp_path: Path) -> None:

@@ -28,14 +28,30 @@ TIMEOUT = 30.0
 
 
 class Code:
-    """Exit codes of the commands that talk to a service."""
+    """Exit codes of the commands that talk to a service; 1 is for what has no code of its own."""
 
-    refused = 1
+    failed = 1
     bad_input = 2
     unreachable = 3
     not_allowed = 4
     not_there = 5
+    conflict = 6
+    not_now = 7
     would_wait = 10
+
+
+CODES = {
+    400: Code.bad_input,
+    401: Code.not_allowed,
+    403: Code.not_allowed,
+    404: Code.not_there,
+    409: Code.conflict,
+    413: Code.bad_input,
+    422: Code.bad_input,
+    429: Code.not_now,
+    503: Code.not_now,
+}
+"""What a status says to whoever runs a command; whether the command or the service saw the mistake is all one."""
 
 
 class Format(StrEnum):
@@ -64,7 +80,7 @@ class ServiceRefused(BerthError):
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
         self.status, self.body = status, body
-        self.code = {401: Code.not_allowed, 403: Code.not_allowed, 404: Code.not_there}.get(status, Code.refused)
+        self.code = CODES.get(status, Code.failed)
         detail = body.get("detail") or ""
         super().__init__(f"{body.get('title', 'refused')}{f': {detail}' if detail else ''}")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from berth.cli.client import Client, Format, FormatOption, UrlOption, path, shown
-from berth.cli.common import complete_policy
+from berth.cli.common import complete_live_policy
 from berth.cli.jobs import table
 
 __all__ = ["decisions_command", "learned_command", "policy_app", "servers_app"]
@@ -66,7 +66,7 @@ def policy(context: typer.Context, url: UrlOption = None, output: FormatOption =
 
 @policy_app.command("switch")
 def switch(
-    name: Annotated[str, typer.Argument(autocompletion=complete_policy)],
+    name: Annotated[str, typer.Argument(autocompletion=complete_live_policy)],
     reason: Annotated[str, typer.Option("--reason", help="Kept in the journal.")] = "",
     url: UrlOption = None,
 ) -> None:
@@ -77,7 +77,7 @@ def switch(
 
 @policy_app.command("shadow")
 def shadow(
-    name: Annotated[str | None, typer.Argument(autocompletion=complete_policy)] = None,
+    name: Annotated[str | None, typer.Argument(autocompletion=complete_live_policy)] = None,
     off: Annotated[bool, typer.Option("--off", help="Try no candidate any more.")] = False,
     url: UrlOption = None,
     output: FormatOption = Format.table,
@@ -94,7 +94,7 @@ def shadow(
 
 @policy_app.command("what-if")
 def what_if(
-    name: Annotated[str, typer.Argument(autocompletion=complete_policy)],
+    name: Annotated[str, typer.Argument(autocompletion=complete_live_policy)],
     hours: Annotated[float, typer.Option("--hours", help="How far back.")] = 24.0,
     url: UrlOption = None,
     output: FormatOption = Format.table,
@@ -122,7 +122,7 @@ def learned_command(
         sure = "" if line["uncertainty"] is None else f"± {line['uncertainty']:.3f}"
         return {**{k: str(v) for k, v in line.items()}, "speed": f"{line['speed']:.3f}", "95%": sure}
 
-    table([row(line) for line in found], ("type", "server", "runs", "speed", "95%"))
+    table([row(line) for line in found], ("type", "server", "runs", "cut", "speed", "95%"))
 
 
 def decisions_command(

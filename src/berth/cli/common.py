@@ -20,6 +20,7 @@ __all__ = [
     "QuietOption",
     "WorkersOption",
     "cell_progress",
+    "complete_live_policy",
     "complete_policy",
     "complete_scenario",
     "print_json",
@@ -49,6 +50,12 @@ def complete_policy(incomplete: str) -> list[str]:
     from berth.registry import policy_names
 
     return [name for name in sorted(policy_names()) if name.startswith(incomplete)]
+
+
+def complete_live_policy(incomplete: str) -> list[str]:
+    from berth.dispatch import FALLBACK
+
+    return [*([FALLBACK] if FALLBACK.startswith(incomplete) else []), *complete_policy(incomplete)]
 
 
 def print_json(value: Any) -> None:

@@ -68,7 +68,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
         raise InvalidInput("a file that can be read", found=str(error.strerror), file=name) from None
     if len(raw) > MOST:
         raise InvalidInput(f"at most {MOST // 2**20} MiB", found="more", file=name)
-    script = text.startswith("#!") or any(line.startswith("#BERTH") for line in text.splitlines()[:50])
+    script = text.startswith("#!") or _has_options(text)
     specs = [read_script(text, name)] if script else read_manifests(text, name)
     return [spec.model_dump(exclude_defaults=True) for spec in specs]
 
@@ -78,10 +78,32 @@ def _bytes(file: Path) -> bytes:
         return opened.read(MOST + 1)
 
 
+def _has_options(text: str) -> bool:
+    return any(line.startswith("#BERTH") for line in text.splitlines()[:50])
+
+
+def _look_at_command(command: list[str]) -> None:
+    """A script that was meant to be read, and would be taken for a command, is refused or hinted at."""
+    if len(command) != 1:
+        return
+    name = command[0]
+    try:
+        text = _bytes(Path(name)).decode("utf-8", "replace") if Path(name).is_file() else ""
+    except OSError:
+        return
+    if _has_options(text):
+        raise InvalidInput(f"-f {name} to submit the script (sh {name} to ignore its #BERTH lines)", found=name)
+    if text.startswith("#!"):
+        typer.echo(f"berth: hint: {name} is taken for a command; to submit the script itself: -f {name}", err=True)
+
+
 def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None) -> list[dict[str, Any]]:
     """Jobs of a file, or of the options alone; options stand above what the file says."""
     from berth.dispatch.specs import JobSpec
+    from berth.dispatch.wording import plain_words
 
+    if file is None and command:
+        _look_at_command(command)
     specs = [{}] if file is None else _read(file)
     said = {key: value for key, value in changes.items() if value is not None}
     if file is None and not command and not said:
@@ -102,11 +124,7 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
             made.job(made.name or "job", "nobody")  # what the service would refuse is refused here
             found.append(made.model_dump(mode="json", exclude_defaults=True))
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or None
-            raise InvalidInput(
-                first["msg"].removeprefix("Value error, ").removeprefix("expected "), value=first.get("input"), key=key
-            ) from None
+            raise plain_words(error.errors()[0]) from None
     return found
 
 
@@ -134,7 +152,7 @@ def submit_command(
 ) -> None:
     """Submit a job, or those of a file. What is printed was accepted, and is not lost any more.
 
-    Exit code: 0 accepted; 1 refused; 2 bad input; 3 no service; 4 not allowed.
+    Exit code: 0 accepted; 2 bad input; 3 no service; 4 not allowed; 6 in conflict with an earlier job; 7 not now.
     """
     changes = {
         "name": name,
@@ -152,7 +170,10 @@ def submit_command(
     }
     specs = _specs(file, changes, command)
     headers = {"Idempotency-Key": key} if key else None
-    found = Client(url).ask("POST", path("jobs"), specs, headers=headers)["jobs"]
+    answer = Client(url).ask("POST", path("jobs"), specs, headers=headers)
+    found = answer["jobs"]
+    for warning in answer.get("warnings", ()):
+        typer.echo(f"berth: warning: {warning}", err=True)
     if shown(found, output):
         return
     for job in found:
@@ -277,7 +298,7 @@ def plan_command(
 ) -> None:
     """Where would a job go now, or what would it wait for? Nothing is submitted.
 
-    Exit code: 0 it would start now; 10 it would wait.
+    Exit code: 0 it would start now; 10 it would wait; 2 bad input; 3 no service.
     """
     changes = {
         "type": type,

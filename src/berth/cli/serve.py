@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from berth.cli.common import complete_policy
+from berth.cli.common import complete_live_policy
 
 __all__ = ["serve_command", "token_app"]
 
@@ -47,10 +47,13 @@ def serve_command(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", "-p", help="Who decides; kept from last time.", autocompletion=complete_policy),
+        typer.Option("--policy", "-p", help="Who decides; kept from last time.", autocompletion=complete_live_policy),
     ] = None,
     faster: Annotated[
         float | None, typer.Option("--faster", help="Of a simulated cluster: seconds that pass in one.")
+    ] = None,
+    learn_by: Annotated[
+        str | None, typer.Option("--learn-by", help="A label: servers that share its value are learned as one.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="A YAML file; options stand above it.")
@@ -72,6 +75,7 @@ def serve_command(
         "engine": engine,
         "policy": policy,
         "faster": faster,
+        "learn_by": learn_by,
     }
     given.update({key: value for key, value in options.items() if value is not None})
     settings, address = made(Settings, given, config), made(Address, given, config)
@@ -105,6 +109,17 @@ def create(
     typer.echo(secret)
 
 
+def _there(store: str | None) -> str:
+    """The address of a store that is there; one that is not would only be made."""
+    from berth.errors import InvalidInput
+    from berth.service.database import is_new
+
+    where = store or "berth.db"
+    if is_new(where):
+        raise InvalidInput("a store that is there", value=where, key="--store")
+    return where
+
+
 @token_app.command("list")
 def list_tokens(store: StoreOption = None) -> None:
     """Every token: its name, role and user, and whether it counts."""
@@ -112,7 +127,7 @@ def list_tokens(store: StoreOption = None) -> None:
     from berth.service.store import Store
     from berth.service.views import iso
 
-    opened = Store(store or "berth.db")
+    opened = Store(_there(store))
     try:
         rows = [
             {
@@ -135,7 +150,7 @@ def revoke(name: str, store: StoreOption = None) -> None:
     from berth.errors import InvalidInput
     from berth.service.store import Store
 
-    opened = Store(store or "berth.db")
+    opened = Store(_there(store))
     try:
         if not opened.revoke_token(name, time.time()):
             raise InvalidInput("the name of a token that counts", value=name, key="NAME")

@@ -54,6 +54,7 @@ SlurmdTimeout=5
 MessageTimeout=4
 TCPTimeout=1
 KillWait=2
+DefMemPerCPU=64
 """
 
 

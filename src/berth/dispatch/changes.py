@@ -9,7 +9,7 @@ every one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,17 +19,19 @@ from berth.dispatch.jobs import Job, Role
 from berth.dispatch.quantities import format_quantity
 from berth.dispatch.state import JobRecord, State
 from berth.dispatch.view import placed_in_order, view_of
+from berth.dispatch.wording import tasks_of
 from berth.model import Ints
 
 __all__ = ["Change", "changes"]
 
+ROOMY = np.iinfo(np.int64).max // 2
 TRIED = 64
 """So many servers, and jobs, are tried at most."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What to do, in words; `kind` is end, tasks, demand, resume, capacity, priority or settings."""
+    """What to do, in words; `kind` is end, tasks, demand, label, resume, capacity, priority or settings."""
 
     kind: str
     steps: tuple[str, ...]
@@ -59,11 +61,32 @@ def changes(
         ("end", trial.ends),
         ("tasks", trial.fewer),
         ("demand", trial.smaller),
+        ("label", trial.labelled),
         ("resume", trial.resumed),
         ("capacity", trial.more),
     )
     found = [(kind, words()) for kind, words in kinds]
     return tuple(Change(kind, (*first, text)) for kind, text in found if text is not None)
+
+
+def new_servers(job: Job, missing: int | None = None) -> Change:
+    """Servers that would do where none has what it takes: one for each task that is missing, or one for all roles."""
+    if len(job.roles) == 1:
+        count, demand = missing or job.roles[0].minimum, dict(job.roles[0].demand)
+    else:
+        count, demand = 1, {name: 0 for role in job.roles for name in role.demand}
+        for role in job.roles:
+            for name, milli in role.demand.items():
+                demand[name] += milli * role.minimum
+    has = " and ".join(f"{format_quantity(milli)} {name}" for name, milli in demand.items() if milli) or "anything"
+    label = f" and the label {_labels(job.needs)}" if job.needs else ""
+    servers = "a server" if count == 1 else f"{count} servers"
+    return Change("capacity", (f"add {servers} with {has}{' each' if count > 1 else ''}{label}",))
+
+
+def _labels(needs: Mapping[str, str]) -> str:
+    """Labels to give to a server; of several that would do, the first."""
+    return ", ".join(f"{label}={wanted.split('|')[0]}" for label, wanted in needs.items())
 
 
 class _Trial:
@@ -156,7 +179,7 @@ class _Trial:
                 fits = self.fits(job=self._role(i, count=middle, minimum=middle))
                 few, many = (middle, many) if fits else (few, middle)
             if few:
-                return f"run it with {few} tasks of {role.name} instead of {role.minimum}"
+                return f"run it with {tasks_of(few, role.name)} instead of {role.minimum}"
         return None
 
     def smaller(self) -> str | None:
@@ -172,13 +195,32 @@ class _Trial:
                         few, many = (middle, many) if fits else (few, middle)
                     if few:
                         less = f"{format_quantity(few)} {name} instead of {format_quantity(asked)}"
-                        return f"ask for {less} for each task of {role.name}"
+                        return f"ask for {less} for each {tasks_of(1, role.name).removeprefix('1 ')}"
         return None
 
     def _less(self, place: int, role: Role, name: str, milli: int) -> Job:
         return self._role(place, demand={**role.demand, name: milli})
 
     # ------------------------------------------------------------------ the cluster is larger
+
+    def labelled(self) -> str | None:
+        """Servers get the labels that it needs: as few as will do, those with most room first."""
+        needs = self.record.job.needs
+        if not needs:
+            return None
+        view = view_of(self.state, self.time, (self.record,), self.free)
+        demand = view.gangs.demand.max(axis=0)
+        room = np.where(demand > 0, view.free // np.maximum(demand, 1), ROOMY).min(axis=1)
+        others = np.flatnonzero(view.usable & ~view.reach[0] & (room > 0))
+        order = others[np.argsort(-room[others], kind="stable")][:TRIED]
+        reach = view.reach.copy()
+        for count, row in enumerate(order.tolist(), 1):
+            reach[0, row] = True
+            if len(placed_in_order(replace(view, reach=reach)).job):
+                names = [view.servers[r] for r in order[:count].tolist()]
+                shown = ", ".join(names[:5]) + (f" and {count - 5} more" if count > 5 else "")
+                return f"label {shown} with {_labels(needs)}"
+        return None
 
     def resumed(self) -> str | None:
         """A drained server is used again."""
@@ -193,17 +235,19 @@ class _Trial:
         return None
 
     def more(self) -> str | None:
-        """More of what one server has, for a job of one role: where least is lacking."""
+        """More of what one server has, for a job of one role, where least is lacking; new servers where none has it."""
         if len(self.record.job.roles) > 1:
             return None
         view = view_of(self.state, self.time, (self.record,), self.free)
         demand = view.gangs.demand[0]
-        each = np.where(demand > 0, view.free // np.maximum(demand, 1), np.iinfo(np.int64).max // 2).min(axis=1)
+        each = np.where(demand > 0, view.free // np.maximum(demand, 1), ROOMY).min(axis=1)
         room = np.where(view.reach[0], np.minimum(each, view.gangs.each[0]), 0)
         missing = int(view.gangs.minimum[0] - room.sum())
-        servers = np.flatnonzero(view.reach[0])
-        if missing <= 0 or not len(servers):
+        servers = np.flatnonzero(view.reach[0] & (view.capacity[:, demand > 0] > 0).all(axis=1))
+        if missing <= 0:
             return None
+        if not len(servers):
+            return str(new_servers(self.record.job, missing))
         short = np.maximum((room[servers, None] + missing) * demand - view.free[servers], 0)
         best = int(np.argmin((short * view.weight).sum(axis=1)))
         row, lacking = int(servers[best]), short[best]

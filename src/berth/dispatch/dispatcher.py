@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import Driver, make_driver
-from berth.dispatch.events import Decided, Event, PolicyChanged, Start
+from berth.dispatch.events import Decided, Event, PolicyChanged, ShadowChanged, Start
 from berth.dispatch.queues import Queues
 from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
 from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, spread_out, violations
@@ -26,8 +27,6 @@ from berth.model import Ints
 
 __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
 
-FALLBACK = "in-order-best-fit"
-"""What serves when the policy does not: everybody who fits, in order, where they leave least."""
 LEVELS = 8
 """So many levels are decided one after another; all below the last of them are decided with it."""
 MEMORY = 10_000
@@ -45,6 +44,10 @@ class Watcher(Protocol):
         """A job came to its end."""
         ...
 
+    def dump(self) -> dict[str, Any]:
+        """What it has seen, for JSON, by its name."""
+        ...
+
 
 @dataclass(frozen=True)
 class Dumped:
@@ -53,6 +56,7 @@ class Dumped:
     state: DumpedState
     memory: tuple[Outcome, ...] = ()
     refusals: Mapping[str, int] | None = None
+    watched: Mapping[str, Any] | None = None
 
 
 _DUMPED = TypeAdapter(Dumped)
@@ -75,6 +79,7 @@ class Dispatcher:
     """A scheduler without a world around it.
 
     `budget` is how many seconds a policy may take to decide; `stopwatch` tells seconds, and without one no time passes.
+    What is learned of a server is learned of all with the same value of the label `learn_by`.
     """
 
     def __init__(
@@ -85,13 +90,16 @@ class Dispatcher:
         queues: Queues | None = None,
         budget: float = 1.0,
         stopwatch: Callable[[], float] | None = None,
+        learn_by: str | None = None,
     ) -> None:
-        self.state = State(queues, policy)
+        self.state = State(queues, policy, learn_by)
         self.seed, self.budget = seed, budget
         self.refusals: Counter[str] = Counter()
         """How often decisions were refused, by the kind of reason."""
         self.memory: deque[Outcome] = deque(maxlen=MEMORY)
         self.watchers: tuple[Watcher, ...] = ()
+        self.watched: dict[str, Any] = {}
+        """What watchers had seen when this was loaded, for those who come to go on with."""
         self._stopwatch = stopwatch or (lambda: 0.0)
         self._driver: Driver | None = self._make_driver(policy)
 
@@ -127,6 +135,8 @@ class Dispatcher:
     def note(self, event: Event) -> Handled:
         """Take note of an event and leave the policy out of it: the first half of a replay."""
         handled = self.state.handle(event)
+        if isinstance(event, ShadowChanged):
+            self.watched.pop("shadow", None)
         if isinstance(event, Decided) and event.refused is not None:
             self.refusals[event.refused.split(maxsplit=1)[0].rstrip(":")] += 1
         if handled.outcome is not None:
@@ -135,14 +145,18 @@ class Dispatcher:
 
     def dump(self) -> Dumped:
         """A copy that stays as it is."""
-        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals))
+        watched = dict(self.watched)
+        for watcher in self.watchers:
+            watched.update(watcher.dump())
+        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals), watched)
 
     def load(self, dumped: Dumped) -> Self:
         """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
-        self.state = State.load(dumped.state)
+        self.state = State.load(dumped.state, self.state.learn_by)
         self.memory.clear()
         self.memory.extend(dumped.memory)
         self.refusals = Counter(dumped.refusals or {})
+        self.watched = dict(dumped.watched or {})
         self._driver = None
         return self
 

@@ -31,6 +31,7 @@ __all__ = [
     "ServerJoined",
     "ServerLost",
     "ServerResumed",
+    "ShadowChanged",
     "Start",
     "Started",
     "Submitted",
@@ -111,7 +112,8 @@ class Finished:
 class Failed:
     """An attempt ended otherwise, by its own `fault` ("job"), that of a "server" or the "engine", or "cancelled".
 
-    Only its own faults count against its retries, and none of them teaches anything about speed.
+    Only its own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that was cut
+    off was no faster than that, unless it was the engine that lost sight of it.
     """
 
     time: float
@@ -119,6 +121,7 @@ class Failed:
     attempt: int
     reason: str = ""
     fault: Literal["job", "server", "engine", "cancelled"] = "job"
+    seconds: float | None = None
     kind: Literal["failed"] = "failed"
 
 
@@ -191,6 +194,16 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True)
+class ShadowChanged:
+    """Another candidate is tried in the shadow of the policy from now on, or none."""
+
+    time: float
+    policy: str | None
+    by: str = ""
+    kind: Literal["shadow-changed"] = "shadow-changed"
+
+
+@dataclass(frozen=True)
 class Decided:
     """What a policy decided at a moment, or its fallback: `refused` says why the policy's own decision was not taken.
 
@@ -221,6 +234,7 @@ Event = (
     | ServerResumed
     | QueuesChanged
     | PolicyChanged
+    | ShadowChanged
     | Decided
 )
 

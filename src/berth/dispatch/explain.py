@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from berth.dispatch.changes import Change, changes
+from berth.dispatch.changes import Change, changes, new_servers
 from berth.dispatch.forecast import Eta, eta, speeds
 from berth.dispatch.quantities import format_quantity
+from berth.dispatch.reasons import labels_nowhere
 from berth.dispatch.state import JobRecord, State
 from berth.dispatch.view import View, blocked_by_limits, fits_empty, limits_of, ordered, placed_in_order, view_of
+from berth.dispatch.wording import counted, tasks_of
 from berth.errors import InvalidInput
 
 __all__ = ["Explanation", "Group", "explain", "limits_over"]
@@ -77,9 +79,13 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     missing = sorted(name for name, milli in record.job.total.items() if milli and name not in state.resources)
     if missing:
         held += [f"no server has resource {name}" for name in missing]
-        return Explanation(job, "waiting", tuple(held), eta=Eta(None, None, None, "no server has what it needs"))
+        never = Eta(None, None, None, "no server has what it needs")
+        return Explanation(job, "waiting", tuple(held), changes=(new_servers(record.job),), eta=never)
     possible = fits_empty(state, record)
-    if not possible:
+    nowhere = labels_nowhere(state, record)
+    if nowhere:
+        held += [f"no server has the label {label}" for label in nowhere]
+    elif not possible:
         held.append("it would not fit even if nothing ran on the servers that may be used")
     view = view_of(state, time, (record,), _open(state, record))
     fits = bool(len(placed_in_order(view).job))
@@ -92,7 +98,9 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     if queue_paused:
         when = Eta(None, None, None, f"queue {record.job.queue} is paused")
     elif not possible:
-        when = Eta(None, None, None, "it would not fit even if nothing ran")
+        when = Eta(
+            None, None, None, "no server has what it needs" if nowhere else "it would not fit even if nothing ran"
+        )
     elif any(never for _, _, never in over):
         when = Eta(None, None, None, "it asks for more than its quota ever allows")
     else:
@@ -154,7 +162,10 @@ def _turn(state: State, record: JobRecord, order: Sequence[JobRecord], time: flo
     starts = view.starts(placed_in_order(view))
     if any(start.job == record.job.id for start in starts):
         return "nothing holds it back: it may start with the next decision"
-    return f"it is not its turn: {len(before)} jobs are before it, of which {len(starts)} fit now and leave no room"
+    if len(before) == 1:
+        return "it is not its turn: the job before it fits now and leaves no room"
+    fit = "1 fits" if len(starts) == 1 else f"{len(starts)} fit"
+    return f"it is not its turn: of the {len(before)} jobs before it {fit} now, and no room is left"
 
 
 def _room(view: View, record: JobRecord) -> str:
@@ -162,7 +173,7 @@ def _room(view: View, record: JobRecord) -> str:
     words = []
     for role, rooms in zip(record.job.roles, _rooms(view), strict=True):
         here = min(int(rooms.sum()), role.count)
-        words.append(f"{here} of {role.minimum} tasks of {role.name}")
+        words.append(f"{here} of {tasks_of(role.minimum, role.name)}")
     return f"there is room for {', '.join(words)}"
 
 
@@ -211,7 +222,7 @@ def _said(record: JobRecord, view: View, rows: Sequence[int], key: tuple[Any, ..
     for m, role in enumerate(roles):
         name = "" if len(roles) == 1 else f" of {role.name}"
         if key[m]:
-            words.append(f"room for {key[m]} tasks{name}")
+            words.append(f"room for {counted(key[m], 'task')}{name}")
             continue
         lacks = []
         for k, resource in enumerate(resources):
@@ -226,11 +237,11 @@ def _said(record: JobRecord, view: View, rows: Sequence[int], key: tuple[Any, ..
 
 def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
     """Where a job is, who put it there, and how fast its type is known to be there and elsewhere."""
-    where = ", ".join(f"{place.count} of {place.role} on {place.server}" for place in record.places)
+    where = ", ".join(f"{tasks_of(place.count, place.role)} on {place.server}" for place in record.places)
     lines = [f"it has {where}", *([f"decided by {by}"] if by else [])]
     here = {place.server for place in record.places}
     known = [(server, speed) for type_, server, speed in state.learned if type_ == record.job.type]
-    mine = [f"{server} {speed.mean:.3g} in {speed.runs} runs" for server, speed in known if server in here]
+    mine = [f"{server} {speed.mean:.3g} in {counted(speed.runs, 'run')}" for server, speed in known if server in here]
     lines.append(
         f"learned speed of {record.job.type} there: {', '.join(mine)}" if mine else "nothing was learned of it there"
     )
@@ -241,7 +252,10 @@ def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
     ]
     best = sorted(others, key=lambda pair: -pair[1].mean)[:ALTERNATIVES]
     if best:
-        lines.append("elsewhere: " + ", ".join(f"{name} {speed.mean:.3g} in {speed.runs} runs" for name, speed in best))
+        lines.append(
+            "elsewhere: "
+            + ", ".join(f"{name} {speed.mean:.3g} in {counted(speed.runs, 'run')}" for name, speed in best)
+        )
     elif record.job.type in speeds(state):
         lines.append("nothing was learned of it elsewhere")
     return (*lines, *([record.reason] if record.reason else []))

@@ -12,6 +12,7 @@ from berth.dispatch.explain import Explanation, explain
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.state import JobRecord, State
 from berth.dispatch.view import View, make_view, placed_in_order, violations
+from berth.dispatch.wording import tasks_of
 
 __all__ = ["Plan", "plan"]
 
@@ -40,7 +41,7 @@ class Plan:
 
 
 def _where(places: Sequence[Place]) -> str:
-    return ", ".join(f"{place.count} of {place.role} on {place.server}" for place in places) or "it would wait"
+    return ", ".join(f"{tasks_of(place.count, place.role)} on {place.server}" for place in places) or "it would wait"
 
 
 def plan(dispatcher: Dispatcher, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:

@@ -1,13 +1,14 @@
 """Everybody who waits, in the order in which they are looked at, each with the first thing that is in its way.
 
-`explain` says all there is to say of one job; this says a few words of many, for lists.
+`explain` says all there is to say of one job; this says a few words of many, for lists. `out_of_reach` says of new jobs
+what no server could give them, before anybody waits for it.
 
 Axes: m roles of all jobs, R servers, K resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +25,10 @@ from berth.dispatch.view import (
     placed_in_order,
     view_of,
 )
+from berth.dispatch.wording import tasks_of
 from berth.model import Ints
 
-__all__ = ["Waiting", "waiting_in_order"]
+__all__ = ["Waiting", "labels_nowhere", "out_of_reach", "waiting_in_order"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,8 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
     paused = [r for r in state.jobs.values() if r.phase == "waiting" and r.job.queue in closed] if closed else []
     shown = [*order, *paused][:limit]
     why = {r.job.id: f"queue {r.job.queue} is paused" for r in shown if r.job.queue in closed}
-    missing = {r.job.id: _missing(state, r) for r in shown}
-    why.update({name: f"no server has {things}" for name, things in missing.items() if things})
     look_whether_fit(state, shown)
-    why.update({r.job.id: "it would not fit even if nothing ran" for r in shown if not _fits(state, r, missing)})
+    why.update({r.job.id: _why_never(state, r) for r in shown if not fits_empty(state, r)})
     why.update(_limited(state, order, time))
     kept: dict[str, list[str]] = {}
     for server, name in state.reserved.items():
@@ -58,12 +58,38 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
     return len(order) + len(paused), [Waiting(record, why[record.job.id]) for record in shown]
 
 
-def _missing(state: State, record: JobRecord) -> str:
-    return ", ".join(sorted(name for name, much in record.job.total.items() if much and name not in state.resources))
+def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
+    """A line for each reason why some of these jobs could not start even if nothing ran; a server may come that helps.
+
+    Those whose only fault is that other jobs run are not spoken of.
+    """
+    shapes: dict[object, list[JobRecord]] = {}
+    for record in records:
+        shapes.setdefault(record.job.shape, []).append(record)
+    firsts = [alike[0] for alike in shapes.values()]
+    look_whether_fit(state, firsts)
+    said: dict[str, list[str]] = {}
+    for first in firsts:
+        if not fits_empty(state, first):
+            said.setdefault(_why_never(state, first), []).extend(r.job.id for r in shapes[first.job.shape])
+    return [f"{_named(names)}: {why}" for why, names in said.items()]
 
 
-def _fits(state: State, record: JobRecord, missing: Mapping[str, str]) -> bool:
-    return bool(missing[record.job.id]) or fits_empty(state, record)
+def _why_never(state: State, record: JobRecord) -> str:
+    if not any(server.usable for server in state.servers.values()):
+        return "no server is there that may be used"
+    if missing := sorted(name for name, much in record.job.total.items() if much and name not in state.resources):
+        return f"no server has {', '.join(missing)}"
+    if labels := labels_nowhere(state, record):
+        return f"no server has the label {', '.join(labels)}"
+    return "it would not fit even if nothing ran"
+
+
+def labels_nowhere(state: State, record: JobRecord) -> list[str]:
+    """Labels that a job needs and that no server has that may be used."""
+    servers = [server.server for server in state.servers.values() if server.usable]
+    needs = record.job.needs.items()
+    return [f"{label}={wanted}" for label, wanted in needs if not any(one.has({label: wanted}) for one in servers)]
 
 
 def _named(names: Sequence[str], most: int = 3) -> str:
@@ -98,8 +124,8 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
         elif short is None:
             said[record.job.id] = "what is free is for jobs before it, or scattered"
         else:
-            of = f" of {short[0].name}" if len(record.job.roles) > 1 else ""
-            said[record.job.id] = f"room for {short[1]} of {short[0].minimum} tasks{of}"
+            name = short[0].name if len(record.job.roles) > 1 else "task"
+            said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}"
     return said
 
 

@@ -8,9 +8,9 @@ not independent, so intervals come from means of long batches of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from berth.dispatch.dispatcher import FALLBACK, proposed
 from berth.dispatch.drivers import make_driver
@@ -55,6 +55,17 @@ class Batches:
             if len(self.sums) == self.most:
                 self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
                 self.size *= 2
+
+    def dump(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {**vars(self), "_open": list(self._open)}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> Batches:
+        """What `dump` gave."""
+        made = cls()
+        vars(made).update(dumped, sums=list(dumped["sums"]), _open=tuple(dumped["_open"]))
+        return made
 
     def estimate(self) -> Estimate | None:
         """The mean of all values, with an interval where there are batches enough; None before the first value."""
@@ -106,6 +117,18 @@ class Shadow:
         self.saved, self.started = Batches(), Batches()
         self._means: Means | None = None
         self._driver = None if policy == FALLBACK else make_driver(policy, seed, memory)
+
+    def dump(self) -> dict[str, Any]:
+        """What it has seen, for JSON."""
+        seen = {"policy": self.policy, "refused": dict(self.refused), "alike": self.alike}
+        return {"shadow": {**seen, "saved": self.saved.dump(), "started": self.started.dump()}}
+
+    def go_on(self, dumped: Mapping[str, Any] | None) -> Self:
+        """Count on from what `dump` gave, if it was of this candidate."""
+        if dumped and dumped["policy"] == self.policy:
+            self.refused, self.alike = Counter(dumped["refused"]), dumped["alike"]
+            self.saved, self.started = Batches.load(dumped["saved"]), Batches.load(dumped["started"])
+        return self
 
     def learn(self, outcome: Outcome, /) -> None:
         """The candidate learns what came of the policy's decisions."""
@@ -167,6 +190,17 @@ class Baseline:
     def __init__(self) -> None:
         self._policy = FALLBACK
         self._shadow = Shadow(FALLBACK)
+
+    def dump(self) -> dict[str, Any]:
+        """What it has seen, for JSON."""
+        return {"fallback": {"since": self._policy, **self._shadow.dump()["shadow"]}}
+
+    def go_on(self, dumped: Mapping[str, Any] | None) -> Self:
+        """Count on from what `dump` gave."""
+        if dumped:
+            self._policy = dumped["since"]
+            self._shadow.go_on(dumped)
+        return self
 
     def learn(self, outcome: Outcome, /) -> None:
         """What came of decisions says how fast servers are."""

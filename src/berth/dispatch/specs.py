@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from berth.dispatch.jobs import Job, Role
 from berth.dispatch.quantities import amounts, slurm_amounts
+from berth.dispatch.wording import NAME, Inside, Spec, plain_words
 from berth.errors import InvalidInput
 
 __all__ = ["JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script"]
@@ -28,6 +29,7 @@ CLOCK = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]?\d)(?::([0-5]?\d))?", re.AS
 DAYS = re.compile(r"(\d{1,6})-(\d{1,2})", re.ASCII)
 LONGEST = 10 * 365 * 86400.0
 MARK = "#BERTH"
+BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
 def parse_duration(value: object, key: str = "duration") -> float:
@@ -72,12 +74,12 @@ def _quantities(value: object) -> object:
     """Amounts of resources; a text is read as Slurm writes them."""
     try:
         if isinstance(value, str):
-            slurm_amounts(value)
+            slurm_amounts(value, "")
             return dict(part.split("=", 1) for part in value.split(",")) if value else {}
         if isinstance(value, Mapping):
-            amounts({str(name): item for name, item in value.items()})
+            amounts({str(name): item for name, item in value.items()}, "")
     except InvalidInput as error:
-        raise ValueError(str(error).removeprefix("resources: ")) from None
+        raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
     return value
 
 
@@ -91,18 +93,14 @@ Quantities = Annotated[
     BeforeValidator(_quantities),
     Field(description="amounts by resource, such as {cpu: 500m, memory: 16Gi, gpu: 1}", max_length=64),
 ]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 Label = Annotated[str, Field(max_length=256)]
 PerServer = Annotated[
     int | None, Field(ge=1, le=100_000, description="the most tasks on one server; as many as fit where left out")
 ]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RoleSpec(_Spec):
+class RoleSpec(Spec):
     """Tasks of a job that are alike."""
 
     count: Annotated[int, Field(ge=1, le=100_000)] = 1
@@ -111,7 +109,7 @@ class RoleSpec(_Spec):
     per_server: PerServer = None
 
 
-class JobSpec(_Spec):
+class JobSpec(Spec):
     """A job to be submitted."""
 
     name: Annotated[Name | None, Field(description="its id; made up where it is left out")] = None
@@ -133,6 +131,9 @@ class JobSpec(_Spec):
     retries: Annotated[int, Field(ge=0, le=1000)] = 0
     command: Annotated[list[str], Field(max_length=1000)] = Field(default_factory=list)
     script: Annotated[str | None, Field(max_length=1_000_000)] = None
+    callable: Annotated[
+        str | None, Field(max_length=1_000_000, description="for Ray: a Python callable, pickled, as base64 text")
+    ] = None
     environment: Annotated[dict[str, str], Field(max_length=1000)] = Field(default_factory=dict)
     workdir: Annotated[str | None, Field(max_length=4096)] = None
 
@@ -140,8 +141,10 @@ class JobSpec(_Spec):
     def _one_way(self) -> Self:
         if self.roles and (self.resources or self.tasks != 1 or (self.minimum, self.per_server) != (None, None)):
             raise ValueError("roles, or tasks and resources at the top, not both")
-        if self.command and self.script is not None:
-            raise ValueError("a command or a script, not both")
+        if bool(self.command) + (self.script is not None) + (self.callable is not None) > 1:
+            raise ValueError("a command, a script or a callable, not two of them")
+        if self.callable is not None and not BASE64.fullmatch(self.callable):
+            raise ValueError("a callable as base64 text")
         for text in (*self.command, *self.environment, *self.environment.values()):
             if "\0" in text:
                 raise ValueError("no NUL characters in command and environment")
@@ -168,6 +171,7 @@ class JobSpec(_Spec):
         payload: dict[str, Any] = {
             "command": list(self.command),
             "script": self.script,
+            "callable": self.callable,
             "environment": dict(self.environment),
             "workdir": self.workdir,
         }
@@ -205,12 +209,7 @@ def _checked(given: object, file: str, line: int | None = None) -> JobSpec:
     try:
         return JobSpec.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        shown = first.get("input") if first["type"] != "missing" else ...
-        value = shown if isinstance(shown, str | int | float | type(None)) else ...
-        raise InvalidInput(said.removeprefix("expected "), value=value, key=key or None, file=file, line=line) from None
+        raise plain_words(error.errors()[0]).at(file=file, line=line) from None
 
 
 def read_manifests(text: str, file: str = "manifest") -> list[JobSpec]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from berth.dispatch.events import (
     ServerJoined,
     ServerLost,
     ServerResumed,
+    ShadowChanged,
     Start,
     Started,
     Submitted,
@@ -94,13 +95,18 @@ class ServerRecord:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that teaches: the job, where it ran, and its speed, or one for each server."""
+    """A run that teaches: the job, where it ran, and its speed, or one for each server.
+
+    One that was `cut` off did not reach that speed. `alike` are servers that count as one, by each of its servers.
+    """
 
     number: int
     job: Job
     places: tuple[Place, ...]
     speed: float
-    gains: Mapping[str, float]
+    gains: Mapping[str, float] = field(default_factory=dict)
+    cut: bool = False
+    alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,14 +132,21 @@ class DumpedState:
     time: float
     resources: tuple[str, ...]
     usage: Mapping[str, tuple[float, float]]
+    shadow: str | None = None
 
 
 class State:
-    """Everything that a scheduler must remember."""
+    """Everything that a scheduler must remember.
 
-    def __init__(self, queues: Queues | None = None, policy: str = "") -> None:
+    Servers with the same value of the label `learn_by` count as one in what is learned.
+    """
+
+    def __init__(self, queues: Queues | None = None, policy: str = "", learn_by: str | None = None) -> None:
+        self.learn_by = learn_by
         self.queues = queues or Queues()
         self.policy = policy
+        self.shadow: str | None = None
+        """The candidate that is tried."""
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
         self.waiting = Waiting()
@@ -167,12 +180,14 @@ class State:
             self.time,
             tuple(self.resources),
             dict(self._usage),
+            self.shadow,
         )
 
     @classmethod
-    def load(cls, dumped: DumpedState) -> State:
+    def load(cls, dumped: DumpedState, learn_by: str | None = None) -> State:
         """A state that goes on where `dump` was made."""
-        state = cls(dumped.queues, dumped.policy)
+        state = cls(dumped.queues, dumped.policy, learn_by)
+        state.shadow = dumped.shadow
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
         for server in dumped.servers:
             state._server(server.server, True)
@@ -221,6 +236,9 @@ class State:
                 return Handled()
             case PolicyChanged():
                 self.policy = event.policy
+                return Handled()
+            case ShadowChanged():
+                self.shadow = event.policy
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
@@ -315,10 +333,12 @@ class State:
             phase: Phase = "finished"
             gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
             return replace(gone, outcome=outcome)
+        cut = self._learn(record, event)
         # what is ending though nobody cancelled it ends because a server was lost, and is started again
         if record.unwanted or (event.fault == "cancelled" and record.phase != "ending"):
             reason = record.reason or event.reason or "cancelled"
-            return self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
+            gone = self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
+            return replace(gone, outcome=cut)
         own = event.fault == "job" and record.phase != "ending"
         record = replace(
             record,
@@ -328,17 +348,34 @@ class State:
             since=event.time,
         )
         if record.failures > record.job.retries or record.unlucky > UNLUCKY:
-            return self._gone(replace(record, phase="failed", ended=event.time))
-        return Handled(changed=(self._keep(replace(record, phase="waiting", places=(), started=None)),))
+            return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)
+        again = self._keep(replace(record, phase="waiting", places=(), started=None))
+        return Handled(changed=(again,), outcome=cut)
 
-    def _learn(self, record: JobRecord, event: Finished) -> Outcome | None:
+    def _learn(self, record: JobRecord, event: Finished | Failed) -> Outcome | None:
+        """What the end of an attempt says about speed, if anything."""
+        cut = isinstance(event, Failed)
+        if isinstance(event, Failed) and (event.fault == "engine" or record.started is None):
+            return None
         began = record.started if record.started is not None else record.since
         seconds = event.time - began if event.seconds is None else event.seconds
-        if not seconds > 0 or record.unwanted:
+        if not seconds > 0 or (record.unwanted and not cut):
             return None
-        servers = dict.fromkeys(place.server for place in record.places)
-        speed = self.learned.add(record.job, servers, seconds)
-        return Outcome(record.number, record.job, record.places, speed, event.gains)
+        alike = {place.server: self._alike(place.server) for place in record.places}
+        servers = dict.fromkeys(server for several in alike.values() for server in several)
+        speed = (self.learned.add_cut if cut else self.learned.add)(record.job, servers, seconds)
+        if speed is None:
+            return None
+        gains = event.gains if isinstance(event, Finished) else {}
+        shared = alike if self.learn_by is not None else {}
+        return Outcome(record.number, record.job, record.places, speed, gains, cut, shared)
+
+    def _alike(self, server: str) -> tuple[str, ...]:
+        """Servers of which one learns with this one."""
+        mine = self.servers[server].server.labels.get(self.learn_by) if self.learn_by is not None else None
+        if mine is None:
+            return (server,)
+        return tuple(name for name, one in self.servers.items() if one.server.labels.get(self.learn_by or "") == mine)
 
     def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)

@@ -1,4 +1,4 @@
-"""An engine in another process, behind a Unix socket (`berth.engines.simulated_server`)."""
+"""An engine in another process, behind a Unix socket (`berth.engines.simulated_server`), or another pair of streams."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ANSWER_SECONDS = 30.0
 class RemoteEngine:
     """Asks over a socket, and hears of what happens there."""
 
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
+    def __init__(self, where: Path | str) -> None:
+        self._where = where
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -35,11 +35,14 @@ class RemoteEngine:
     async def _connect(self) -> None:
         await self.close()
         try:
-            reader, self._writer = await asyncio.open_unix_connection(str(self._socket), limit=LINE)
+            reader, self._writer = await self._open()
         except OSError as error:
-            raise EngineError(f"no engine at {self._socket}: {error.strerror or error}") from None
+            raise EngineError(f"no engine at {self._where}: {error.strerror or error}") from None
         self._events = asyncio.Queue()
         self._reading = asyncio.create_task(self._read(reader, self._events))
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(str(self._where), limit=LINE)
 
     async def _read(self, reader: asyncio.StreamReader, events: asyncio.Queue[Event | None]) -> None:
         try:
@@ -56,11 +59,11 @@ class RemoteEngine:
             asked, self._asked = self._asked, {}
             for waiting in asked.values():
                 if not waiting.done():
-                    waiting.set_exception(EngineError(f"the engine at {self._socket} is gone"))
+                    waiting.set_exception(EngineError(f"the engine at {self._where} is gone"))
 
     async def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
         if self._writer is None or self._reading is None or self._reading.done():
-            raise EngineError(f"not connected to the engine at {self._socket}")
+            raise EngineError(f"not connected to the engine at {self._where}")
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -69,7 +72,7 @@ class RemoteEngine:
             async with asyncio.timeout(ANSWER_SECONDS):
                 found = await answer
         except (OSError, TimeoutError):
-            raise EngineError(f"the engine at {self._socket} does not answer") from None
+            raise EngineError(f"the engine at {self._where} does not answer") from None
         finally:
             self._asked.pop(number, None)
         if "error" in found:
@@ -86,7 +89,7 @@ class RemoteEngine:
         events = self._events
         while (event := await events.get()) is not None:
             yield event
-        raise EngineError(f"the engine at {self._socket} is gone")
+        raise EngineError(f"the engine at {self._where} is gone")
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Have it done."""

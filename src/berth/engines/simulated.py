@@ -81,6 +81,10 @@ class SimulatedEngine:
         if self.cluster.execute(command, job, time) and self._file is not None:
             self._file.write(json.dumps(write_order(time, command, job)) + "\n")
             self._file.flush()
+        self.look()
+
+    def look(self) -> None:
+        """Look at the cluster now, which somebody has changed."""
         self._changed.set()
 
     async def close(self) -> None:

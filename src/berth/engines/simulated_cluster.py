@@ -11,8 +11,8 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from berth.dispatch.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
 from berth.dispatch.jobs import Job, Server
@@ -51,6 +51,10 @@ class Truth:
         luck = stream(self.seed, "run", start.job, str(start.attempt)).standard_normal() if self.noise else 0.0
         return job.expected_seconds / slowest * math.exp(self.noise * luck)
 
+    def fails(self, job: Job, attempt: int) -> bool:
+        """Whether an attempt fails halfway."""
+        return bool(self.faults) and stream(self.seed, "fault", job.id, str(attempt)).random() < self.faults
+
 
 @dataclass
 class _Attempt:
@@ -58,7 +62,19 @@ class _Attempt:
     began: float
     ends: float
     fails: bool = False
+    takes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     end: Finished | Failed | None = None
+
+
+def _taken(job: Job, start: Start) -> dict[tuple[str, str], int]:
+    """What it takes of each resource of a server."""
+    demands = {role.name: role.demand for role in job.roles}
+    takes: dict[tuple[str, str], int] = {}
+    for place in start.places:
+        for resource, milli in demands.get(place.role, {}).items():
+            what = place.server, resource
+            takes[what] = takes.get(what, 0) + milli * place.count
+    return takes
 
 
 class SimulatedCluster:
@@ -71,6 +87,8 @@ class SimulatedCluster:
         self.started: dict[tuple[str, int], int] = {}
         """How often each attempt was really begun: never more than once."""
         self._attempts: dict[tuple[str, int], _Attempt] = {}
+        self._used: dict[tuple[str, str], int] = {}
+        """What is taken of each resource of a server."""
         self._ended: deque[tuple[str, int]] = deque()
         self._ends: list[tuple[float, int, tuple[str, int]]] = []
         self._order = itertools.count()
@@ -98,20 +116,33 @@ class SimulatedCluster:
             return False
         if job is None:
             raise InvalidInput("the job that is to start", value=None, key="job")
-        away = [place.server for place in command.places if place.server in self.lost]
-        if away:
+        takes = _taken(job, command)
+        refusal = self._refusal(command, takes, time)
+        if refusal is not None:
             self._attempts[key] = attempt = _Attempt(command, time, time)
-            self._end(attempt, Failed(time, *key, f"server {away[0]} is away", "server"))
+            self._end(attempt, refusal)
             return True
         seconds = self.truth.seconds(job, command, [self._server(place.server) for place in command.places])
-        luck = stream(self.truth.seed, "fault", *map(str, key)).random() if self.truth.faults else 1.0
-        fails = luck < self.truth.faults
-        attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails)
+        fails = self.truth.fails(job, command.attempt)
+        attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails, takes)
         self._attempts[key] = attempt
+        for what, milli in takes.items():
+            self._used[what] = self._used.get(what, 0) + milli
         self.started[key] = self.started.get(key, 0) + 1
         heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
         self._told.append(Started(time, *key))
         return True
+
+    def _refusal(self, start: Start, takes: Mapping[tuple[str, str], int], time: float) -> Failed | None:
+        """Why something cannot start whole, if it cannot."""
+        for place in start.places:
+            if place.server in self.lost or place.server not in self.servers:
+                return Failed(time, start.job, start.attempt, f"server {place.server} is away", "server")
+        for (server, resource), milli in takes.items():
+            free = self.servers[server].capacity.get(resource, 0) - self._used.get((server, resource), 0)
+            if milli > free:
+                return Failed(time, start.job, start.attempt, f"too little {resource} is free on {server}", "engine")
+        return None
 
     def _server(self, name: str) -> Server:
         if name not in self.servers:
@@ -143,6 +174,8 @@ class SimulatedCluster:
 
     def _end(self, attempt: _Attempt, event: Finished | Failed) -> None:
         attempt.end = event
+        for what, milli in attempt.takes.items():
+            self._used[what] -= milli
         self._told.append(event)
         self._ended.append((event.job, event.attempt))
         if len(self._ended) > REMEMBERED:

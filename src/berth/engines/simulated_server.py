@@ -1,8 +1,9 @@
 """A simulated cluster as a process of its own: `python -m berth.engines.simulated_server --socket PATH`.
 
-It goes on when the scheduler that uses it is killed. It speaks JSON, a line for each message, on a Unix socket: whoever
-connects asks (`snapshot`, `start`, `cancel`), gets an answer to each question, and hears of all events. With `--log` it
-writes a line for every attempt that really begins or ends, and for every command that contradicts an earlier one.
+It goes on when the scheduler that uses it is killed; with `--state` what runs goes on when it is killed itself. It
+speaks JSON, a line for each message, on a Unix socket: whoever connects asks (`snapshot`, `start`, `cancel`), gets an
+answer to each question, and hears of all events. With `--log` it writes a line for every attempt that really begins or
+ends, and for every command that contradicts an earlier one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class SimulatedServer:
         with suppress(FileNotFoundError):
             socket.unlink()
         server = await asyncio.start_unix_server(self._client, path=str(socket), limit=LINE)
+        for attempt in (await self._engine.snapshot()).attempts:
+            if attempt.end is not None:  # while nobody was here to see it, or before
+                self._note("ended", job=attempt.job, attempt=attempt.attempt, how=attempt.end.kind)
         print(f"listening on {socket}", flush=True)
         async with server:
             async for event in self._engine.events():
@@ -101,6 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cluster", type=Path, help="a YAML file with servers")
     parser.add_argument("--faster", type=float, default=1.0, help="how many seconds of the cluster pass in one")
     parser.add_argument("--log", type=Path, help="a file for what really begins and ends")
+    parser.add_argument("--state", type=Path, help="a file for commands, which are played again at the next start")
     given = parser.parse_args(arguments)
     try:
         cluster = example_cluster() if given.cluster is None else read_cluster(given.cluster)
@@ -109,7 +114,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"simulated_server: {error}")
 
     async def run() -> None:
-        await SimulatedServer(SimulatedEngine(cluster, Clock(given.faster)), log).serve(given.socket)
+        engine = SimulatedEngine(cluster, Clock(given.faster), given.state)
+        await SimulatedServer(engine, log).serve(given.socket)
 
     with suppress(KeyboardInterrupt):
         asyncio.run(run())

@@ -22,7 +22,7 @@ import berth
 from berth.errors import BerthError, InvalidInput, MissingExtra
 from berth.lab.cells import Cell, Record, Work, code_hash
 from berth.lab.pool import DIED, Done, Failure, attempt
-from berth.lab.ray_nodes import Nodes, on_node
+from berth.lab.ray_nodes import Nodes, host_and_port, on_node
 from berth.lab.warm import warm_groups, warm_up
 from berth.scenario import Scenario
 
@@ -120,13 +120,14 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
 
 def _check_reachable(address: str) -> None:
     """Refuse at once what is no address, or one where nobody answers."""
-    if address == "auto":
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not (host and port.isdecimal() and 0 < int(port) < 65536 and "/" not in host):
-        raise InvalidInput("the address of a Ray cluster, such as 10.0.0.1:6379", value=address, key="address")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 6).close()
+        place = host_and_port(address.removeprefix("ray://"))
+    except InvalidInput as error:
+        raise InvalidInput(error.expected, value=address, key=error.key) from None
+    if place is None:
+        return
+    try:
+        socket.create_connection(place, timeout=PATIENCE / 6).close()
     except OSError as error:
         raise BerthError(f"no Ray cluster at {address}: {error.strerror or error}") from error
 

@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from berth.errors import BerthError
+from berth.errors import BerthError, InvalidInput
 
-__all__ = ["Nodes", "on_node"]
+__all__ = ["Nodes", "host_and_port", "on_node"]
 
 EVERY = 5.0
 """Seconds between an answer of a node and the next question."""
@@ -22,6 +22,20 @@ PATIENCE = 30.0
 
 NOBODY = 300.0
 """Seconds after which a cluster of which no node answers is given up."""
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """Where a cluster is said to be; None where Ray is to find it (`auto`).
+
+    >>> host_and_port("10.0.0.1:6379")
+    ('10.0.0.1', 6379)
+    """
+    if address == "auto":
+        return None
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 65536 and "/" not in host):
+        raise InvalidInput("the address of a Ray cluster, such as 10.0.0.1:6379", value=address, key="address")
+    return host.strip("[]"), int(port)
 
 
 def on_node(node: str) -> Any:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from berth.errors import InvalidInput, UnknownName
+from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.lab.manifest import manifest, now, versions
 from berth.lab.plans import Outcome, Plan, Progress, Stopped, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.pool import leave_if_imported_by_worker, run_cells
@@ -28,7 +28,7 @@ from berth.lab.results import Row
 from berth.lab.store import opened
 from berth.random import stream
 from berth.scenario.checks import Mistake, checked, first_of
-from berth.scenario.layering import did_you_mean, find_file
+from berth.scenario.layering import find_file
 from berth.scenario.reading import Key, Tree, read_file
 from berth.scenario.settings import Part, said
 

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from berth.errors import BerthError, InvalidInput
+from berth.errors import BerthError, InvalidInput, did_you_mean
 from berth.scenario.drawing import RESOURCES, server_names
-from berth.scenario.layering import did_you_mean
 from berth.scenario.reading import Key, Tree, key_text
 from berth.scenario.settings import (
     TAGS,

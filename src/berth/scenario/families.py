@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, did_you_mean
 from berth.scenario.building import build_allocation
 from berth.scenario.checks import Mistake, across_allocation
-from berth.scenario.layering import did_you_mean
 from berth.scenario.placement_building import build_placement
 from berth.scenario.placement_checks import across_placement, slots_of
 from berth.scenario.placement_settings import PlacementSettings, WorkloadTasks

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from berth.errors import InvalidInput, UnknownName
+from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.scenario.catalog import named_file, scenario_names
 from berth.scenario.reading import Key, Tree, key_text, read_file
 
-__all__ = ["did_you_mean", "find_file", "laid", "overridden", "read_layers"]
+__all__ = ["find_file", "laid", "overridden", "read_layers"]
 
 OWN = ("name", "title", "description")
 """What a scenario says of itself, and so does not take over from the one that it extends."""
 
 _PART = re.compile(r"\.?([^.\[\]\s]+)|\[([0-9]+)\]")
-
-
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """`; did you mean 'count'?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def find_file(name: str | Path, folder: Path | None = None) -> Path:

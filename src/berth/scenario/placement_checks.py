@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from berth.errors import did_you_mean
 from berth.scenario.checks import Mistake, check_cluster, check_known, check_policies, check_range
 from berth.scenario.drawing import server_names
-from berth.scenario.layering import did_you_mean
 from berth.scenario.placement_settings import (
     Draw,
     DrawnTasks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from berth.errors import did_you_mean
 from berth.scenario.checks import (
     Mistake,
     check_arrivals,
@@ -17,7 +18,6 @@ from berth.scenario.checks import (
     check_workload,
     reachable,
 )
-from berth.scenario.layering import did_you_mean
 from berth.scenario.reading import Key
 from berth.scenario.selection_settings import (
     DrawnServers,

@@ -19,11 +19,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, did_you_mean
 from berth.model import Floats, Ints
 from berth.random import stream
 from berth.scenario.checks import Mistake, first_of, part_of
-from berth.scenario.layering import did_you_mean, laid
+from berth.scenario.layering import laid
 from berth.scenario.placement_checks import counts
 from berth.scenario.reading import Key, Tree
 from berth.scenario.settings import WorkloadSettings

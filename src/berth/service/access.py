@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Request
 
 from berth.dispatch.state import JobRecord
+from berth.dispatch.wording import NAME
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.problems import Refused
 from berth.service.scheduler import Scheduler
 from berth.service.tokens import Caller, RoleName
 
-__all__ = ["NAME", "Allow", "Name", "known_job"]
+__all__ = ["Allow", "Name", "known_job"]
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
 Name = Annotated[str, Path(pattern=NAME)]
 
 

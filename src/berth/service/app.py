@@ -22,9 +22,11 @@ import berth
 from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.events import write_event
 from berth.dispatch.jobs import Job
+from berth.dispatch.reasons import out_of_reach
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.state import Phase
-from berth.service.access import NAME, Allow, Name, known_job
+from berth.dispatch.wording import NAME
+from berth.service.access import Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.history import History
 from berth.service.insight import explaining_routes, trying_routes
@@ -192,7 +194,9 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             records = await scheduler.submit(jobs, idempotency_key, caller.user)
         except Conflict as error:
             raise Refused(409, "conflict", str(error)) from None
-        return Accepted(jobs=[job_view(record) for record in records])
+        waiting = [record for record in records if record.phase == "waiting"]
+        warnings = out_of_reach(scheduler.dispatcher.state, waiting)
+        return Accepted(jobs=[job_view(record) for record in records], warnings=warnings)
 
     @v1.get("/jobs", tags=["jobs"])
     async def jobs(
@@ -306,6 +310,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
                 type=kind,
                 server=server,
                 runs=speed.runs,
+                cut=speed.cut,
                 speed=speed.mean,
                 deviation=speed.deviation,
                 uncertainty=speed.uncertainty if speed.runs > 1 else None,

@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise MissingExtra("berth serve", "serve") from error
 
-__all__ = ["Database", "InUse", "StoreDamaged", "StoreError"]
+__all__ = ["Database", "InUse", "StoreDamaged", "StoreError", "is_new"]
 
 ADVISORY = 0x6265727468
 """The number of the advisory lock: one scheduler for each database."""
@@ -153,6 +153,12 @@ def _url(where: str) -> tuple[bool, sa.URL]:
     if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return False, url.set(drivername="postgresql+psycopg")
     raise InvalidInput(expected, value=url.render_as_string(hide_password=True), key="store")
+
+
+def is_new(where: str) -> bool:
+    """Whether there is no such store yet, as far as can be said without making one."""
+    sqlite, url = _url(where)
+    return sqlite and not Path(str(url.database)).exists()
 
 
 def _make_file(path: Path) -> None:

@@ -15,7 +15,7 @@ from berth.service.problems import Refused
 from berth.service.store import Store
 from berth.service.tokens import ANYBODY, PREFIX, ROLES, Caller, RoleName, digest
 
-__all__ = ["Doorkeeper", "is_loopback"]
+__all__ = ["Doorkeeper", "check_open", "is_loopback"]
 
 FRESH = 3.0
 """Seconds for which what was read counts."""
@@ -35,6 +35,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_open(host: str) -> None:
+    """Refuse to listen there while there is no token, unless only this machine can reach it."""
+    if not is_loopback(host):
+        raise InvalidInput(
+            "a token before others may reach the service: berth token create NAME --role operate",
+            found=f"none, and {host} is not this machine alone",
+            key="host",
+        )
 
 
 def _role(text: str) -> RoleName:
@@ -57,12 +67,8 @@ class Doorkeeper:
     def at(cls, store: Store, host: str) -> Doorkeeper:
         """The one for a service that listens there: open on the machine itself while there is no token."""
         some = any(token.revoked is None for token in store.tokens())
-        if not some and not is_loopback(host):
-            raise InvalidInput(
-                "a token before others may reach the service: berth token create NAME --role operate",
-                found=f"none, and {host} is not this machine alone",
-                key="host",
-            )
+        if not some:
+            check_open(host)
         return cls(store, open_=not some)
 
     async def caller(self, authorization: str | None) -> Caller:

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.explain import explain
 from berth.dispatch.plan import plan
-from berth.dispatch.shadow import Baseline, Shadow
 from berth.dispatch.specs import JobSpec
+from berth.dispatch.wording import Spec
 from berth.engines.whatif import what_if
 from berth.service.access import Allow, Name, known_job
 from berth.service.problems import Refused
@@ -88,10 +88,8 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
         )
 
 
-class Candidate(BaseModel):
+class Candidate(Spec):
     """A policy to be tried."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -131,16 +129,12 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     """Candidates: in the shadow of the policy, and on what has been."""
     busy = asyncio.Lock()
 
-    baseline = Baseline()
-    scheduler.dispatcher.watchers = (baseline,)
-
     def seen() -> ShadowView:
-        base = baseline.report()
+        base = scheduler.baseline.report()
         beside = None if base is None else Against(policy=base.policy, text=str(base), report=base.as_dict())
-        shadow = next((one for one in scheduler.dispatcher.watchers if isinstance(one, Shadow)), None)
-        if shadow is None:
+        if scheduler.shadow is None:
             return ShadowView(policy=None, text="no candidate is tried", report={}, fallback=beside)
-        found = shadow.report()
+        found = scheduler.shadow.report()
         return ShadowView(policy=found.policy, text=str(found), report=found.as_dict(), fallback=beside)
 
     @v1.get("/shadow", tags=["policies"])
@@ -151,17 +145,15 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.put("/shadow", tags=["policies"])
     async def try_shadow(candidate: Candidate, caller: Caller = allow.operate) -> ShadowView:
         """Let a candidate see everything and decide nothing, from now on."""
-        dispatcher = scheduler.dispatcher
-        await asyncio.to_thread(dispatcher.warm, candidate.policy)
-        memory = list(dispatcher.memory)
-        dispatcher.watchers = (baseline, Shadow(candidate.policy, seed=scheduler.settings.seed, memory=memory))
+        await scheduler.change_shadow(candidate.policy, caller.user)
         return seen()
 
     @v1.delete("/shadow", tags=["policies"])
     async def end_shadow(caller: Caller = allow.operate) -> ShadowView:
         """Try no candidate any more."""
         last = seen()
-        scheduler.dispatcher.watchers = (baseline,)
+        if scheduler.shadow is not None:
+            await scheduler.change_shadow(None, caller.user)
         return last
 
     @v1.post("/what-if", tags=["policies"])

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from berth.dispatch.wording import plain_words
 from berth.errors import BerthError, InvalidInput, UnknownName
 from berth.service.database import StoreDamaged, StoreError
 from berth.service.pump import Closed
@@ -21,9 +22,14 @@ __all__ = ["PROBLEM", "SHAPES", "Refused", "answer_problems", "problem"]
 PROBLEM = "application/problem+json"
 SHOWN = 200
 """Characters of a refused value that are shown."""
+SAID = 2000
+"""Characters of what is said about it, which may name all that would be right."""
 
 SHAPES = ("one job", "several jobs")
 """What a body may be; in the place of an error this is no field."""
+
+WHERE = ("body", "query", "path", "header")
+"""Parts of a request; whoever reads a sentence does not need them."""
 
 log = logging.getLogger("berth.service")
 
@@ -52,7 +58,7 @@ def problem(
     return JSONResponse(body, status, dict(headers or {}), media_type=PROBLEM)
 
 
-def _shown(value: object) -> object:
+def _shown(value: object, most: int = SHOWN) -> object:
     """A value as far as it can be shown in JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -60,7 +66,7 @@ def _shown(value: object) -> object:
         return value
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def answer_problems(app: FastAPI) -> None:
@@ -74,16 +80,16 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        found = [(detail, plain_words(detail, *SHAPES, *WHERE)) for detail in error.errors()[:20]]
         errors = [
             {
-                "field": ".".join(str(part) for part in found["loc"] if part not in SHAPES),
-                "detail": str(_shown(found["msg"].removeprefix("Value error, "))),
-                "value": _shown(found.get("input")),
+                "field": ".".join(part for part in (str(detail["loc"][0]), words.key) if part),
+                "detail": str(_shown(f"expected {words.expected}", SAID)),
+                "value": _shown(detail.get("input") if words.value is ... else words.value),
             }
-            for found in error.errors()[:20]
+            for detail, words in found
         ]
-        first = errors[0]
-        return problem(422, "invalid request", f"{first['field']}: {first['detail']}", errors)
+        return problem(422, "invalid request", str(_shown(str(found[0][1]), SAID)), errors)
 
     @app.exception_handler(StoreError)
     @app.exception_handler(StoreDamaged)
@@ -96,8 +102,9 @@ def answer_problems(app: FastAPI) -> None:
     async def berth(_: Request, error: BerthError) -> JSONResponse:
         status = 404 if isinstance(error, UnknownName) else 422
         field = error.key if isinstance(error, InvalidInput) else None
-        errors = [{"field": field, "detail": str(_shown(str(error)))}] if field else None
-        return problem(status, "unknown name" if status == 404 else "invalid request", str(_shown(str(error))), errors)
+        said = str(_shown(str(error), SAID))
+        errors = [{"field": field, "detail": said}] if field else None
+        return problem(status, "unknown name" if status == 404 else "invalid request", said, errors)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

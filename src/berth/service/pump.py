@@ -38,6 +38,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
 """Seconds until store or engine are tried again, at first and at most; in between they double."""
 REISSUE = 30.0
 """Seconds after which commands that are still out are given again."""
+SNAPSHOT_SECONDS = 600.0
+"""Seconds after which a snapshot is written also of few events: what a candidate has seen is in no event."""
 CLOSE_SECONDS = 10.0
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ class Pump:
         self._recent: deque[Journaled] = deque(maxlen=RECENT)
         self._closing, self._changed = False, True
         self._decide_at = self._reissue_at = 0.0
+        self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
         # one thread writes, so that writes have an order; deciding and reading do not wait for it
         self._writer, self._decider = ThreadPoolExecutor(1, "write"), ThreadPoolExecutor(1, "decide")
         self._reader = ThreadPoolExecutor(2, "read")
@@ -246,7 +249,9 @@ class Pump:
             self._publish()
         self.act(round_.commands)
         busy = self._snapshotting is not None and not self._snapshotting.done()
-        if self.seq - self._snapshot_seq >= self._settings.snapshot_every and not busy:
+        new = self.seq - self._snapshot_seq
+        due = new >= self._settings.snapshot_every or (new and time.monotonic() >= self._snapshot_at)
+        if due and not busy:
             # the dump is made here, where state and journal agree
             self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump()))
 
@@ -267,7 +272,7 @@ class Pump:
 
     async def _snapshot(self, seq: int, dumped: Dumped) -> None:
         """Write what the events up to `seq` lead to; nobody waits for it."""
-        self._snapshot_seq = seq
+        self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
         try:
             body = await self.read(packed, dumped)
             given = seq, dumped.state.time, body, self._settings.retention

@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from berth.dispatch.dispatcher import Dispatcher
-from berth.dispatch.events import Decided, PolicyChanged, QueuesChanged
+from berth.dispatch.events import Decided, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
+from berth.dispatch.shadow import Baseline, Shadow
 from berth.dispatch.state import JobRecord, Phase, ServerRecord
 from berth.engines.clock import Clock
 from berth.engines.making import make_engine
 from berth.errors import BerthError
 from berth.service.contact import Contact
 from berth.service.pump import Closed, Journaled, Pump
-from berth.service.rounds import Conflict, Submission
+from berth.service.rounds import Conflict, Round, Submission
 from berth.service.settings import Settings
 from berth.service.store import Store
 
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,9 @@ class Scheduler:
 
     def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
         self.settings, self.dispatcher, self.store = settings, dispatcher, store
+        self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
+        self.shadow: Shadow | None = None
+        self._watch_on()
         self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
         engine = make_engine(settings.engine, self.clock, settings.engine_state)
         self._pump = Pump(settings, store, dispatcher, seq, self.clock)
@@ -135,6 +142,36 @@ class Scheduler:
         await asyncio.to_thread(self.dispatcher.warm, policy)
         await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
+    async def change_shadow(self, policy: str | None, by: str = "") -> None:
+        """Try another candidate from now on, or none; the figures of the one before are forgotten."""
+        if policy is not None:
+            await asyncio.to_thread(self.dispatcher.warm, policy)  # refuses what is no policy
+
+        def change(round_: Round) -> None:
+            shadow = None if policy is None else self._candidate(policy)
+            round_.change(ShadowChanged(0.0, policy, by))
+            self._watch(shadow)
+
+        await self._pump.ask(change)
+
+    def _candidate(self, policy: str) -> Shadow:
+        return Shadow(policy, seed=self.settings.seed, memory=list(self.dispatcher.memory))
+
+    def _watch(self, shadow: Shadow | None) -> None:
+        """Have the fallback and a candidate watch."""
+        self.shadow = shadow
+        self.dispatcher.watchers = (self.baseline,) if shadow is None else (self.baseline, shadow)
+
+    def _watch_on(self) -> None:
+        """Go on with who watched before a restart, and with what was seen."""
+        policy, watched = self.dispatcher.state.shadow, self.dispatcher.watched
+        try:
+            found = None if policy is None else self._candidate(policy).go_on(watched.get("shadow"))
+        except BerthError as error:
+            log.warning("the candidate %s cannot be tried any more: %s", policy, error)
+            found = None
+        self._watch(found)
+
     # ------------------------------------------------------------------ reading
 
     async def get(self, job_id: str) -> JobRecord | None:
@@ -187,7 +224,9 @@ def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
     store = Store(settings.store)
     try:
         store.lock()
-        dispatcher = Dispatcher(seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter)
+        dispatcher = Dispatcher(
+            seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter, learn_by=settings.learn_by
+        )
         seq = 0
         if (found := store.snapshot()) is not None:
             seq, dumped = found

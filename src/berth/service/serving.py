@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 from pydantic import ValidationError
 
-from berth.errors import InvalidInput, MissingExtra
+from berth.dispatch.wording import plain_words
+from berth.errors import InvalidInput, MissingExtra, did_you_mean
 from berth.service.settings import Settings
 
 try:
@@ -27,8 +28,13 @@ try:
 except ImportError as error:
     raise MissingExtra("berth serve", "serve") from error
 
+from berth.dispatch import FALLBACK
+from berth.dispatch.drivers import make_driver
+from berth.engines.clock import Clock
+from berth.engines.making import make_engine
 from berth.service.app import create_app
-from berth.service.doorkeeper import Doorkeeper, is_loopback
+from berth.service.database import is_new
+from berth.service.doorkeeper import Doorkeeper, check_open, is_loopback
 from berth.service.history import History
 from berth.service.metrics import Metrics
 from berth.service.scheduler import Scheduler
@@ -98,26 +104,41 @@ def read_config(file: Path) -> dict[str, Any]:
     known = [item.name for part in (Settings, Address) for item in fields(part)]
     for key in given:
         if key not in known:
-            raise InvalidInput(f"one of {', '.join(known)}", value=key, file=file)
+            raise InvalidInput(f"one of {', '.join(known)}{did_you_mean(key, known)}", value=key, file=file)
     if given.get("queues") is not None:
         try:
             given["queues"] = QueuesSpec.model_validate(given["queues"]).queues_()
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in ("queues", *first["loc"]))
-            raise InvalidInput(first["msg"], value=first.get("input"), key=place, file=file) from None
+            raise plain_words(error.errors()[0]).at(key="queues", file=file) from None
+        except InvalidInput as error:
+            raise error.at(file=file) from None
     return given
 
 
 def made(cls: Any, given: Mapping[str, Any], file: Path | None) -> Any:
     """Settings of a class, from those that were given."""
     own = {item.name: given[item.name] for item in fields(cls) if given.get(item.name) is not None}
+    hints = get_type_hints(cls)
     try:
+        for name, value in own.items():
+            _check_kind(name, value, hints[name])
         return cls(**own)
     except InvalidInput as error:
         raise error.at(file=file) from None
-    except TypeError as error:  # a text where a number is to be
-        raise InvalidInput("settings of the right kind", found=str(error), file=file) from None
+
+
+def _check_kind(name: str, value: object, hint: Any) -> None:
+    """A text where a text is to be, and a number where a number is."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    texts = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+    for kind, fits, expected in (
+        (str, isinstance(value, str), "a text"),
+        (float, number, "a number"),
+        (int, number and isinstance(value, int), "a whole number"),
+        (tuple[str, ...], texts, "a list of texts"),
+    ):
+        if hint in (kind, kind | None) and not fits:
+            raise InvalidInput(expected, value=value, key=name)
 
 
 @asynccontextmanager
@@ -174,8 +195,19 @@ def _bound(address: Address) -> socket.socket:
     return made
 
 
+def _check(settings: Settings, address: Address) -> None:
+    """Refuse what cannot be served, before anything is made."""
+    if settings.policy not in (None, FALLBACK):
+        make_driver(str(settings.policy), settings.seed, ())
+    make_engine(settings.engine, Clock())
+    if is_new(settings.store):
+        check_open(address.host)
+
+
 async def _serve(settings: Settings, address: Address, taken: socket.socket, ready: Callable[[str], None]) -> None:
     async with service(settings, address) as (scheduler, app):
+        if not is_loopback(address.host):
+            log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -207,8 +239,7 @@ def serve(
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    if not is_loopback(address.host):
-        log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
+    _check(settings, address)
     if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
         settings = replace(settings, engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     with contextlib.suppress(KeyboardInterrupt):

@@ -19,7 +19,8 @@ class Settings:
     and `queues` left out are what they were, or the defaults in a new store. `faster` is how many seconds of the
     clock pass in one. A decision is made every `tick` seconds, and `soon` after something happened. A snapshot is
     written every `snapshot_every` events. Of the journal all is kept, or what is younger than `retention` seconds.
-    `engine_state` is a file in which a simulated engine remembers what runs.
+    `engine_state` is a file in which a simulated engine remembers what runs. What is learned of a server is learned of
+    all with the same value of the label `learn_by`.
     """
 
     store: str = "berth.db"
@@ -34,6 +35,7 @@ class Settings:
     snapshot_every: int = 20_000
     retention: float | None = None
     engine_state: str | None = None
+    learn_by: str | None = None
 
     def __post_init__(self) -> None:
         for name, low in (("budget", 0.0), ("faster", 1e-6), ("tick", 1e-3), ("soon", 0.0), ("retention", 0.0)):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from berth.dispatch.events import Decided
 from berth.dispatch.jobs import Place
@@ -16,6 +16,8 @@ from berth.dispatch.queues import Queue, Queues
 from berth.dispatch.reasons import waiting_in_order
 from berth.dispatch.state import HOLDING, JobRecord, ServerRecord, State
 from berth.dispatch.view import limits_of
+from berth.dispatch.wording import NAME, Inside, Spec
+from berth.errors import InvalidInput
 
 __all__ = [
     "Accepted",
@@ -141,9 +143,10 @@ def job_view(record: JobRecord) -> JobView:
 
 
 class Accepted(_View):
-    """Jobs that were accepted, in the order in which they were given."""
+    """Jobs that were accepted, in the order in which they were given; `warnings` say who cannot start as things are."""
 
     jobs: list[JobView]
+    warnings: list[str] = Field(default_factory=list)
 
 
 class JobPage(_View):
@@ -275,11 +278,15 @@ def decision_view(number: int, decided: Decided) -> DecisionView:
 
 
 class LearnedView(_View):
-    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run."""
+    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run.
+
+    Of the runs `cut` were cut off, and count because they were slow already.
+    """
 
     type: str
     server: str
     runs: int
+    cut: int
     speed: float
     deviation: float
     uncertainty: float | None
@@ -310,23 +317,28 @@ class PolicyView(_View):
     refusals: dict[str, int]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PolicyChange(_Spec):
+class PolicyChange(Spec):
     """Another policy, and why."""
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 
-Given = Annotated[dict[str, str | int | float], Field(max_length=64)]
+def _amounts(value: object) -> object:
+    if isinstance(value, Mapping):
+        try:
+            amounts({str(name): item for name, item in value.items()}, "")
+        except InvalidInput as error:
+            raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
+    return value
+
+
+Given = Annotated[dict[str, str | int | float], BeforeValidator(_amounts), Field(max_length=64)]
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 
 
-class QueueSpec(_Spec):
+class QueueSpec(Spec):
     """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold."""
 
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
@@ -335,7 +347,7 @@ class QueueSpec(_Spec):
     limit: Given = Field(default_factory=dict)
 
 
-class QueuesSpec(_Spec):
+class QueuesSpec(Spec):
     """All that orders the waiting."""
 
     queues: Annotated[dict[Name, QueueSpec], Field(min_length=1, max_length=1000)]

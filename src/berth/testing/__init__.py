@@ -1,6 +1,7 @@
-"""What anyone who writes a policy needs to test it.
+"""What anyone who writes a policy or an engine needs to test it.
 
-`check_policy` runs every promise that a policy makes; `example_problem`, `example_slot` and
+`check_policy` runs every promise that a policy makes, and `check_engine` every promise of an engine on a `Site`, with a
+`Ledger` as a witness or another one, such as `SimulatedSite` has; `example_problem`, `example_slot` and
 `example_selection` are tiny problems for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
 `allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
 `selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
@@ -17,8 +18,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from berth.testing.checks import CHECKS, FAMILIES, CheckResult, check_policy
+from berth.testing.engine import ENGINE_CHECKS, EngineResult, check_engine
 from berth.testing.examples import example_problem, example_selection, example_slot
 from berth.testing.family import Case, Family
+from berth.testing.ledger import Ledger
+from berth.testing.simulated_site import SimulatedSite
+from berth.testing.site import Script, Sighting, Site
 
 if TYPE_CHECKING:
     from berth.testing.strategies import allocation_problems as allocation_problems
@@ -47,10 +52,18 @@ _STRATEGIES = (
 
 __all__ = [
     "CHECKS",
+    "ENGINE_CHECKS",
     "FAMILIES",
     "Case",
     "CheckResult",
+    "EngineResult",
     "Family",
+    "Ledger",
+    "Script",
+    "Sighting",
+    "SimulatedSite",
+    "Site",
+    "check_engine",
     "check_policy",
     "example_problem",
     "example_selection",

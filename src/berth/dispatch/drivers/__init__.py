@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from berth.dispatch import FALLBACK
 from berth.dispatch.state import Outcome
 from berth.dispatch.view import Placing, View
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, UnknownName
 from berth.registry import PolicySpec
 
 __all__ = ["Driver", "make_driver"]
@@ -36,7 +37,12 @@ def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
     >>> type(make_driver("best-fit", 0, [])).__name__
     'PlacementDriver'
     """
-    spec = PolicySpec.parse(policy)
+    try:
+        spec = PolicySpec.parse(policy)
+    except UnknownName as error:
+        raise (
+            UnknownName(error.what, error.name, [FALLBACK, *error.known]) if error.what == "policy" else error
+        ) from None
     family = getattr(spec.load(), "family", None)
     if family == "placement":
         from berth.dispatch.drivers.placement import PlacementDriver

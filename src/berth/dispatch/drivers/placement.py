@@ -59,6 +59,8 @@ class PlacementDriver:
 
     def learn(self, outcome: Outcome, /) -> None:
         """What ended is told with the next slot."""
+        if outcome.cut:
+            return
         self._ended.append(outcome.number)
         self._value += outcome.job.value
 

@@ -59,21 +59,19 @@ class SelectionDriver:
 
     def _tell(self, outcome: Outcome) -> None:
         kind = outcome.job.type, outcome.job.shape
-        channels, tasks, gains = [], [], []
+        tasks: dict[int, int] = {}
+        gains: dict[int, float] = {}
         for place in outcome.places:
-            channel = self._channel.get((kind, place.role, place.server))
-            if channel is not None:
-                channels.append(channel)
-                tasks.append(place.count)
-                gains.append(place.count * outcome.gains.get(place.server, gain_of(outcome.speed)))
-        if channels:
-            whole = np.int64
-            told = np.array(gains)
-            self._policy.observe(
-                SelectionOutcome(
-                    max(self._slot - 1, 0), np.array(channels, whole), np.array(tasks, whole), told, float(told.sum())
-                )
-            )
+            gain = outcome.gains.get(place.server, gain_of(outcome.speed))
+            for server in outcome.alike.get(place.server, (place.server,)):
+                channel = self._channel.get((kind, place.role, server))
+                if channel is not None:
+                    tasks[channel] = tasks.get(channel, 0) + place.count
+                    gains[channel] = gains.get(channel, 0.0) + place.count * gain
+        if tasks:
+            told = np.array(list(gains.values()), dtype=np.float64)
+            channels, counts = (np.array(list(one), dtype=np.int64) for one in (tasks, tasks.values()))
+            self._policy.observe(SelectionOutcome(max(self._slot - 1, 0), channels, counts, told, float(told.sum())))
 
     def propose(self, view: View, /) -> Placing:
         """Ask until nobody more starts, then serve those of which a task takes nothing."""

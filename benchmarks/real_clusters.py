@@ -1,0 +1,390 @@
+"""Real gangs on a real cluster: `python -m benchmarks.real_clusters slurm`, or `ray`.
+
+A local cluster (`berth.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is a
+process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is drawn
+for each gang and class from the seed. So whoever places the gangs meets the same gangs, at the same times, with the
+same luck. Nobody is told the speeds. Times are those that the tasks themselves write down.
+
+Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with placement at random, with
+best-fit, and with a policy that learns, by node and by class of node. Each run begins knowing nothing. Everything is
+paired by seed; results go to `--out` as Parquet, Markdown and pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from berth import __version__
+from berth.lab.canvas import COLOURS, finish, new_figure, to_png
+from berth.lab.statistics import Estimate, estimate, paired
+from berth.random import stream
+
+__all__ = ["Gang", "Ran", "gangs", "main", "summary"]
+
+SPEED = {
+    "solver": {"a": 1.0, "b": 0.4, "c": 0.7},
+    "trainer": {"a": 0.4, "b": 1.0, "c": 0.7},
+    "render": {"a": 0.5, "b": 0.6, "c": 1.0},
+}
+"""How fast each type runs on each class of node."""
+NOISE = 0.15
+"""Spread of the logarithm of luck."""
+RUNNERS = ("slurm", "random-placement", "best-fit", "escb-v", "escb-v by class")
+CPUS = 4
+TASK = """#!/bin/sh
+# WITNESS GANG a=SECONDS b=SECONDS c=SECONDS: run as long as the class of this node takes, and say when
+witness=$1 gang=$2; shift 2
+node=${BERTH_SERVER:-$SLURMD_NODENAME}
+class=$(sed -n "s/^$node //p" "$witness.nodes")
+for pair; do [ "${pair%=*}" = "$class" ] && seconds=${pair#*=}; done
+began=$(date +%s.%N)
+sleep "$seconds"
+printf '%s %s %s %s\\n' "$gang" "$node" "$began" "$(date +%s.%N)" >> "$witness"
+"""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A gang of the stream: when it comes after the first, its work, and how long it takes on each class of node."""
+
+    name: str
+    type: str
+    tasks: int
+    arrival: float
+    work: float
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What became of a gang: seconds since the first came."""
+
+    seed: int
+    runner: str
+    name: str
+    type: str
+    tasks: int
+    nodes: str
+    arrival: float
+    began: float
+    ended: float
+
+
+def gangs(seed: int, count: int, rate: float, work: float) -> list[Gang]:
+    """The stream of a seed: gangs of 1 to 4 tasks, `rate` a second, of about `work` seconds at speed 1."""
+    rng = stream(seed, "real-clusters")
+    arrival = np.cumsum(rng.exponential(1.0 / rate, count))
+    found = []
+    for i in range(count):
+        type_ = list(SPEED)[int(rng.integers(len(SPEED)))]
+        tasks, size = int(rng.integers(1, 5)), work * float(rng.uniform(0.6, 1.4))
+        luck = {name: float(np.exp(NOISE * rng.standard_normal())) for name in "abc"}
+        seconds = {name: round(size / SPEED[type_][name] * luck[name], 3) for name in "abc"}
+        found.append(Gang(f"g{i}", type_, tasks, float(arrival[i] - arrival[0]), size, seconds))
+    return found
+
+
+def class_of(node: int, nodes: int) -> str:
+    """The class of a node: three parts, as equal as they can be."""
+    return "abc"[node * 3 // nodes]
+
+
+# ---------------------------------------------------------------------- one run
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run takes place: its files, the task, and the environment of commands."""
+
+    folder: Path
+    environment: dict[str, str]
+    engine: str
+
+    @property
+    def witness(self) -> Path:
+        """Where tasks write."""
+        return self.folder / "witness"
+
+    def command(self, gang: Gang) -> list[str]:
+        """What each task runs."""
+        seconds = [f"{name}={value:g}" for name, value in gang.seconds.items()]
+        return [str(self.folder / "task.sh"), str(self.witness), gang.name, *seconds]
+
+
+def follow(stream_: Sequence[Gang], submit: Any) -> float:
+    """Submit each gang when it comes; when the first came."""
+    first = time.time()
+    for gang in stream_:
+        time.sleep(max(first + gang.arrival - time.time(), 0.0))
+        submit(gang)
+    return first
+
+
+def by_slurm(place: Place, stream_: Sequence[Gang], patience: float) -> float:
+    """Slurm alone places them."""
+
+    def submit(gang: Gang) -> None:
+        line = " ".join(place.command(gang))
+        command = ["sbatch", "-Q", "-n", str(gang.tasks), "-c", "1", "-o", "/dev/null", "--wrap", f"srun {line}"]
+        subprocess.run(command, env=place.environment, check=True)
+
+    first = follow(stream_, submit)
+    wait_until_all(place, stream_, patience)
+    return first
+
+
+def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str | None, patience: float) -> float:
+    """A berth service places them."""
+    with served(place, policy, learn_by) as url:
+
+        def submit(gang: Gang) -> None:
+            job = {"name": gang.name, "type": gang.type, "tasks": gang.tasks, "resources": {"cpu": 1}}
+            ask(url, "jobs", {**job, "work": gang.work, "command": place.command(gang)})
+
+        ask(url, "servers")
+        first = follow(stream_, submit)
+        wait_until_all(place, stream_, patience)
+        return first
+
+
+def ask(url: str, what: str, given: dict[str, Any] | None = None) -> Any:
+    """A question to the service."""
+    body = None if given is None else json.dumps(given).encode()
+    request = urllib.request.Request(f"{url}/v1/{what}", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def served(place: Place, policy: str, learn_by: str | None) -> Iterator[str]:
+    """A service of its own for one run."""
+    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(place.folder / "berth.db")]
+    command += ["--engine", place.engine, "--policy", policy, *(["--learn-by", learn_by] if learn_by else [])]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=place.environment) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "serving at" in line:
+                break
+        else:
+            raise SystemExit(f"the service did not start: {''.join(said[-5:])}")
+        log = (place.folder / "serve.log").open("w")
+        threading.Thread(target=lambda: [log.write(line) for line in process.stderr or ()], daemon=True).start()
+        try:
+            yield said[-1].split("serving at ")[1].split()[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def lines(place: Place) -> list[list[str]]:
+    """What tasks wrote: gang, node, beginning, end."""
+    return [line.split() for line in place.witness.read_text().splitlines()] if place.witness.exists() else []
+
+
+def wait_until_all(place: Place, stream_: Sequence[Gang], patience: float) -> None:
+    """Wait until every task has ended."""
+    tasks, end_by = sum(gang.tasks for gang in stream_), time.monotonic() + patience
+    while len(lines(place)) < tasks:
+        if time.monotonic() > end_by:
+            raise SystemExit(f"only {len(lines(place))} of {tasks} tasks ended within {patience:g} s")
+        time.sleep(0.2)
+
+
+def ran(place: Place, stream_: Sequence[Gang], seed: int, runner: str, first: float) -> list[Ran]:
+    """What became of each gang; each task must have run exactly once."""
+    found = []
+    rows = lines(place)
+    for gang in stream_:
+        mine = [row for row in rows if row[0] == gang.name]
+        if len(mine) != gang.tasks:
+            raise SystemExit(f"{gang.name} has {gang.tasks} tasks, and {len(mine)} ran")
+        began, ended = min(float(row[2]) for row in mine), max(float(row[3]) for row in mine)
+        nodes = ",".join(sorted(row[1] for row in mine))
+        found.append(
+            Ran(seed, runner, gang.name, gang.type, gang.tasks, nodes, gang.arrival, began - first, ended - first)
+        )
+    return found
+
+
+@contextmanager
+def cluster(kind: str, nodes: int) -> Iterator[Place]:
+    """A fresh cluster for one run."""
+    with tempfile.TemporaryDirectory(prefix="berth-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        names = {f"n{i + 1}": class_of(i, nodes) for i in range(nodes)}
+        (folder / "witness.nodes").write_text("".join(f"{node} {kind_}\n" for node, kind_ in names.items()))
+        task = folder / "task.sh"
+        task.write_text(TASK)
+        task.chmod(0o755)
+        made: Any
+        if kind == "slurm":
+            from berth.clusters.slurm import LocalSlurm, SlurmNode
+
+            there = [SlurmNode(node, CPUS, features=(f"class={kind_}",)) for node, kind_ in names.items()]
+            made = LocalSlurm(folder / "slurm", there)
+            made.start()
+            (folder / "slurm.yaml").write_text(f"poll: 200ms\nspool: {folder}/spool\noutput: {folder}\n")
+            place = Place(folder, made.environment, f"slurm:{folder}/slurm.yaml")
+        else:
+            from berth.clusters.ray import LocalRay, RayNode
+
+            made = LocalRay(folder / "ray", [RayNode(n, CPUS, labels={"class": kind_}) for n, kind_ in names.items()])
+            made.start()
+            place = Place(folder, dict(os.environ), f"ray:{made.address}")
+        try:
+            yield place
+        finally:
+            made.stop()
+
+
+def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ran]:
+    """One run from nothing."""
+    stream_ = gangs(seed, given.jobs, given.rate, given.work)
+    patience = 10.0 * given.jobs / given.rate + 120.0
+    with cluster(kind, given.nodes) as place:
+        if runner == "slurm":
+            first = by_slurm(place, stream_, patience)
+        else:
+            policy, _, by = runner.partition(" by ")
+            first = by_berth(place, stream_, policy, by or None, patience)
+        return ran(place, stream_, seed, runner, first)
+
+
+# ---------------------------------------------------------------------- what came out
+
+
+def measures(rows: pl.DataFrame, nodes: int) -> pl.DataFrame:
+    """Of each run its makespan, mean turnaround and wait, and the share of all processors that tasks held."""
+    held = (pl.col("tasks") * (pl.col("ended") - pl.col("began"))).sum()
+    makespan = pl.col("ended").max()
+    return rows.group_by("seed", "runner", maintain_order=True).agg(
+        makespan=makespan,
+        turnaround=(pl.col("ended") - pl.col("arrival")).mean(),
+        wait=(pl.col("began") - pl.col("arrival")).mean(),
+        run=(pl.col("ended") - pl.col("began")).mean(),
+        utilisation=held / (makespan * nodes * CPUS),
+    )
+
+
+def said(found: Estimate | None, form: str = "{:.1f}") -> str:
+    """An estimate in words."""
+    if found is None:
+        return "–"
+    return form.format(found.mean) + ("" if found.half is None else f" ± {form.format(found.half)}")
+
+
+def summary(runs: pl.DataFrame, against: str) -> list[dict[str, str]]:
+    """A line for each runner: means over seeds, and ratios to another runner taken within each seed."""
+    table = []
+    for runner in runs["runner"].unique(maintain_order=True).to_list():
+        mine, theirs = (
+            {row["seed"]: row for row in runs.filter(runner=name).iter_rows(named=True)} for name in (runner, against)
+        )
+        line = {"placed by": str(runner)}
+        for name, form in (("makespan", "{:.1f}"), ("turnaround", "{:.2f}"), ("wait", "{:.2f}"), ("run", "{:.2f}")):
+            line[f"{name} (s)"] = said(estimate(row[name] for row in mine.values()), form)
+        line["utilisation"] = said(estimate(row["utilisation"] for row in mine.values()), "{:.2f}")
+        for name in ("makespan", "turnaround"):
+            ratio = paired({s: r[name] for s, r in mine.items()}, {s: r[name] for s, r in theirs.items()})
+            line[f"{name} / {against}"] = said(ratio, "{:.3f}")
+        table.append(line)
+    return table
+
+
+def picture(rows: pl.DataFrame, runs: pl.DataFrame) -> bytes:
+    """Turnaround of all gangs, and how it changes as gangs come: whoever learns gets better."""
+    figure, axes = new_figure(10.0, columns=2)
+    shares, over = axes[0]
+    for number, runner in enumerate(runs["runner"].unique(maintain_order=True).to_list()):
+        mine = rows.filter(runner=runner).with_columns(turnaround=pl.col("ended") - pl.col("arrival"))
+        times = np.sort(mine["turnaround"].to_numpy())
+        shares.step(times, np.arange(1, len(times) + 1) / len(times), color=COLOURS[number], label=runner, where="post")
+        mean = mine.group_by("name", maintain_order=True).agg(pl.col("turnaround").mean())["turnaround"].to_numpy()
+        width = min(20, len(mean))
+        over.plot(np.convolve(mean, np.ones(width) / width, "valid"), color=COLOURS[number])
+    shares.set(xlabel="turnaround (s)", ylabel="share of gangs", title="Gangs that ended within a time")
+    over.set(xlabel="gang", ylabel="turnaround (s)", title="Mean over seeds and 20 gangs that came together")
+    finish(figure, shares, top=0.35, between=0.25)
+    return to_png(figure)
+
+
+def markdown(table: Sequence[dict[str, str]]) -> str:
+    """The table for a document."""
+    columns = list(table[0])
+    rows = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join([*rows, *("| " + " | ".join(line.values()) + " |" for line in table)]) + "\n"
+
+
+def main() -> None:
+    """Run what is asked for, and say what came out."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kind", choices=["slurm", "ray"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, help="gangs a run; 300 on Slurm, 80 on Ray")
+    parser.add_argument("--nodes", type=int, help="8 on Slurm, 4 on Ray")
+    parser.add_argument("--rate", type=float, help="gangs a second; 2.5 on Slurm, 1.2 on Ray")
+    parser.add_argument("--work", type=float, default=2.5, help="seconds at speed 1")
+    parser.add_argument("--runners", nargs="+", choices=RUNNERS, help="who places; all that there are by default")
+    parser.add_argument("--out", type=Path, default=Path("runs/real-clusters"))
+    given = parser.parse_args()
+    usual = {"slurm": (300, 8, 2.5), "ray": (80, 4, 1.2)}[given.kind]
+    given.jobs, given.nodes, given.rate = (
+        own if own is not None else default
+        for own, default in zip((given.jobs, given.nodes, given.rate), usual, strict=True)
+    )
+    runners = given.runners or [name for name in RUNNERS if given.kind == "slurm" or name != "slurm"]
+    out = given.out / given.kind
+    out.mkdir(parents=True, exist_ok=True)
+    console, found = Console(), list[Ran]()
+    settings = {key: str(value) for key, value in vars(given).items()} | {"version": __version__}
+    for seed in range(given.seeds):
+        for runner in runners:
+            part = out / f"{seed}-{runner.replace(' ', '-')}.json"
+            if part.exists() and (kept := json.loads(part.read_text()))["settings"] == settings:
+                rows = [Ran(**row) for row in kept["rows"]]
+            else:
+                rows = run(given.kind, runner, seed, given)
+                beside = part.with_suffix(".new")
+                beside.write_text(json.dumps({"settings": settings, "rows": [asdict(row) for row in rows]}))
+                beside.replace(part)
+            makespan = max(row.ended for row in rows)
+            turnaround = np.mean([row.ended - row.arrival for row in rows])
+            console.print(f"seed {seed}, {runner}: makespan {makespan:.1f} s, mean turnaround {turnaround:.2f} s")
+            found += rows
+    rows_ = pl.DataFrame([asdict(row) for row in found])
+    runs = measures(rows_, given.nodes)
+    rows_.write_parquet(out / "gangs.parquet", metadata=settings)
+    runs.write_parquet(out / "runs.parquet", metadata=settings)
+    table = summary(runs, runners[0])
+    shown = Table(*table[0], title=f"{given.jobs} gangs on {given.nodes} nodes of {given.kind}, {given.seeds} seeds")
+    for line in table:
+        shown.add_row(*line.values())
+    console.print(shown)
+    (out / "table.md").write_text(markdown(table))
+    (out / "turnaround.png").write_bytes(picture(rows_, runs))
+    console.print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main()

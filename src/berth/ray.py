@@ -1,0 +1,162 @@
+"""Run a Python function on a Ray cluster that berth schedules: two lines for whoever uses Ray.
+
+```python
+import berth.ray
+
+results = berth.ray.submit(train, "resnet", tasks=4, resources={"cpu": 1}).result()
+```
+
+The function is called once for each task, all of them together or none, each in a process of its own on the server that
+berth chose; `rank()` and `world_size()` say there which one it is. The service is that of `BERTH_URL` (and the token
+that of `BERTH_TOKEN`), as for the command line, and must run with `--engine ray`.
+
+Limits. What is sent, the function with its arguments, is at most some 700 kB when pickled: put larger things into files
+or Ray's object store. Functions of a module that can be imported are sent by name, so the module must be there on the
+nodes. A result is at most 16 MiB for each task when pickled, and the cluster keeps the latest 256 MiB of them. To get
+it, this process connects to the cluster (`RAY_ADDRESS`, or the one of this machine), if it has not already.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from berth.errors import BerthError, MissingExtra
+
+__all__ = ["Handle", "JobFailed", "rank", "role", "server", "submit", "world_size"]
+
+T = TypeVar("T")
+ENDED = ("finished", "failed", "cancelled")
+FIRST_LOOK, LAST_LOOK = 0.05, 2.0
+"""Seconds between two looks at a job, at first and at last."""
+
+
+class JobFailed(BerthError):
+    """A job ended otherwise than well; the message says how."""
+
+
+def rank() -> int:
+    """Which task this is among those of its role, from 0 on; 0 outside of a job."""
+    return int(os.environ.get("BERTH_RANK", "0"))
+
+
+def world_size() -> int:
+    """How many tasks the job has here; 1 outside of a job."""
+    return int(os.environ.get("BERTH_TASKS", "1"))
+
+
+def role() -> str:
+    """The role of this task; `task` where the job has no other."""
+    return os.environ.get("BERTH_ROLE", "task")
+
+
+def server() -> str:
+    """The server that this task runs on; nothing outside of a job."""
+    return os.environ.get("BERTH_SERVER", "")
+
+
+def submit(
+    function: Callable[..., T],
+    /,
+    *arguments: Any,
+    tasks: int = 1,
+    resources: Mapping[str, str | int | float] | None = None,
+    type: str | None = None,
+    url: str | None = None,
+    **spec: Any,
+) -> Handle[T]:
+    """Submit a function with its arguments; `spec` takes whatever else a job may say, such as `work` or `retries`.
+
+    `type` is the function's name where it is left out: jobs of one type are expected to run alike. Jobs with several
+    roles give `roles` instead of `tasks` and `resources`.
+    """
+    from pydantic import ValidationError
+
+    from berth.cli.client import Client, path
+    from berth.dispatch.specs import JobSpec
+    from berth.dispatch.wording import plain_words
+
+    pickled = _ray().cloudpickle.dumps(functools.partial(function, *arguments))
+    name = getattr(function, "__name__", "")
+    given = {"callable": base64.b64encode(pickled).decode(), "type": type or (name if re.match(r"\w", name) else None)}
+    if not spec.get("roles"):
+        given |= {"tasks": tasks, "resources": dict(resources or {})}
+    try:
+        made = JobSpec.model_validate({key: value for key, value in {**given, **spec}.items() if value is not None})
+    except ValidationError as error:
+        raise plain_words(error.errors()[0]) from None
+    client = Client(url or os.environ.get("BERTH_URL"))
+    key = {"Idempotency-Key": base64.b64encode(os.urandom(18)).decode()}
+    found = client.ask("POST", path("jobs"), [made.model_dump(mode="json", exclude_defaults=True)], headers=key)
+    return Handle(found["jobs"][0]["id"], client)
+
+
+class Handle(Generic[T]):
+    """A job that was accepted: it is not lost any more, whatever becomes of this process."""
+
+    def __init__(self, job: str, client: Any = None) -> None:
+        from berth.cli.client import Client
+
+        self.job = job
+        self._client = client or Client(os.environ.get("BERTH_URL"))
+
+    def __repr__(self) -> str:
+        return f"Handle({self.job!r})"
+
+    def view(self) -> dict[str, Any]:
+        """All that the service knows of it, such as its `phase`, `places` and `reason`."""
+        return self._ask("GET")
+
+    def wait(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait until it has ended; all that is known of it then."""
+        until, pause = None if timeout is None else time.monotonic() + timeout, FIRST_LOOK
+        while (found := self.view())["phase"] not in ENDED:
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError(f"job {self.job} is {found['phase']} after {timeout:g} s")
+            time.sleep(pause)
+            pause = min(1.5 * pause, LAST_LOOK)
+        return found
+
+    def result(self, timeout: float | None = None) -> list[T]:
+        """Wait until it has ended well; what the function gave in each task, in the order of ranks."""
+        ended = self.wait(timeout)
+        if ended["phase"] != "finished":
+            raise JobFailed(f"job {self.job} {ended['phase']}: {ended['reason'] or 'no reason was given'}")
+        ray = _ray()
+        if not ray.is_initialized():
+            ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level="ERROR")
+        try:
+            kept = ray.get(ray.get_actor("keeper", namespace="berth").result.remote(self.job, ended["attempt"]))
+        except ValueError:
+            kept = None
+        if kept is None or any(one is None for one in kept):
+            raise JobFailed(f"job {self.job} finished, but the Ray cluster does not have its result (any more)")
+        return [ray.cloudpickle.loads(one) for one in kept]
+
+    def cancel(self) -> None:
+        """End it."""
+        self._ask("DELETE")
+
+    def explain(self) -> str:
+        """Why it waits, and for how long it may."""
+        return str(self._ask("GET", "explain")["text"])
+
+    def _ask(self, method: str, *more: str) -> dict[str, Any]:
+        from berth.cli.client import path
+
+        found: dict[str, Any] = self._client.ask(method, path("jobs", self.job, *more))
+        return found
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.cloudpickle
+    except ImportError:
+        raise MissingExtra("running functions on Ray", "ray") from None
+    return ray

@@ -1,0 +1,37 @@
+"""A real Ray cluster for the tests of this folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.clusters.processes import marked
+from berth.clusters.ray import LocalRay, RayNode
+
+NODES = (
+    RayNode("n1", gpus=4, labels={"class": "fast"}),
+    RayNode("n2", gpus=4, resources={"licence": 2}, labels={"class": "fast"}),
+    RayNode("n3", resources={"licence": 1}, labels={"class": "slow"}),
+    RayNode("n4", labels={"class": "slow"}),
+)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[LocalRay]:
+    """Four nodes with four processors each."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: berth[ray]")
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
+    cluster = LocalRay(folder, NODES)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        assert not marked(folder)
+        shutil.rmtree(folder, ignore_errors=True)
