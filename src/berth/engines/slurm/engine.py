@@ -32,6 +32,7 @@ from berth.dispatch.events import (
 from berth.dispatch.jobs import Job, Place, Server
 from berth.engines import Attempt, EngineError, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
+from berth.engines.slurm.hooks import Hooks
 from berth.engines.slurm.judging import how_it_ended, requeued, server, when_it_began
 from berth.engines.slurm.reading import Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
@@ -58,6 +59,7 @@ class SlurmEngine:
         self.settings = settings or SlurmSettings()
         self.slurm: Slurm = slurm or SlurmCommands(self.settings)
         self.spool = Spool(self.settings.spool)
+        self._hooks: Hooks | None = None
         self._out: deque[Event] = deque()
         self._nodes: dict[str, Node] = {}
         self._servers: dict[str, Server] = {}
@@ -68,6 +70,8 @@ class SlurmEngine:
         """When all of Slurm was last looked at."""
         self._unwanted: set[int] = set()
         self._wake = asyncio.Event()
+        if self.settings.hooks is not None:
+            self._hooks = Hooks(self.settings.hooks, self.spool.instance, self._wake.set)
         self._looking = asyncio.Lock()
         self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -87,6 +91,8 @@ class SlurmEngine:
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens."""
+        if self._hooks is not None:
+            self._hooks.listen()
         while True:
             while self._out:
                 yield self._out.popleft()
@@ -110,6 +116,8 @@ class SlurmEngine:
                 await self._look_at_nodes()
                 self._looked = clock
             jobs = await self.slurm.jobs()
+            if self._hooks is not None:
+                self._hooks.read()
             self._compare(jobs, began, clock)
             if self._unwanted:
                 await self.slurm.cancel(sorted(self._unwanted))
@@ -190,6 +198,8 @@ class SlurmEngine:
 
     def _follow(self, record: Record, parts: tuple[SlurmJob, ...], began: float) -> None:
         now, clock = time.time(), time.monotonic()
+        if self._hooks is not None:
+            record.hooked = self._hooks.times.get(record.key, {})
         if record.parts != parts:
             if _ending(record) is False and any("COMPLETING" in job.states for job in parts):
                 record.since = clock
@@ -241,6 +251,8 @@ class SlurmEngine:
     def _end(self, record: Record, end: Finished | Failed) -> None:
         self.spool.ended(record, end)
         self._locks.pop(record.key, None)
+        if self._hooks is not None:
+            self._hooks.times.pop(record.key, None)
         self._out.append(end)
         self._wake.set()
 
@@ -322,6 +334,8 @@ class SlurmEngine:
     async def close(self) -> None:
         """Let go; what runs goes on."""
         await self.slurm.close()
+        if self._hooks is not None:
+            self._hooks.close()
         self.spool.close()
 
 
