@@ -1,7 +1,7 @@
 """Hooks of slurmctld: they say when jobs begin and end, to fractions of a second, and wake berth at once.
 
-A hook appends a line to the file `told` of a directory and writes to the pipe `wake` there. The directory must be on the
-host of slurmctld and on that of berth, and the user that slurmctld runs as must be able to write to it.
+A hook appends a line to the file `told` of a directory and writes to the pipe `wake` there. The directory must be on
+the host of slurmctld and on that of berth, and the user that slurmctld runs as must be able to write to it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ class Hooks:
             self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         except OSError as error:
             found = error.strerror or str(error)
-            raise InvalidInput(
-                f"a directory that can be written, such as {directory}", found=found, key="hooks"
-            ) from None
+            raise InvalidInput("a directory that can be written", found=f"{directory}: {found}", key="hooks") from None
         if self._old.exists():
             self._take(self._old.read_bytes())
         self.read()
@@ -86,9 +84,7 @@ class Hooks:
         self._at += len(whole)
         self._take(whole)
         if self._at > LARGE:
-            self._told.replace(
-                self._old
-            )  # what is written there at this moment is of an attempt that is looked at soon
+            self._told.replace(self._old)
             self._at = 0
 
     def _take(self, lines: bytes) -> None:
@@ -99,9 +95,11 @@ class Hooks:
             if key is None or what not in ("began", "ended"):
                 continue
             try:
-                self.times.setdefault(key, {}).setdefault(what, float(time))
+                at = float(time)
             except ValueError:
                 continue
+            told = self.times.setdefault(key, {})
+            told[what] = max(at, told.get(what, at))  # components of a job begin and end by themselves
 
     def close(self) -> None:
         """Listen no more."""

@@ -50,9 +50,15 @@ class Node:
         return self.registered and not self.states & away
 
     @property
+    def silent(self) -> bool:
+        """Whether it has not spoken to slurmctld since that was started, though it may."""
+        never = {"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "CLOUD"}
+        return not self.registered and not self.states & never
+
+    @property
     def closed(self) -> str:
         """Why nothing new may start there; empty where it may."""
-        for state in ("DRAIN", "DRAINED", "DRAINING", "FAILING", "MAINT", "MAINTENANCE", "REBOOT_ISSUED", "BLOCKED"):
+        for state in ("DRAIN", "DRAINED", "DRAINING", "FAILING", "MAINT", "RESERVED", "REBOOT_ISSUED", "BLOCKED"):
             if state in self.states:
                 return f"{state.lower()} in Slurm{': ' + self.reason if self.reason else ''}"
         return ""
