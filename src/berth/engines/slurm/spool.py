@@ -73,11 +73,15 @@ class Spool:
             raise InvalidInput(
                 "a directory that no other berth service uses", value=str(directory), key="spool"
             ) from None
-        self.instance = self._named(directory / "instance")
         self.records: dict[Key, Record] = {}
         path = directory / "attempts.jsonl"
-        self._load(path)
-        self._file = self._compacted(path)
+        try:
+            self.instance = self._named(directory / "instance")
+            self._load(path)
+            self._file = self._compacted(path)
+        except BaseException:
+            self._lock.close()
+            raise
 
     def _named(self, path: Path) -> str:
         if not path.exists():
