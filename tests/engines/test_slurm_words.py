@@ -21,6 +21,7 @@ from berth.engines.slurm import SlurmSettings, read_settings
 from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
 from berth.engines.slurm.companion import request
 from berth.engines.slurm.judging import how_it_ended, server, when_it_began
+from berth.engines.slurm.marks import AGAIN, Mark, mark_of, read_mark
 from berth.engines.slurm.reading import SlurmJob, read_config, read_jobs, read_nodes
 from berth.engines.slurm.spool import Record, Spool
 from berth.engines.slurm.writing import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
@@ -198,12 +199,48 @@ def test_what_slurm_cannot_run_is_said(change: dict[str, object], said: str) -> 
         told(job, Place("n1", "w", 1))
 
 
-def test_a_script_is_left_as_it_is_but_for_options_of_sbatch() -> None:
-    script = "#!/usr/bin/python3\n#SBATCH --array=1-9\nprint('#SBATCH')\n"
-    _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2))
-    assert text == script.replace("#SBATCH --array", "# SBATCH --array")
-    _, text = told(ONE.replace(payload={"script": "echo hi"}), Place("n1", "w", 2))
-    assert text == "#!/bin/sh\necho hi"
+def run_here(script: str, folder: Path) -> tuple[int, bytes]:
+    """Run a batch script with a shell function in place of srun, which runs its command once."""
+    shim = 'srun() { SLURM_PROCID=0 SLURMD_NODENAME=n1 "${@: -3}"; }\n'
+    done = subprocess.run(["bash"], input=(shim + script).encode(), stdout=subprocess.PIPE, cwd=folder, env={})
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("#!/usr/bin/env python3\n#SBATCH --array=1-9\nprint('#SBATCH')\nraise SystemExit(3)", b"#SBATCH\n"),
+        ("echo hi $0 | cut -c 1-3; exit 3", b"hi \n"),
+        ("#!/bin/bash -e\ncat <<END-OF-SCRIPT\n$((1 + 1))\nEND-OF-SCRIPT\nexit 3\necho never", b"2\n"),
+    ],
+)
+def test_a_script_runs_as_its_first_line_says(script: str, printed: bytes, tmp_path: Path) -> None:
+    """It leaves its marks, and run a second time it ends by the signal of those that have run."""
+    (tmp_path / "output").mkdir()
+    _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2), tmp=tmp_path)
+    assert text.startswith("#!/bin/bash\nmark=")  # sbatch looks for options in comments at the top only
+    assert run_here(text, tmp_path) == (3, printed)
+    mark = read_mark(mark_of(tmp_path / "output", INSTANCE, "j", 1))
+    assert mark is not None
+    assert mark.end(("j", 1)) == Failed(mark.ended or 0.0, "j", 1, "it ended with exit code 3", "job")
+    assert run_here(text, tmp_path) == (-AGAIN, b"")
+
+
+def test_marks_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "mark"
+    assert read_mark(path) is None
+    for text in ("", "began soon\n", "began 1.5\nended 2.5 0\nmore", "x" * 10_000):
+        path.write_text(text)
+        assert read_mark(path) is None
+    path.write_text("began 1.5\n")
+    assert read_mark(path) == Mark(1.5)
+    assert Mark(1.5).end(("j", 1)) is None
+    path.write_text("began 1.5\nended 4.0 0\n")
+    found = read_mark(path)
+    assert found is not None
+    assert found.end(("j", 1)) == Finished(4.0, "j", 1, 2.5)
+    (tmp_path / "link").symlink_to(path)
+    assert read_mark(tmp_path / "link") is None
 
 
 texts = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
@@ -216,10 +253,9 @@ def test_words_of_a_command_reach_the_task(words: list[str]) -> None:
     show = ["printf", "%s\\0", "first", *words]
     _, script = told(ONE.replace(payload={"command": show}), Place("n1", "w", 2))
     assert "\r" not in script
-    # in place of srun: run the last argument as each task would
-    shim = 'srun() { SLURM_PROCID=0 SLURMD_NODENAME=n1 "${@: -3}"; }\n'
-    done = subprocess.run(["bash"], input=(shim + script).encode(), stdout=subprocess.PIPE, check=True)
-    assert done.stdout.split(b"\0")[:-1] == [word.encode() for word in show[2:]]
+    code, printed = run_here(script, Path("/"))
+    assert code == 0
+    assert printed.split(b"\0")[:-1] == [word.encode() for word in show[2:]]
 
 
 @given(texts)

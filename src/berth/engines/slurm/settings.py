@@ -56,6 +56,11 @@ class SlurmSettings:
     token: Path | None = None
     command_seconds: float = 20.0
 
+    @property
+    def outputs(self) -> Path:
+        """The directory for what jobs print."""
+        return self.output or self.spool / "output"
+
     def __post_init__(self) -> None:
         for name in ("conf", "spool", "hooks", "output", "token"):
             value = getattr(self, name)
