@@ -13,7 +13,6 @@ from berth.clusters.slurm import LocalSlurm
 from berth.dispatch.events import Cancel, Cancelled, Failed, Finished, Start, Started, Submitted
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI
-from berth.engines.slurm.hooks import hold_script
 from berth.engines.slurm.writing import MIB
 from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm
 
@@ -118,8 +117,6 @@ def test_a_job_that_is_requeued_waits_again(site: SlurmSite) -> None:
             assert again.id == job.id
             assert state(site, number).startswith("PENDING JobHeld")
             assert [each.id for each in (await driver.look()).waiting] == [job.id]
-            # Slurm lets a job that was requeued wait for two minutes, which an operator may end
-            site.cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
             await driver.execute(Start(job.id, 2, (Place("n5", "node", 1),)), job)
             assert isinstance(await driver.ended(job.id, 2), Finished)
             assert site.cluster.ask("squeue", "-h", "-t", "all", "-j", number, "-o", "%N").strip() == "n5"
@@ -190,7 +187,3 @@ def test_own_jobs_in_the_same_partition_are_not_held(site: SlurmSite) -> None:
             assert not [event for event in driver.events if isinstance(event, Submitted)]
 
     asyncio.run(run())
-
-
-def test_the_snippet_names_its_partition() -> None:
-    assert 'BERTH_PARTITION = "night"' in hold_script("night")

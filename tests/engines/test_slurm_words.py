@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from berth.cli import app
 from berth.dispatch.events import Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
@@ -20,6 +22,7 @@ from berth.engines import EngineError
 from berth.engines.slurm import SlurmSettings, read_settings
 from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
 from berth.engines.slurm.companion import request
+from berth.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.engines.slurm.judging import how_it_ended, server, when_it_began
 from berth.engines.slurm.marks import AGAIN, Mark, mark_of, read_mark
 from berth.engines.slurm.reading import SlurmJob, read_config, read_jobs, read_nodes
@@ -358,3 +361,41 @@ def test_settings(tmp_path: Path) -> None:
     assert read_settings(path) == SlurmSettings()
     with pytest.raises(InvalidInput, match="a file that can be read"):
         read_settings(tmp_path / "none")
+
+
+def test_scripts_for_operators_are_printed(tmp_path: Path) -> None:
+    hook = CliRunner().invoke(app, ["slurm", "hook", str(tmp_path / "it's here")])
+    assert hook.exit_code == 0
+    assert subprocess.run(["sh", "-n"], input=hook.output.encode()).returncode == 0
+    assert "@" not in CliRunner().invoke(app, ["slurm", "hold", "night"]).output.replace("._@-", "")
+    assert 'BERTH_PARTITION = "night"' in hold_script("night")
+    with pytest.raises(InvalidInput, match="name of a partition"):
+        hold_script('x" os.execute("id")')
+
+
+def test_a_hook_tells_and_never_waits(tmp_path: Path) -> None:
+    """Nobody listens first; then the same lines are read, and those of others or with odd comments are not."""
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    script = hook_script(folder)
+
+    def call(context: str, comment: str) -> None:
+        env = {"SLURM_SCRIPT_CONTEXT": context, "SLURM_JOB_COMMENT": comment}
+        assert subprocess.run(["sh"], input=script.encode(), env=env, timeout=30).returncode == 0
+
+    tag = write_tag(INSTANCE, "j", 1)
+    call("prolog_slurmctld", tag)
+    called: list[int] = []
+    hooks = Hooks(folder, INSTANCE, lambda: called.append(1))
+    call("epilog_slurmctld", tag)
+    call("epilog_slurmctld", f"{tag}\n1.0 ended {write_tag(INSTANCE, 'other', 1)}")
+    call("epilog_slurmctld", write_tag("ffff", "k", 1))
+    call("prolog_slurmctld", "my job")
+    hooks.read()
+    assert hooks.times.keys() == {("j", 1)}
+    assert 0 <= hooks.times["j", 1]["ended"] - hooks.times["j", 1]["began"] < 30
+    hooks.close()
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    call("prolog_slurmctld", tag)  # even where its directory is not there

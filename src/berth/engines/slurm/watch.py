@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import pwd
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -66,6 +68,7 @@ class Watch:
         self._settings, self._slurm, self._spool = settings, slurm, spool
         self._companion = Companion(settings.companion, spool)
         self._hooks = None if settings.hooks is None else Hooks(settings.hooks, spool.instance, self.wake.set)
+        self._user = pwd.getpwuid(os.getuid()).pw_name
         self._nodes: dict[str, Node] = {}
         self._partition = settings.partition
         self._booted = 0.0
@@ -178,7 +181,7 @@ class Watch:
         found: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
         for job in jobs:
             key = read_tag(job.comment, self._spool.instance)
-            if key is not None:
+            if key is not None and self._is_ours(job, key):
                 found[key].append(job)
         for key, parts in found.items():
             record = self._spool.records.get(key)
@@ -194,6 +197,12 @@ class Watch:
             if record.key not in found and record.slurm is not None and not record.sending and record.since < clock:
                 self.missing(record)
         self._tell_waiting(self._companion.waiting(jobs))
+
+    def _is_ours(self, job: SlurmJob, key: Key) -> bool:
+        """Whether a job is what its comment says; anybody may write any comment."""
+        if is_theirs(key):
+            return key[0].split("-")[1] == str(job.id)
+        return self._settings.users or job.user in ("", self._user)
 
     def _tell_waiting(self, there: dict[str, Waiting]) -> None:
         """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
@@ -292,7 +301,9 @@ class Watch:
             assert record.slurm is not None
             with suppress(Refused):  # it has ended meanwhile, which is seen at the next look
                 await self._slurm.hold(record.slurm)
-                await self._slurm.update(record.slurm, {"ReqNodeList": ""})
+                # one that ran would have to wait for two minutes more
+                changes = {"ReqNodeList": "", **({"StartTime": "now"} if record.began else {})}
+                await self._slurm.update(record.slurm, changes)
                 self.end(record, end)
             self._returned.pop()
 
