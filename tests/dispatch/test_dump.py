@@ -9,9 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.dispatch.dispatcher import Dispatcher, read_dump, write_dump
-from berth.dispatch.events import Decided, Failed, ServerJoined, ServerLost, Submitted, read_event, write_event
+from berth.dispatch.events import (
+    Cancelled,
+    Decided,
+    Failed,
+    ServerJoined,
+    ServerLost,
+    Submitted,
+    read_event,
+    write_event,
+)
 from berth.dispatch.jobs import Job, Role
+from berth.dispatch.state import State
+from berth.dispatch.view import ordered
 from berth.errors import InvalidInput
+from tests.dispatch.builders import snapshot
 from tests.dispatch.plays import SERVERS, moves, play
 
 
@@ -43,6 +55,25 @@ def test_loaded_goes_on_the_same(chosen: list[tuple[str, Any]], cut: int) -> Non
     if loaded is not None:
         assert loaded.dump().state == lived.dump().state
         assert (loaded.state.capacity == lived.state.capacity).all()
+
+
+@settings(max_examples=30)
+@given(st.lists(moves, max_size=25), st.integers(0, 100))
+def test_a_copy_of_a_state_stays_as_it_is(chosen: list[tuple[str, Any]], cut: int) -> None:
+    lived = Dispatcher()
+    copied: State | None = None
+    before: dict[str, object] = {}
+    for number, (event, _) in enumerate(play(lived, chosen)):
+        if number == cut:
+            copied, before = lived.state.copied(), snapshot(lived.state)
+            waiting = [record.job.id for _, record in ordered(lived.state, event.time)]
+            time = event.time
+    if copied is not None:
+        assert snapshot(copied) == before
+        assert [record.job.id for _, record in ordered(copied, time)] == waiting
+        for name in waiting:
+            copied.handle(Cancelled(1e9, name))
+        assert len(copied.waiting) == 0
 
 
 def test_what_is_not_a_dump() -> None:

@@ -23,7 +23,7 @@ from berth.dispatch.events import (
 )
 from berth.dispatch.explain import Explanation, explain
 from berth.dispatch.jobs import Place, Role
-from berth.dispatch.plan import plan
+from berth.dispatch.plan import plan, spare_of
 from berth.dispatch.queues import Queue, Queues
 from berth.errors import InvalidInput
 from tests.dispatch.builders import begin, begun, dispatcher, job, server, snapshot, started
@@ -191,7 +191,7 @@ def test_one_task_is_a_task_and_a_job_without_roles_has_tasks() -> None:
     assert found.blocks == ("there is room for 5 of 6 tasks",)
     assert {group.text for group in found.servers} == {"room for 1 task", "room for 4 tasks"}
     assert steps(found, "tasks") == ("run it with 5 tasks instead of 6",)
-    assert "1 task on b" in str(plan(made, [job("k", roles=(Role("task", 1, {"cpu": 4000}),))], 1.0)[0])
+    assert "1 task on b" in str(plan(spare_of(made), [job("k", roles=(Role("task", 1, {"cpu": 4000}),))], 1.0)[0])
 
 
 def dispatcher_with(name: str) -> Dispatcher:
@@ -281,7 +281,7 @@ def test_a_plan_changes_nothing_and_comes_true() -> None:
         begin(made, 0.0, job("r", cpu=3))
         before = snapshot(made.state)
         wanted = job("j", cpu=2)
-        found = plan(made, [wanted, job("big", cpu=4)], 1.0)
+        found = plan(spare_of(made), [wanted, job("big", cpu=4)], 1.0)
         assert snapshot(made.state) == before
         assert (found[0].fallback, found[0].note) == ((Place("b", "main", 1),), "")
         assert found[1].waits is not None
@@ -291,7 +291,7 @@ def test_a_plan_changes_nothing_and_comes_true() -> None:
         assert decided is not None
         assert decided.starts[0].places == found[0].chosen
     with pytest.raises(InvalidInput):
-        plan(made, [wanted], 2.0)
+        plan(spare_of(made), [wanted], 2.0)
 
 
 def test_a_policy_that_cannot_be_copied_is_not_asked() -> None:
@@ -304,12 +304,12 @@ def test_a_policy_that_cannot_be_copied_is_not_asked() -> None:
 
     begin(made, 0.0, job("r"))
     driver._policy = Stubborn()
-    found = plan(made, [job("j")], 1.0)[0]
+    found = plan(spare_of(made), [job("j")], 1.0)[0]
     assert re.search("cannot be asked without being changed: TypeError: no", found.note)
     assert found.fallback == (Place("a", "main", 1),)
     made.handle(PolicyChanged(2.0, "berth.testing.broken_placement:Overcommits"))
     many = [job(f"k{i}", cpu=3) for i in range(2)]
-    assert plan(made, many, 3.0)[0].note.startswith("infeasible")
+    assert plan(spare_of(made), many, 3.0)[0].note.startswith("infeasible")
 
 
 def test_who_is_started_is_not_forgotten() -> None:

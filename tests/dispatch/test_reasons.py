@@ -78,6 +78,12 @@ def test_what_no_server_could_run_is_said_once_for_all_jobs_alike() -> None:
         "l: no server has the label zone=y",
         "big: it would not fit even if nothing ran",
     ]
+    made.handle(QueuesChanged(1.0, Queues(quotas={"team:default": {"cpu": 4000}})))
+    assert out_of_reach(made.state, records[-2:]) == [
+        "big: it would not fit even if nothing ran",
+        "big: it asks for more than the quota team:default/cpu ever allows",
+    ]
+    made.handle(QueuesChanged(1.0, Queues()))
     made.handle(ServerDrained(2.0, "a"))
     assert out_of_reach(made.state, records[-1:]) == ["waits: no server is there that may be used"]
 

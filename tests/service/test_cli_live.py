@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,7 @@ def test_a_job_that_no_server_could_run_is_accepted_with_a_warning(run: Run) -> 
         (["jobs", "--phase", "sleeping"], "--phase"),
         (["jobs", "--url", "ftp://x"], "--url"),
         (["jobs", "-o", "xml"], "xml"),
+        (["token", "create", "x", "--role", "king"], "'--role': 'king' is not one of"),
         (["servers", "drain"], "server"),
         (["decisions", "--limit", "0"], "--limit"),
     ],
@@ -296,7 +298,7 @@ def test_learned_and_decisions(run: Run, live: Live) -> None:
     assert code == 0
     assert out.splitlines()[0].split() == ["TYPE", "SERVER", "RUNS", "CUT", "SPEED", "95%"]
     assert json.loads(run("learned", "--type", "quick", "-o", "json")[1])[0]["runs"] == 1
-    assert run("learned", "--type", "nothing")[:2] == (0, "nothing yet: no job has finished\n")
+    assert run("learned", "--type", "nothing")[:2] == (0, "nothing yet: no job of type nothing has finished\n")
     code, out, _ = run("decisions", "--limit", "3")
     assert code == 0
     assert len(out.splitlines()) <= 4
@@ -329,7 +331,9 @@ def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatc
     assert not any(secret in out for secret in secrets.values())
     with serving(tmp_path) as guarded:
         monkeypatch.setenv("BERTH_URL", guarded.url)
-        assert run("jobs")[0] == 4
+        code, _, err = run("jobs")
+        assert code == 4
+        assert "BERTH_TOKEN_FILE" in err
         monkeypatch.setenv("BERTH_TOKEN", "berth_wrong")
         assert run("jobs")[0] == 4
         monkeypatch.setenv("BERTH_TOKEN", secrets["eve"])
@@ -370,6 +374,20 @@ def test_a_start_that_is_refused_says_one_line_and_leaves_nothing(tmp_path: Path
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_token_closes_a_service_that_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path) as live:
+        monkeypatch.setenv("BERTH_URL", live.url)
+        assert run("jobs")[0] == 0
+        code, out, _ = run("token", "create", "ops", "--role", "operate", "--store", str(live.store))
+        assert code == 0
+        end = time.monotonic() + 60
+        while run("jobs")[0] == 0 and time.monotonic() < end:
+            time.sleep(0.2)
+        assert run("jobs")[0] == 4
+        monkeypatch.setenv("BERTH_TOKEN", out.strip())
+        assert run("jobs")[0] == 0
 
 
 def test_asking_for_tokens_makes_no_store(run: Run, tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except usage_error as error:
         if _debug:
             raise
-        return _complain(error.format_message())
+        return _complain(error.format_message().replace("Value error, ", ""))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -81,8 +81,11 @@ class ServiceRefused(BerthError):
     def __init__(self, status: int, body: dict[str, Any]) -> None:
         self.status, self.body = status, body
         self.code = CODES.get(status, Code.failed)
-        detail = body.get("detail") or ""
-        super().__init__(f"{body.get('title', 'refused')}{f': {detail}' if detail else ''}")
+        title, detail = body.get("title", "refused"), body.get("detail") or ""
+        if status == 401:
+            detail += "; a token is read from BERTH_TOKEN, or the file that BERTH_TOKEN_FILE names"
+        plain = detail and title in ("invalid request", "unknown name")  # then the detail says it all
+        super().__init__(detail if plain else f"{title}{f': {detail}' if detail else ''}")
 
 
 def _token() -> str | None:

@@ -115,7 +115,7 @@ def learned_command(
     if shown(found, output):
         return
     if not found:
-        typer.echo("nothing yet: no job has finished")
+        typer.echo(f"nothing yet: no job{f' of type {type}' if type else ''} has finished")
         return
 
     def row(line: dict[str, Any]) -> dict[str, str]:

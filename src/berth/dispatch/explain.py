@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from berth.dispatch import FALLBACK
 from berth.dispatch.changes import Change, changes, new_servers
+from berth.dispatch.drivers import family_of
+from berth.dispatch.drivers.later import seconds_to_wait
 from berth.dispatch.forecast import Eta, eta, speeds
 from berth.dispatch.quantities import format_quantity
 from berth.dispatch.reasons import labels_nowhere
@@ -21,6 +24,7 @@ from berth.dispatch.state import JobRecord, State
 from berth.dispatch.view import View, blocked_by_limits, fits_empty, limits_of, ordered, placed_in_order, view_of
 from berth.dispatch.wording import counted, tasks_of
 from berth.errors import InvalidInput
+from berth.registry import PolicySpec
 
 __all__ = ["Explanation", "Group", "explain", "limits_over"]
 
@@ -91,7 +95,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     fits = bool(len(placed_in_order(view).job))
     queue_paused = any(block.endswith("is paused") for block in held)
     if not held and fits:
-        held.append(_turn(state, record, order, time))
+        held.append(_waits_for_faster(view) or _turn(state, record, order, time))
     elif not fits and possible:
         held.append(_room(view, record))
     found = changes(state, record, time, over, queue_paused, fits)
@@ -154,6 +158,17 @@ def _held_back(
         if limit:
             held.append(f"{limit}: what is left of it is for jobs before it")
     return held, over
+
+
+def _waits_for_faster(view: View) -> str | None:
+    """That it does better to wait than to start now, where the policy is one that would think so."""
+    policy = view.state.policy
+    if policy == FALLBACK or family_of(PolicySpec.parse(policy)) != "selection":
+        return None
+    seconds = seconds_to_wait(view, placed_in_order(view))
+    if seconds is None:
+        return None
+    return f"it could start now, and waits for faster servers, expected in {seconds:.3g} s, where it is to end sooner"
 
 
 def _turn(state: State, record: JobRecord, order: Sequence[JobRecord], time: float) -> str:

@@ -23,7 +23,7 @@ from berth.dispatch.view import limits_of, ordered, placed_in_order, view_of
 from berth.model import Floats, Ints
 from berth.random import stream
 
-__all__ = ["Eta", "eta", "expected", "speeds"]
+__all__ = ["Eta", "eta", "expected", "speeds", "spoken"]
 
 SAMPLES = 16
 GROWTH = 3
@@ -55,11 +55,16 @@ class Eta:
     def __str__(self) -> str:
         if self.middle is None:
             return self.reason
-        words = f"in {_words(self.low)} to {_words(self.high)}, most likely about {_words(self.middle)}"
+        words = f"in {spoken(self.low)} to {spoken(self.high)}, most likely about {spoken(self.middle)}"
         return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
 
 
-def _words(seconds: float | None) -> str:
+def spoken(seconds: float | None) -> str:
+    """A time as people say it.
+
+    >>> spoken(90.0), spoken(9000.0), spoken(None)
+    ('90 s', '2.5 h', 'no foreseeable time')
+    """
     if seconds is None or math.isinf(seconds):
         return "no foreseeable time"
     for size, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):

@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from berth.dispatch.dispatcher import Dispatcher, proposed
+from berth.dispatch.drivers import Driver
+from berth.dispatch.events import Submitted
 from berth.dispatch.explain import Explanation, explain
 from berth.dispatch.jobs import Job, Place
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.state import State
 from berth.dispatch.view import View, make_view, placed_in_order, violations
 from berth.dispatch.wording import tasks_of
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "Spare", "plan", "spare_of"]
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,41 @@ def _where(places: Sequence[Place]) -> str:
     return ", ".join(f"{tasks_of(place.count, place.role)} on {place.server}" for place in places) or "it would wait"
 
 
-def plan(dispatcher: Dispatcher, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:
-    """Where these jobs would go, were they submitted now, one after another."""
-    state = _with(dispatcher.state, jobs, time)
+@dataclass(frozen=True)
+class Spare:
+    """A state and a policy to try things with; `note` says why there is no policy though one decides."""
+
+    state: State
+    policy: str
+    driver: Driver | None
+    note: str = ""
+
+
+def spare_of(dispatcher: Dispatcher) -> Spare:
+    """Copies of what a dispatcher has. To be made while it does nothing; plans with them may take their time."""
+    state, driver, note = dispatcher.state.copied(), dispatcher.driver, ""
+    if driver is not None:
+        try:
+            driver = copy.deepcopy(driver, {id(dispatcher.memory): tuple(dispatcher.memory)})
+        except Exception as error:  # a policy may be anybody's code
+            driver, note = None, f"cannot be asked without being changed: {type(error).__name__}: {error}"
+    return Spare(state, dispatcher.state.policy, driver, note)
+
+
+def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:
+    """Where these jobs would go, were they submitted now, one after another. The spare is used up."""
+    state = spare.state
+    for job in jobs:
+        state.handle(Submitted(time, job))
     view = make_view(state, time, state.reserved)
     fallback = {start.job: start.places for start in view.starts(placed_in_order(view))}
-    chosen, note = _asked(dispatcher, view, fallback)
+    chosen, note = (fallback, spare.note) if spare.driver is None else _asked(spare.driver, view)
     return tuple(
         Plan(
             job.id,
             fallback.get(job.id, ()),
-            dispatcher.state.policy,
-            chosen.get(job.id, ()),
+            spare.policy,
+            () if note else chosen.get(job.id, ()),
             note,
             None if job.id in fallback else explain(state, job.id, time),
         )
@@ -63,29 +88,10 @@ def plan(dispatcher: Dispatcher, jobs: Sequence[Job], time: float) -> tuple[Plan
     )
 
 
-def _with(state: State, jobs: Sequence[Job], time: float) -> State:
-    """The state as it would be with these jobs; what is known of servers is shared."""
-    made = copy.copy(state)
-    made.jobs, made.fits, made.waiting = dict(state.jobs), dict(state.fits), state.waiting.copied()
-    for job in jobs:
-        made.check_new(job)
-        made.jobs[job.id] = record = JobRecord(job, made.submissions, time, since=time)
-        made.waiting.put(record)
-        made.submissions += 1
-    return made
-
-
-def _asked(dispatcher: Dispatcher, view: View, fallback: dict[str, tuple[Place, ...]]) -> tuple[dict[str, Any], str]:
-    """What a copy of the policy would start, or why it could not be asked."""
-    driver = dispatcher.driver
-    if driver is None:
-        return fallback, ""
+def _asked(driver: Driver, view: View) -> tuple[dict[str, tuple[Place, ...]], str]:
+    """What a policy would start, or why it said nothing that could be done."""
     try:
-        spare = copy.deepcopy(driver, {id(dispatcher.memory): dispatcher.memory})
-    except Exception as error:  # a policy may be anybody's code
-        return {}, f"cannot be asked without being changed: {type(error).__name__}: {error}"
-    try:
-        placing = proposed(spare, view)
+        placing = proposed(driver, view)
         broken = violations(view, placing)
     except Exception as error:
         return {}, f"raised {type(error).__name__}: {error}"

@@ -8,11 +8,12 @@ Axes: m roles of all jobs, R servers, K resources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from berth.dispatch.quantities import Amounts
 from berth.dispatch.state import JobRecord, State
 from berth.dispatch.view import (
     CHUNK,
@@ -59,7 +60,7 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
 
 
 def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
-    """A line for each reason why some of these jobs could not start even if nothing ran; a server may come that helps.
+    """A line for each reason why some of these jobs could not start even if nothing ran; things may change that help.
 
     Those whose only fault is that other jobs run are not spoken of.
     """
@@ -72,7 +73,23 @@ def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
     for first in firsts:
         if not fits_empty(state, first):
             said.setdefault(_why_never(state, first), []).extend(r.job.id for r in shapes[first.job.shape])
+    limits = limits_of(state)
+    for record in records if limits else ():
+        if over := _over_limit(state, record, limits):
+            said.setdefault(f"it asks for more than {over} ever allows", []).append(record.job.id)
     return [f"{_named(names)}: {why}" for why, names in said.items()]
+
+
+def _over_limit(state: State, record: JobRecord, limits: Mapping[str, Amounts]) -> str:
+    """A limit that a job would break whatever others hold."""
+    total = record.job.total
+    over = (
+        f"the {'limit' if owner.startswith('queue:') else 'quota'} {owner}/{name}"
+        for owner in state.owners(record.job)
+        for name, most in limits.get(owner, {}).items()
+        if total.get(name, 0) > most
+    )
+    return next(over, "")
 
 
 def _why_never(state: State, record: JobRecord) -> str:

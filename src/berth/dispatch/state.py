@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from berth.dispatch.events import (
     Cancel,
@@ -39,7 +40,7 @@ from berth.dispatch.jobs import Job, Place, Server
 from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
-from berth.dispatch.waiting import Waiting
+from berth.dispatch.waiting import Waiting, own_copy
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
@@ -166,6 +167,15 @@ class State:
         self._usage: dict[str, tuple[float, float]] = {}
         self.fits: dict[object, bool] = {}
         """Whether jobs of a shape would fit if nothing ran, as far as anybody asked since servers changed."""
+        self.masks: dict[object, NDArray[np.bool_]] = {}
+        """Servers that may be used (`None`), and those that have some labels, as far as anybody asked since then."""
+
+    def copied(self) -> State:
+        """A copy to be looked at, or changed, while this one changes."""
+        made = own_copy(self)
+        made.held = {owner: dict(held) for owner, held in self.held.items()}
+        made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned)
+        return made
 
     def dump(self) -> DumpedState:
         """A copy that stays as it is."""
@@ -402,6 +412,7 @@ class State:
     def _refit(self) -> None:
         """Forget what fits: servers changed."""
         self.fits.clear()
+        self.masks.clear()
         self.waiting.shapes.forget_fits()
 
     def _lost(self, event: ServerLost) -> Handled:

@@ -5,7 +5,7 @@ Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queue
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.state import JobRecord, ServerRecord, State
 from berth.dispatch.waiting import part
 from berth.kernels.berthing import Gangs, Placed, berth_in_order
 from berth.model import Floats, Ints
@@ -43,6 +43,8 @@ ROWS = 1_000_000
 """The most places that are given out at a moment."""
 CHUNK = 64
 """So many shapes of jobs are compared with all servers at a time."""
+MASKS = 1_000
+"""The most sets of labels of which it is remembered who has them."""
 SHAPES = 100_000
 """The most shapes of jobs of which it is remembered whether they fit."""
 
@@ -188,7 +190,7 @@ def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
     """A view of these jobs alone, in this order, whatever else holds them back."""
-    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    usable = _usable(state)
     there = np.maximum(state.capacity - state.used, 0) if free is None else free
     return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
 
@@ -230,7 +232,7 @@ def _view(
     reach = np.ones((len(needs), len(names)), dtype=bool)
     for wanted, row in needs.items():
         if wanted:
-            reach[row] = [record.server.has(dict(wanted)) for record in state.servers.values()]
+            reach[row] = _having(state, wanted)
     whole = np.int64
     gangs = Gangs(
         np.array(start, dtype=whole),
@@ -243,6 +245,28 @@ def _view(
     )
     shown = tuple(kept), np.array(level_of, dtype=whole), names, tuple(columns)
     return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
+
+
+def _usable(state: State) -> Mask:
+    """Servers that may be used; looked up once until they change."""
+    return _remembered(state, None, lambda record: record.usable)
+
+
+def _having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
+    """Servers that have these labels, likewise."""
+    wanted = dict(needs)
+    return _remembered(state, needs, lambda record: record.server.has(wanted))
+
+
+def _remembered(state: State, key: object, good: Callable[[ServerRecord], bool]) -> Mask:
+    found = state.masks.get(key)
+    if found is None:
+        found = np.array([good(record) for record in state.servers.values()], dtype=bool)
+        found.flags.writeable = False  # it is shared
+        if len(state.masks) >= MASKS:
+            state.masks.clear()
+        state.masks[key] = found
+    return found
 
 
 def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:

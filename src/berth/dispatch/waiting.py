@@ -20,7 +20,7 @@ from berth.model import Floats, Ints
 if TYPE_CHECKING:
     from berth.dispatch.state import JobRecord
 
-__all__ = ["Shapes", "Waiting", "part"]
+__all__ = ["Shapes", "Waiting", "own_copy", "part"]
 
 Needs = tuple[tuple[str, str], ...]
 UNKNOWN = -1
@@ -36,7 +36,7 @@ def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
     return new
 
 
-def _copied(table: Table) -> Table:
+def own_copy(table: Table) -> Table:
     """A copy whose dictionaries, lists and arrays are its own."""
     made = copy.copy(table)
     for name, value in vars(table).items():
@@ -195,8 +195,8 @@ class Waiting:
 
     def copied(self) -> Waiting:
         """A copy that may be changed."""
-        made = _copied(self)
-        made.shapes = _copied(self.shapes)
+        made = own_copy(self)
+        made.shapes = own_copy(self.shapes)
         return made
 
     def put(self, record: JobRecord) -> None:

@@ -25,12 +25,16 @@ class EngineError(BerthError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt of a job that an engine knows: where it is, and how it ended if it has."""
+    """An attempt of a job that an engine knows: where it is, and how it ended if it has.
+
+    It may not have `began` yet where an engine takes its time after a start.
+    """
 
     job: str
     attempt: int
     places: tuple[Place, ...] = ()
     end: Finished | Failed | None = None
+    began: bool = True
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from berth.engines.clock import Clock
 from berth.engines.ray import RayEngine
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated import SimulatedEngine, example_cluster, read_cluster
+from berth.engines.slurm import SlurmEngine, SlurmSettings, read_settings
 from berth.errors import InvalidInput
 
 __all__ = ["make_engine"]
@@ -20,19 +21,21 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engin
     * `simulated`: a small cluster in this process
     * `simulated:FILE`: the cluster of a YAML file, in this process
     * `simulated:unix:PATH`: a simulated cluster in another process
+    * `slurm`, `slurm:FILE`: a Slurm cluster, with the settings of a YAML file
     * `ray`, `ray:ADDRESS`: the Ray cluster that RAY_ADDRESS names, or the one of this machine; the one at an address
 
     >>> make_engine("cloud", Clock())
     Traceback (most recent call last):
-    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE, simulated:unix:PATH, ray or ...
+    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE, simulated:unix:PATH, slurm, ...
     """
     kind, _, rest = name.partition(":")
-    if kind == "ray" and (rest or ":" not in name):
+    if kind not in ("simulated", "slurm", "ray") or (":" in name and not rest):
+        known = "simulated, simulated:FILE, simulated:unix:PATH, slurm, slurm:FILE, ray or ray:ADDRESS"
+        raise InvalidInput(known, value=name, key="engine")
+    if kind == "slurm":
+        return SlurmEngine(read_settings(Path(rest)) if rest else SlurmSettings())
+    if kind == "ray":
         return RayEngine(rest or None)
-    if kind != "simulated" or (":" in name and not rest):
-        raise InvalidInput(
-            "simulated, simulated:FILE, simulated:unix:PATH, ray or ray:ADDRESS", value=name, key="engine"
-        )
     if rest.startswith("unix:"):
         return RemoteEngine(Path(rest.removeprefix("unix:")))
     cluster = read_cluster(Path(rest)) if rest else example_cluster()

@@ -30,7 +30,7 @@ REMEMBERED = 10_000
 class Truth:
     """How servers differ: by `spread` between types and servers and `noise` between runs, deviations of logarithms.
 
-    `faults` is the part of attempts that fail halfway.
+    `faults` is the part of attempts that fail halfway; jobs whose command is `false` fail always.
     """
 
     seed: int = 0
@@ -52,7 +52,9 @@ class Truth:
         return job.expected_seconds / slowest * math.exp(self.noise * luck)
 
     def fails(self, job: Job, attempt: int) -> bool:
-        """Whether an attempt fails halfway."""
+        """Whether an attempt fails halfway; what has the command `false` always does."""
+        if job.payload.get("command") == ["false"]:
+            return True
         return bool(self.faults) and stream(self.seed, "fault", job.id, str(attempt)).random() < self.faults
 
 

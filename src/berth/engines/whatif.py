@@ -16,7 +16,7 @@ import numpy as np
 
 from berth.dispatch.dispatcher import FALLBACK, Dispatcher
 from berth.dispatch.events import Decided, Event, Failed, Finished, PolicyChanged, ServerJoined, Start, Started
-from berth.dispatch.forecast import speeds
+from berth.dispatch.forecast import speeds, spoken
 from berth.dispatch.jobs import Job, Server
 from berth.dispatch.queues import Queues
 from berth.dispatch.shadow import Batches
@@ -104,14 +104,17 @@ class WhatIf:
 
     def __str__(self) -> str:
         lines = [f"{self.jobs} jobs, {self.other.policy} instead of {self.actual.policy}"]
-        for name, found in (("wait", self.wait), ("turnaround", self.turnaround), ("value", self.value)):
+        for name, found, unit in (
+            ("wait", self.wait, " s"),
+            ("turnaround", self.turnaround, " s"),
+            ("value", self.value, ""),
+        ):
             sure = "" if found.low is None else f" ({found.low:+.3g} to {found.high:+.3g})"
             before, after = getattr(self.actual, name), getattr(self.other, name)
-            lines.append(f"  {name}: {before:.4g} would be {after:.4g}, by job {found.mean:+.3g}{sure}")
-        lines += [
-            f"  {name}: {getattr(self.actual, name):.4g} would be {getattr(self.other, name):.4g}"
-            for name in ("makespan", "utilisation")
-        ]
+            words = f"{spoken(before)} would be {spoken(after)}" if unit else f"{before:.4g} would be {after:.4g}"
+            lines.append(f"  {name}: {words}, by job {found.mean:+.3g}{unit}{sure}")
+        lines.append(f"  makespan: {spoken(self.actual.makespan)} would be {spoken(self.other.makespan)}")
+        lines.append(f"  utilisation: {self.actual.utilisation:.0%} would be {self.other.utilisation:.0%}")
         return "\n".join(lines)
 
 

@@ -56,7 +56,7 @@ def differences(state: State, snapshot: Snapshot, now: float) -> Iterator[Event]
                 yield Failed(now, *key, "the engine does not know it any more", "engine")
         elif attempt.end is not None:
             yield attempt.end
-        elif record.phase == "starting":
+        elif record.phase == "starting" and attempt.began:
             yield Started(now, *key)
 
 

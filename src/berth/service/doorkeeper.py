@@ -55,7 +55,7 @@ def _role(text: str) -> RoleName:
 
 
 class Doorkeeper:
-    """Knows the tokens of a store, or, `open`, lets in everybody as the operator."""
+    """Knows the tokens of a store, or, `open`, lets in everybody as the operator until there is a token."""
 
     def __init__(self, store: Store, *, open_: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self.open, self._clock = store, open_, clock
@@ -73,7 +73,7 @@ class Doorkeeper:
 
     async def caller(self, authorization: str | None) -> Caller:
         """Whoever sent this header; `Refused` where it is nobody that is known."""
-        if self.open:
+        if self.open and not await self._closes():
             return ANYBODY
         kind, _, secret = (authorization or "").partition(" ")
         if kind.lower() != "bearer" or not secret:
@@ -84,6 +84,14 @@ class Doorkeeper:
         if found is None:
             raise Refused(401, "unknown token", "it was never made, or is revoked", WWW_Authenticate="Bearer")
         return found
+
+    async def _closes(self) -> bool:
+        """Whether a token was made since the service is open: from then on it counts."""
+        try:
+            self.open = not await self._known()
+        except Refused:  # the store cannot be reached now
+            return False
+        return not self.open
 
     async def _known(self) -> dict[str, Caller]:
         async with self._reading:

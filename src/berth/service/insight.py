@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.explain import explain
-from berth.dispatch.plan import plan
+from berth.dispatch.jobs import Job
+from berth.dispatch.plan import Spare, plan, spare_of
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.wording import Spec
 from berth.engines.whatif import what_if
@@ -63,21 +64,23 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
     async def why(job: Name, caller: Caller = allow.read) -> ExplanationView:
         """Why a job waits: all that is in its way, the smallest change that would help, and when it may start."""
         record = await known_job(scheduler, job)
-        state = scheduler.dispatcher.state
-        if job not in state.jobs:
-            said = f"job {job} is {record.phase}" + (f": {record.reason}" if record.reason else "")
-            return ExplanationView(job=job, phase=record.phase, text=said, why={})
-        found = explain(state, job, scheduler.clock())
-        return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
+        if job in scheduler.dispatcher.state.jobs:
+            found = await scheduler.think(
+                lambda dispatcher: dispatcher.state.copied() if job in dispatcher.state.jobs else None,
+                lambda state, now: None if state is None else explain(state, job, now),
+            )
+            if found is not None:
+                return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
+            record = await known_job(scheduler, job)  # it came to its end in between
+        said = f"job {job} is {record.phase}" + (f": {record.reason}" if record.reason else "")
+        return ExplanationView(job=job, phase=record.phase, text=said, why={})
 
     @v1.post("/plan", tags=["jobs"])
     async def dry_run(spec: JobSpec, caller: Caller = allow.read) -> PlanView:
         """Where would this job go now, and what would it wait for? Nothing is submitted."""
         job = spec.job(spec.name or "planned", caller.user)
         scheduler.dispatcher.state.check_queue(job)
-        if job.id in scheduler.dispatcher.state.jobs:
-            job = job.replace(id=f"{job.id[:100]}.planned")
-        found = plan(scheduler.dispatcher, [job], scheduler.clock())[0]
+        found = await scheduler.think(spare_of, lambda spare, now: plan(spare, [_unused(job, spare)], now)[0])
         places = found.chosen or (found.fallback if found.note else ())
         return PlanView(
             starts=bool(places),
@@ -86,6 +89,11 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
             text=str(found),
             waits=None if found.waits is None else found.waits.as_dict(),
         )
+
+
+def _unused(job: Job, spare: Spare) -> Job:
+    """The job under a name that nobody has."""
+    return job.replace(id=f"{job.id[:100]}.planned") if job.id in spare.state.jobs else job
 
 
 class Candidate(Spec):

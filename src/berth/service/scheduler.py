@@ -12,8 +12,10 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, PolicyChanged, QueuesChanged, ShadowChanged
@@ -32,6 +34,8 @@ from berth.service.store import Store
 
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
 
+T = TypeVar("T")
+U = TypeVar("U")
 log = logging.getLogger(__name__)
 
 
@@ -75,6 +79,7 @@ class Scheduler:
 
     def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
         self.settings, self.dispatcher, self.store = settings, dispatcher, store
+        self._thinker, self._thinking = ThreadPoolExecutor(1, "think"), asyncio.Lock()
         self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
         self.shadow: Shadow | None = None
         self._watch_on()
@@ -108,6 +113,7 @@ class Scheduler:
         """Answer what has come in, write a snapshot, and let go of store and engine."""
         await self._contact.close()
         await self._pump.close()
+        self._thinker.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
     async def wait(self) -> None:
@@ -203,6 +209,16 @@ class Scheduler:
             return [(seq, event) for seq, event in found if isinstance(event, Decided)]
 
         return await self._pump.read(read)
+
+    async def think(self, look: Callable[[Dispatcher], T], answer: Callable[[T, float], U]) -> U:
+        """Work out something that takes long: `look` copies what is needed while nothing changes, and is to be quick.
+
+        `answer` is called with the copy and the time of the clock in a thread, one at a time.
+        """
+        async with self._thinking:
+            copied = await self._pump.ask(lambda round_: look(self.dispatcher))
+            now = self.clock()
+            return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
 
     def servers(self) -> tuple[ServerRecord, ...]:
         """All servers that were ever there."""

@@ -1,4 +1,4 @@
-"""Promises of an engine whose checks run side by side, each case on servers of its own.
+"""Promises of an engine whose checks run side by side, each case on cpus of its own.
 
 Each check is a function whose docstring is the promise. What was to begin, and how often, is compared with what the
 witness saw once more when all checks are done.
@@ -61,7 +61,7 @@ async def all_or_nothing(trial: Trial) -> None:
 
     await asyncio.gather(
         trial.case("a server that is not there", 1, unknown),
-        trial.case("more than is free", 2, taken),
+        trial.case("more than is free", 2, taken, whole=True),
     )
 
 

@@ -48,7 +48,7 @@ def _known(snapshot: Snapshot, run: Run, end: Finished | Failed | type[Finished]
 
 
 async def goes_on_with_a_new_driver(trial: Trial) -> None:
-    """A new driver's snapshot has all that ran and ended before and meanwhile; nothing begins twice, all is told."""
+    """A driver lets go when told to; the next knows all that ran and ended; nothing begins twice, all is told."""
     short = trial.site.short
 
     async def restart(case: Case) -> None:
@@ -80,6 +80,8 @@ async def goes_on_with_a_new_driver(trial: Trial) -> None:
         await long.is_over()
 
     await trial.case("a restart of the scheduler's side", 3, restart)
+    if trial.driver.stubborn:
+        raise Broken(f"{trial.driver.stubborn} when they were cancelled", "an end of them")
 
 
 async def leaves_jobs_running(trial: Trial) -> None:

@@ -7,7 +7,10 @@ and `BERTH_SERVER`, unless a ledger is given other names for some of them, such 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from berth.dispatch.jobs import Job, Role
@@ -24,6 +27,7 @@ class Ledger:
 
     def __init__(self, folder: Path, **names: str) -> None:
         self._folder, self._names = folder, {**NAMES, **names}
+        self._over: dict[Path, Sighting] = {}
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
         """A job whose tasks do what the script says."""
@@ -40,21 +44,30 @@ class Ledger:
 
     def begun(self) -> list[Sighting]:
         """Each task that began."""
-        found = []
-        for path in sorted(self._folder.glob("*.begun")):
+        return [self._over.get(path) or self._look(path) for path in self._folder.glob("*.begun")]
+
+    def _look(self, path: Path) -> Sighting:
+        line = json.loads(path.read_text())
+        runs = witness.birth(line["pid"]) == line["birth"]
+        # looked for after the process, which may have ended in between
+        ended = path.with_suffix(".ended").exists()
+        sight = Sighting(
+            line["job"],
+            int(line["attempt"] or 0),
+            line["role"],
+            line["server"],
+            "ended" if ended else "runs" if runs else "gone",
+            tuple(line["arguments"]),
+            line["environment"],
+        )
+        if sight.state != "runs":
+            self._over[path] = sight
+        return sight
+
+    def kill(self) -> None:
+        """Kill what still runs, so that nothing is left behind."""
+        for path in self._folder.glob("*.begun"):
             line = json.loads(path.read_text())
-            runs = witness.birth(line["pid"]) == line["birth"]
-            # looked for after the process, which may have ended in between
-            ended = path.with_suffix(".ended").exists()
-            found.append(
-                Sighting(
-                    line["job"],
-                    int(line["attempt"] or 0),
-                    line["role"],
-                    line["server"],
-                    "ended" if ended else "runs" if runs else "gone",
-                    tuple(line["arguments"]),
-                    line["environment"],
-                )
-            )
-        return found
+            if witness.birth(line["pid"]) == line["birth"]:
+                with suppress(ProcessLookupError):
+                    os.kill(line["pid"], signal.SIGKILL)

@@ -48,6 +48,8 @@ class Listener:
         self.spells: list[Spell] = []
         self.trouble = "it was not asked yet"
         """What last went wrong between us and the engine."""
+        self.stubborn: str | None = None
+        """What events did in place of ending when they were cancelled, as a scheduler does that ends."""
         self._make, self._patience = make, patience
         self._engine: Engine | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -93,16 +95,20 @@ class Listener:
                 self.trouble = "events ended without an error"
             except Exception as error:  # an engine may fail in any way; checks say what is missing
                 self.trouble = short(error)
+            if self._listening is not asyncio.current_task():
+                return
             self._agreed.clear()
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
     async def _deafen(self) -> None:
         self._agreed.clear()
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-            self._listening = None
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+            _, on = await asyncio.wait([listening], timeout=self._patience)
+            if on or not listening.cancelled():
+                self.stubborn = "events went on" if on else f"events raised {self.trouble}"
 
     async def once(self, command: Command, job: Job | None) -> None:
         """Give a command when nothing is in the way; whatever the engine raises is raised."""
@@ -151,9 +157,17 @@ class Listener:
 
     async def close(self) -> None:
         """Hear no more, and let go of the engine."""
-        await self._idle.wait()
-        await self._deafen()
         engine, self._engine = self._engine, None
-        if engine is not None:
+        try:
+            await self._deafen()
+        finally:
+            if engine is not None:
+                await self._let_go(engine)
+
+    async def _let_go(self, engine: Engine) -> None:
+        try:
             async with asyncio.timeout(self._patience):
+                await self._idle.wait()
                 await engine.close()
+        except TimeoutError:
+            raise Broken(f"it could not be closed in {self._patience:g} s", "to be closed") from None

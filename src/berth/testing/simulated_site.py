@@ -11,25 +11,20 @@ from berth.dispatch.quantities import amounts
 from berth.engines import Engine
 from berth.engines.clock import Clock
 from berth.engines.simulated import SimulatedEngine
-from berth.engines.simulated_cluster import SimulatedCluster, Truth
+from berth.engines.simulated_cluster import SimulatedCluster
 from berth.testing.site import Script, Sighting, Site
 
-__all__ = ["SimulatedSite"]
+__all__ = ["SimulatedSite", "WitnessedCluster"]
 
 
-class _Truth(Truth):
-    """Jobs fail whose payload says so."""
-
-    def fails(self, job: Job, attempt: int) -> bool:
-        return bool(job.payload.get("fails"))
-
-
-class _Cluster(SimulatedCluster):
+class WitnessedCluster(SimulatedCluster):
     """Keeps a list of what really began."""
 
     def __init__(self, servers: int) -> None:
-        super().__init__([Server(f"n{i}", amounts({"cpu": 4})) for i in range(servers)], _Truth())
+        super().__init__([Server(f"n{i}", amounts({"cpu": 4})) for i in range(servers)])
         self.begun: list[Start] = []
+        self.undead: set[tuple[str, int, str]] = set()
+        """What runs on though its attempt has ended (job, attempt, server): nothing, unless an engine is broken."""
 
     def execute(self, command: Start | Cancel, job: Job | None, time: float) -> bool:
         key = command.job, command.attempt
@@ -48,7 +43,7 @@ class SimulatedSite(Site):
 
     def __init__(self, driver: type[SimulatedEngine] = SimulatedEngine, patience: float = 20.0) -> None:
         self.name, self.patience = driver.__name__, patience
-        self.cluster, self.clock = _Cluster(8), Clock()
+        self.cluster, self.clock = WitnessedCluster(8), Clock()
         self._driver = driver
         self._open: SimulatedEngine | None = None
 
@@ -57,22 +52,22 @@ class SimulatedSite(Site):
         return self._open
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
-        # a simulated job that fails does so halfway
-        work = 2 * script.seconds if script.fails else script.seconds
-        return Job(id, "contract", roles, work=work, payload={"fails": script.fails} if script.fails else {})
+        if script.fails:  # a simulated job does so halfway
+            return Job(id, "contract", roles, work=2 * script.seconds, payload={"command": ["false"]})
+        return Job(id, "contract", roles, work=script.seconds)
 
     async def begun(self) -> Sequence[Sighting]:
         self.cluster._advance(self.clock())
         return [
-            Sighting(start.job, start.attempt, place.role, place.server, self._state(start))
+            Sighting(start.job, start.attempt, place.role, place.server, self._state(start, place.server))
             for start in self.cluster.begun
             for place in start.places
             for _ in range(place.count)
         ]
 
-    def _state(self, start: Start) -> Literal["runs", "ended", "gone"]:
+    def _state(self, start: Start, server: str) -> Literal["runs", "ended", "gone"]:
         known = self.cluster.attempt(start.job, start.attempt)
-        if known is None or known.end is None:
+        if known is None or known.end is None or (start.job, start.attempt, server) in self.cluster.undead:
             return "runs"
         return "gone" if isinstance(known.end, Failed) and known.end.fault != "job" else "ended"
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from berth.dispatch.events import Cancel, Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role, Server
 from berth.dispatch.quantities import MILLI
+from berth.engines import EngineError
 from berth.errors import BerthError, InvalidInput
 from berth.testing.listener import Listener
 from berth.testing.site import Script, Sighting, Site
@@ -21,29 +22,42 @@ __all__ = ["LONG", "Case", "Room", "Run", "Trial", "told"]
 LONG = 3600.0
 """Seconds of a job that does not end by itself."""
 LEAST_SERVERS, LEAST_CPUS = 3, 2
+"""What a cluster must have: so many servers with so many cpus each."""
+MOST_PARTS = 2
+"""How many cases share a server at most."""
 
 
 class Room:
-    """The servers of a site, each lent to one case at a time."""
+    """The servers of a site, lent to cases in parts of two cpus, or whole."""
 
     def __init__(self, servers: Iterable[Server]) -> None:
-        self.cpus = {server.name: server.capacity.get("cpu", 0) for server in servers}
-        self._free = [name for name, cpu in self.cpus.items() if cpu >= LEAST_CPUS * MILLI]
+        self.cpus = {server.name: server.capacity.get("cpu", 0) for server in servers if not server.closed}
+        parts = {name: min(cpu // (LEAST_CPUS * MILLI), MOST_PARTS) for name, cpu in self.cpus.items()}
+        self._parts = {name: count for name, count in parts.items() if count}
+        self._free = dict(self._parts)
         if len(self._free) < LEAST_SERVERS:
             raise InvalidInput(f"{LEAST_SERVERS} servers of {LEAST_CPUS} cpus or more", found=str(self.cpus))
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def take(self, count: int) -> AsyncIterator[list[str]]:
-        """So many servers that nobody else uses meanwhile."""
+    async def take(self, count: int, whole: bool = False) -> AsyncIterator[list[str]]:
+        """Two cpus, or all, of so many servers, which nobody else uses meanwhile."""
+
+        def fitting() -> list[str]:
+            most_free = sorted(self._free, key=lambda name: -self._free[name])
+            return [name for name in most_free if self._free[name] >= (self._parts[name] if whole else 1)]
+
         async with self._changed:
-            await self._changed.wait_for(lambda: len(self._free) >= count)
-            taken, self._free = self._free[:count], self._free[count:]
+            await self._changed.wait_for(lambda: len(fitting()) >= count)
+            taken = {name: self._parts[name] if whole else 1 for name in fitting()[:count]}
+            for name, parts in taken.items():
+                self._free[name] -= parts
         try:
-            yield taken
+            yield list(taken)
         finally:
             async with self._changed:
-                self._free += taken
+                for name, parts in taken.items():
+                    self._free[name] += parts
                 self._changed.notify_all()
 
 
@@ -78,7 +92,7 @@ class Run:
                 await self.trial.driver.once(Start(*self.key, self.places), self.job)
         except TimeoutError:
             raise Broken(f"no answer in {self.trial.site.patience:g} s", "a command to be taken or refused") from None
-        except BerthError:
+        except EngineError:
             return
         end = await self.end()
         if not isinstance(end, Failed) or end.fault not in ("server", "engine"):
@@ -187,11 +201,11 @@ class Trial:
         """Wait until something holds; `TimeoutError` where it does not."""
         async with asyncio.timeout(self.site.patience):
             while not await holds():
-                await asyncio.sleep(min(0.1 * self.site.short, 0.25))
+                await asyncio.sleep(0.1 * self.site.short)
 
-    async def case(self, name: str, count: int, run: Callable[[Case], Awaitable[None]]) -> None:
-        """Run one case with so many servers of its own, and end what it left behind."""
-        async with self.room.take(count) as servers:
+    async def case(self, name: str, count: int, run: Callable[[Case], Awaitable[None]], *, whole: bool = False) -> None:
+        """Run one case with two cpus, or all, of so many servers, and end what it left behind."""
+        async with self.room.take(count, whole) as servers:
             case = Case(self, name, servers)
             try:
                 await run(case)
@@ -208,16 +222,16 @@ class Trial:
     async def judge(self) -> None:
         """At the very end: whether exactly that began which was to begin, and was told as it should be."""
         for name, broken in self.at_last():
-            self.found(name, broken)
+            if name not in {finding.instance for finding in self.findings}:
+                self.found(name, broken)
         for case, runs in self.runs.items():
-            for run in runs:
-                if problem := await run.misplaced():
+            if case not in {finding.instance for finding in self.findings}:
+                for problem in [problem for run in runs if (problem := await run.misplaced())][:1]:
                     self.found(case, problem)
-                    break
 
 
 class Case:
-    """A part of a check, with servers of its own."""
+    """A part of a check, which has two cpus of each of its servers, or all."""
 
     def __init__(self, trial: Trial, name: str, servers: list[str]) -> None:
         self.trial, self.name, self.servers = trial, name, servers

@@ -16,7 +16,7 @@ from berth.dispatch.view import Placing, View
 from berth.errors import InvalidInput, UnknownName
 from berth.registry import PolicySpec
 
-__all__ = ["Driver", "make_driver"]
+__all__ = ["Driver", "family_of", "make_driver"]
 
 
 class Driver(Protocol):
@@ -31,6 +31,12 @@ class Driver(Protocol):
         ...
 
 
+def family_of(spec: PolicySpec) -> str | None:
+    """The family of a policy, where it has one."""
+    family = getattr(spec.load(), "family", None)
+    return family if isinstance(family, str) else None
+
+
 def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
     """The driver of a policy, as a person writes it.
 
@@ -43,7 +49,7 @@ def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
         raise (
             UnknownName(error.what, error.name, [FALLBACK, *error.known]) if error.what == "policy" else error
         ) from None
-    family = getattr(spec.load(), "family", None)
+    family = family_of(spec)
     if family == "placement":
         from berth.dispatch.drivers.placement import PlacementDriver
 

@@ -9,9 +9,10 @@ Axes: n jobs, R servers, K resources.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,13 @@ class PlacementDriver:
         self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
         self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy that shares what is known of jobs that run: that is replaced, and never changed."""
+        memo[id(self._held)] = dict(self._held)
+        made = copy.copy(self)
+        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        return made
 
     def learn(self, outcome: Outcome, /) -> None:
         """What ended is told with the next slot."""

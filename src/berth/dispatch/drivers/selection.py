@@ -3,8 +3,9 @@
 A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
 each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
 .5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more. Jobs of which a task takes nothing are no question for this family, which would not see that a
-server may not be used: they are placed after the others, in order.
+until it starts no more; of those that it starts some do better to wait (`berth.dispatch.drivers.later`). Jobs of which
+a task takes nothing are no question for this family, which would not see that a server may not be used: they are placed
+after the others, in order.
 
 Axes: J types, L roles of all types, R servers, E channels.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from berth.dispatch.drivers.fleet import fleet_of, forget_old, reach_of
+from berth.dispatch.drivers.later import without_those_who_wait
 from berth.dispatch.state import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
@@ -82,7 +84,7 @@ class SelectionDriver:
             else:
                 others.append(i)
         free = np.where(view.usable[:, None], view.free, 0)
-        parts = self._rounds(view, waiting, free) if waiting else []
+        parts = [without_those_who_wait(view, Placing.joined(self._rounds(view, waiting, free)))] if waiting else []
         if others and (free >= 0).all():
             parts.append(rest_in_order(view, others, free))
         return Placing.joined(parts)

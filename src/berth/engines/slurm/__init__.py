@@ -1,0 +1,10 @@
+"""Slurm as an engine: jobs are submitted with their final node lists, and every one is known by a tag of ours.
+
+`engine` drives, `commands` (or `rest`) talk to Slurm, `reading` and `writing` are its words, `judging` says what they
+mean, `spool` remembers, and `companion` serves people who give their jobs to Slurm itself.
+"""
+
+from berth.engines.slurm.engine import SlurmEngine
+from berth.engines.slurm.settings import SlurmSettings, read_settings
+
+__all__ = ["SlurmEngine", "SlurmSettings", "read_settings"]

@@ -1,0 +1,200 @@
+"""Slurm as an engine.
+
+Slurm is looked at again and again: soon after something was asked of it, every `poll` seconds otherwise, and at once
+when a hook of slurmctld calls (`watch`). Each attempt is written down before it is submitted (`spool`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Literal
+
+from berth.dispatch.events import (
+    Cancel,
+    Cancelled,
+    Command,
+    Event,
+    Failed,
+    ServerChanged,
+    ServerJoined,
+    ServerLost,
+    Start,
+    Submitted,
+)
+from berth.dispatch.jobs import Job
+from berth.engines import Attempt, EngineError, Snapshot
+from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
+from berth.engines.slurm.companion import is_theirs
+from berth.engines.slurm.settings import SlurmSettings
+from berth.engines.slurm.spool import Key, Record, Spool
+from berth.engines.slurm.watch import Watch
+from berth.engines.slurm.writing import NotPossible, submission, write_tag
+from berth.errors import InvalidInput
+
+__all__ = ["SlurmEngine"]
+
+SURE = 5.0
+"""Seconds after which a submission that was not answered is not under way any more."""
+
+
+class SlurmEngine:
+    """Jobs on a Slurm cluster."""
+
+    def __init__(self, settings: SlurmSettings | None = None, slurm: Slurm | None = None) -> None:
+        self.settings = settings or SlurmSettings()
+        self.slurm: Slurm = slurm or SlurmCommands(self.settings)
+        self._spool = Spool(self.settings.spool)
+        try:
+            self._watch = Watch(self.settings, self.slurm, self._spool)
+        except BaseException:
+            self._spool.close()
+            raise
+        self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def snapshot(self) -> Snapshot:
+        """All that Slurm knows of our attempts, and all that is remembered of those that have ended."""
+        await self._watch.look(everything=True)
+        seen = (ServerJoined, ServerChanged, ServerLost, Submitted, Cancelled)
+        self._watch.told = deque(event for event in self._watch.told if not isinstance(event, seen))
+        attempts = [
+            Attempt(*record.key, record.places, record.end, record.began or record.end is not None)
+            for record in self._spool.records.values()
+            if record.end is not None or record.slurm is not None
+        ]
+        waiting = tuple(each.job for each in self._watch.waiting.values())
+        return Snapshot(tuple(self._watch.servers.values()), tuple(attempts), waiting)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens."""
+        self._watch.listen()
+        while True:
+            while self._watch.told:
+                yield self._watch.told.popleft()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._watch.pause()):
+                    await self._watch.wake.wait()
+            self._watch.wake.clear()
+            await self._watch.look()
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        """Do as told."""
+        key = command.job, command.attempt
+        async with self._locks[key]:
+            if isinstance(command, Cancel):
+                await self._cancel(key)
+            elif is_theirs(key):
+                await self._place(command)
+            elif job is None:
+                raise InvalidInput("the job that is to start", value=None, key="job")
+            else:
+                await self._start(command, job)
+        record = self._spool.records.get(key)
+        if record is None or record.end is not None:
+            self._locks.pop(key, None)
+        self._watch.wake.set()
+
+    async def _start(self, start: Start, job: Job) -> None:
+        if await self._known((start.job, start.attempt)):
+            return
+        config = self._watch.config
+        record = self._spool.asked((start.job, start.attempt), start.places)
+        if self._is_away(start, record):
+            return
+        try:
+            memory = config is not None and config.default_memory
+            told = submission(start, job, self.settings, self._spool.instance, default_memory=memory)
+        except NotPossible as error:
+            self._fail(record, str(error), "job")
+            return
+        record.sending = True
+        try:
+            number = await self.slurm.submit(told)
+        except Refused as error:
+            self._fail(record, f"Slurm refused it: {error}", "job")
+        except Away as error:
+            if not error.heard:
+                self._spool.forgotten(record)
+            raise
+        else:
+            record.since = time.monotonic()
+            self._spool.taken(record, number)
+        finally:
+            record.sending, record.asked = False, time.time()
+
+    async def _place(self, start: Start) -> None:
+        """Pin and release a job that waits in Slurm."""
+        key = start.job, start.attempt
+        if await self._known(key):
+            return
+        if start.job not in self._watch.waiting:
+            await self._watch.look()
+        there = self._watch.waiting.get(start.job)
+        record = self._spool.asked(key, start.places)
+        if there is None:
+            self._fail(record, "it does not wait in Slurm any more", "cancelled")
+            return
+        if self._is_away(start, record):
+            return
+        nodes = ",".join(dict.fromkeys(place.server for place in start.places))
+        changes = {"ReqNodeList": nodes, "Comment": write_tag(self._spool.instance, *key)}
+        record.sending = True
+        try:
+            await self.slurm.update(there.slurm, changes)
+            record.since = time.monotonic()
+            self._spool.taken(record, there.slurm)
+            await self.slurm.release(there.slurm)
+        except Refused as error:
+            self._fail(record, f"Slurm refused it: {error}", "engine")
+        finally:
+            record.sending, record.asked = False, time.time()
+
+    def _is_away(self, start: Start, record: Record) -> bool:
+        away = [place.server for place in start.places if place.server not in self._watch.servers]
+        if away:
+            self._fail(record, f"server {away[0]} is not there", "server")
+        return bool(away)
+
+    def _fail(self, record: Record, reason: str, fault: Literal["job", "server", "engine", "cancelled"]) -> None:
+        self._watch.end(record, Failed(time.time(), *record.key, reason, fault))
+
+    async def _known(self, key: Key) -> bool:
+        """Whether an attempt was submitted. `EngineError` while that cannot be known."""
+        if not self._watch.has_looked:
+            await self._watch.look()
+        record = self._spool.records.get(key)
+        if record is None:
+            return False
+        if record.end is None and record.slurm is None:  # it was being submitted when something failed
+            await self._watch.look()
+        if record.end is not None or record.slurm is not None:
+            return True
+        age, config = time.time() - record.asked, self._watch.config
+        if age < (SURE if record.ours else self.settings.command_seconds + SURE):
+            raise EngineError(f"it is not known yet whether Slurm took attempt {key[1]} of {key[0]}")
+        if not record.ours and config is not None and age > 0.9 * config.min_job_age:
+            self._watch.missing(record)  # it may have run, and Slurm may have forgotten it
+            return True
+        return False
+
+    async def _cancel(self, key: Key) -> None:
+        known, there = await self._known(key), self._watch.waiting.get(key[0])
+        if there is not None and (not known or self._spool.records[key].end is not None):
+            await self.slurm.cancel([there.slurm])
+        elif not known:
+            self._fail(self._spool.asked(key, ()), "cancelled before it began", "cancelled")
+        else:
+            record = self._spool.records[key]
+            if record.end is None and record.slurm is not None:
+                await self.slurm.cancel([record.slurm, *(job.id for job in record.parts if job.id != record.slurm)])
+                record.verdict = record.verdict or Failed(time.time(), *key, "cancelled", "cancelled")
+                record.since = time.monotonic()
+
+    async def close(self) -> None:
+        """Let go; what runs goes on."""
+        await self.slurm.close()
+        self._watch.close()
+        self._spool.close()

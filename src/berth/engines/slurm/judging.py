@@ -1,0 +1,109 @@
+"""What Slurm's records mean: servers from nodes, and how attempts ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from berth.dispatch.events import Failed, Finished
+from berth.dispatch.jobs import Server
+from berth.dispatch.quantities import MILLI
+from berth.engines.slurm.reading import Node, SlurmJob
+from berth.engines.slurm.spool import Record
+from berth.engines.slurm.writing import MIB
+
+__all__ = ["how_it_ended", "requeued", "server", "when_it_began"]
+
+REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+BEFORE = frozenset({"JobLaunchFailure", "FailedLaunch", "SystemFailure", "BadConstraints", "Prolog", "BeginTime"})
+"""Reasons of failures for which a job cannot be blamed."""
+
+
+def server(node: Node) -> Server:
+    """A node as a server.
+
+    Features and partitions are labels: `class=fast` is the label `class` with the value `fast`; any other is a label
+    with the value `yes`, as is `partition.NAME`. A GRES is a label too, with its type.
+    """
+    labels = {f"partition.{name}": "yes" for name in node.partitions}
+    for feature in node.features:
+        name, equals, value = feature.partition("=")
+        labels[name] = value if equals else "yes"
+    capacity = {"cpu": node.cpus * MILLI, "memory": node.memory_mib * MIB}
+    for name, _, count in node.gres:
+        capacity[name] = capacity.get(name, 0) + count * MILLI
+        types = {type_ for same, type_, _ in node.gres if same == name}
+        if len(types) == 1:
+            labels[name] = types.pop() or "yes"
+    return Server(node.name, capacity, labels, closed=node.closed)
+
+
+def requeued(job: SlurmJob) -> bool:
+    """Whether Slurm has begun it again, or wants to."""
+    return job.restarts > 0 or bool(job.states & REQUEUED)
+
+
+def _moment(whole: float | None, low: float, high: float, otherwise: float) -> float:
+    """When something happened, of which Slurm says the second, and which was seen between two looks."""
+    if whole is None:
+        return otherwise
+    first, last = max(whole, low), min(whole + 1.0, high)
+    return 0.5 * (first + last) if first <= last else whole
+
+
+def when_it_began(record: Record, parts: Sequence[SlurmJob], now: float) -> float:
+    """The best that is known of the time at which all of it ran."""
+    if "began" in record.hooked:
+        return record.hooked["began"]
+    whole = max((job.start for job in parts if job.start is not None), default=None)
+    return _moment(whole, max(record.asked, record.waited), now, now)
+
+
+def _when_it_ended(record: Record, parts: Sequence[SlurmJob], now: float) -> float:
+    if "ended" in record.hooked:
+        return record.hooked["ended"]
+    whole = max((job.end for job in parts if job.end is not None), default=None)
+    return _moment(whole, max(record.asked, record.ran, record.started), now, now)
+
+
+def how_it_ended(record: Record, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], now: float) -> Finished | Failed:
+    """The end of an attempt of which nothing is left."""
+    at = max(_when_it_ended(record, parts, now), record.started)
+    if all("COMPLETED" in job.states for job in parts):
+        began = record.started or when_it_began(record, parts, now)
+        return Finished(at, *record.key, max(at - began, 0.0))
+    worst = min((job for job in parts if "COMPLETED" not in job.states), key=_severity)
+    if worst.states & {"NODE_FAIL", "BOOT_FAIL"}:
+        away = [name for name in worst.nodes if name in nodes and not nodes[name].there] or list(worst.nodes)
+        return Failed(at, *record.key, f"Slurm lost node {', '.join(away[:3])}", "server")
+    if record.verdict is not None:
+        return Failed(at, *record.key, record.verdict.reason, record.verdict.fault)
+    return Failed(at, *record.key, *_reason(worst))
+
+
+def _severity(job: SlurmJob) -> int:
+    order = ("NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE", "FAILED", "PREEMPTED", "CANCELLED")
+    return min((order.index(state) for state in job.states if state in order), default=len(order))
+
+
+def _reason(job: SlurmJob) -> tuple[str, Any]:
+    states = job.states
+    if "TIMEOUT" in states:
+        limit = "its time limit" if job.limit is None else f"its time limit of {math.ceil(job.limit / 60)} min"
+        return f"it ran into {limit}", "job"
+    if "OUT_OF_MEMORY" in states:
+        return "it took more memory than it asked for", "job"
+    if "DEADLINE" in states:
+        return "it reached its deadline in Slurm", "job"
+    if "CANCELLED" in states:
+        return "cancelled in Slurm by somebody else", "cancelled"
+    if states & {"PREEMPTED", "REVOKED"}:
+        return "Slurm took its servers for another job", "engine"
+    if job.reason in BEFORE and not job.exit_code:
+        return f"Slurm could not launch it: {job.reason}", "engine"
+    if job.signal:
+        return f"it was killed by signal {job.signal}", "job"
+    if job.exit_code:
+        return f"it ended with exit code {job.exit_code}", "job"
+    return f"it ended as {', '.join(sorted(states)).lower()} in Slurm ({job.reason or 'no reason'})", "job"

@@ -1,0 +1,109 @@
+"""How berth uses a Slurm cluster: a YAML file, checked when it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from berth.dispatch.specs import parse_duration
+from berth.errors import InvalidInput
+
+__all__ = ["SlurmSettings", "read_settings"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+def _state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "berth" / "slurm"
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """All that can be set; everything has a default.
+
+    * `conf`: slurm.conf, where it is not where Slurm's commands look for it
+    * `partition`: where jobs are submitted, and whose nodes are the servers; Slurm's default one where left out
+    * `companion`: a partition whose held jobs berth places and releases
+    * `poll`: seconds between two looks at Slurm; `patience`: seconds that Slurm may take to start a job
+    * `spool`: a directory for what must be remembered; each berth service needs its own
+    * `hooks`: where the hooks of slurmctld write, if they are installed
+    * `output`: a directory for what jobs print, seen from the nodes
+    * `time_factor`: give jobs a time limit of this many times their estimate; none where 0
+    * `users`: run jobs as the system's user of the same name as their owner; only root can
+    * `rest`: slurmrestd, `http://host:port` or `unix:/path`, in place of commands; `token`: a file with a JWT for it
+    * `command_seconds`: how long a command of Slurm may take
+    """
+
+    conf: Path | None = None
+    partition: str = ""
+    companion: str = ""
+    poll: float = 1.0
+    patience: float = 30.0
+    spool: Path = dataclasses.field(default_factory=_state)
+    hooks: Path | None = None
+    output: Path | None = None
+    time_factor: float = 0.0
+    users: bool = False
+    rest: str = ""
+    token: Path | None = None
+    command_seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name in ("conf", "spool", "hooks", "output", "token"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value:
+                object.__setattr__(self, name, Path(value).expanduser())
+            elif value is not None and not isinstance(value, Path):
+                raise InvalidInput("a path", value=value, key=name)
+        for name in ("partition", "companion"):
+            value = getattr(self, name)
+            if value != "" and not (isinstance(value, str) and NAME.fullmatch(value)):
+                raise InvalidInput("the name of a partition", value=value, key=name)
+        for name, low in (("poll", 0.01), ("patience", 0.1), ("command_seconds", 1.0)):
+            seconds = parse_duration(getattr(self, name), name)
+            if seconds < low:
+                raise InvalidInput(f"a duration of at least {low:g} s", value=getattr(self, name), key=name)
+            object.__setattr__(self, name, seconds)
+        factor: object = self.time_factor
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+            raise InvalidInput("a number ≥ 0", value=factor, key="time_factor")
+        if not isinstance(self.users, bool):
+            raise InvalidInput("true or false", value=self.users, key="users")
+        rest: object = self.rest
+        if not (isinstance(rest, str) and re.fullmatch(r"|https?://[^\s/]+|unix:/\S+", rest)):
+            raise InvalidInput("http://host:port or unix:/path", value=rest, key="rest")
+
+
+def read_settings(path: Path) -> SlurmSettings:
+    """Settings from a file."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=error.strerror or "nothing", file=path) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInput("YAML", found=" ".join(str(error).split())[:100], file=path) from None
+    return _settings(found, path)
+
+
+def _settings(found: object, path: Path) -> SlurmSettings:
+    known = [field.name for field in dataclasses.fields(SlurmSettings)]
+    if found is None:
+        found = {}
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"a mapping with some of {', '.join(known)}", found=type(found).__name__, file=path)
+    given: dict[str, Any] = {str(key): value for key, value in found.items()}
+    for key in given:
+        if key not in known:
+            raise InvalidInput(f"one of {', '.join(known)}", value=key, file=path)
+    try:
+        return SlurmSettings(**given)
+    except InvalidInput as error:
+        raise error.at(file=path) from None

@@ -1,0 +1,181 @@
+"""What an engine must remember of its attempts when Slurm or berth is restarted: a file of lines in a directory.
+
+Slurm forgets jobs some minutes after their end, and an attempt must never begin twice. So each attempt is written down
+before it is submitted, when Slurm has taken it, and when it has ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from berth.dispatch.events import Failed, Finished, read_event, write_event
+from berth.dispatch.jobs import Place
+from berth.engines.slurm.reading import SlurmJob
+from berth.errors import BerthError, InvalidInput
+
+__all__ = ["Key", "Record", "Spool"]
+
+Key = tuple[str, int]
+REMEMBERED = 10_000
+"""Attempts that have ended and are still known."""
+
+
+@dataclass
+class Record:
+    """An attempt: where, when it was submitted (or is to be), Slurm's number once it has taken it, and its end."""
+
+    key: Key
+    places: tuple[Place, ...] = ()
+    asked: float = 0.0
+    slurm: int | None = None
+    end: Finished | Failed | None = None
+    # what follows is not written down
+    sending: bool = False
+    """Whether it is being submitted."""
+    ours: bool = False
+    """Whether it was submitted by this process."""
+    since: float = 0.0
+    """When Slurm took it, or began to end it, by a clock that does not jump."""
+    parts: tuple[SlurmJob, ...] = ()
+    began: bool = False
+    verdict: Failed | None = None
+    """How it is to be told, when Slurm has ended it for us."""
+    waited: float = 0.0
+    """When it was last seen to wait."""
+    ran: float = 0.0
+    """When it was last seen to run."""
+    started: float = 0.0
+    hooked: dict[str, float] = field(default_factory=dict)
+    """When hooks said that it began and ended."""
+
+
+class Spool:
+    """The records of a directory, which belongs to one process at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (directory / "lock").open("a")
+        except OSError as error:
+            raise InvalidInput("a directory that can be written", value=str(directory), key="spool") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InvalidInput(
+                "a directory that no other berth service uses", value=str(directory), key="spool"
+            ) from None
+        self.records: dict[Key, Record] = {}
+        path = directory / "attempts.jsonl"
+        try:
+            self.instance = self._named(directory / "instance")
+            self._load(path)
+            self._file = self._compacted(path)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _named(self, path: Path) -> str:
+        if not path.exists():
+            beside = path.with_name("instance.new")
+            beside.write_text(f"{secrets.token_hex(4)}\n", encoding="ascii")
+            beside.replace(path)
+        return path.read_text(encoding="ascii").strip()
+
+    def _load(self, path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError, BerthError):
+                if number == len(lines):  # cut off when the process was killed
+                    break
+                raise InvalidInput("a line about an attempt", found=line[:80], file=path, line=number) from None
+
+    def _take(self, found: dict[str, Any]) -> None:
+        key = str(found["job"]), int(found["attempt"])
+        record = self.records.setdefault(key, Record(key))
+        match found["what"]:
+            case "asked":
+                record.asked = float(found["at"])
+                record.places = tuple(Place(str(s), str(r), int(c)) for s, r, c in found["places"])
+            case "taken":
+                record.slurm = int(found["slurm"])
+            case "forgotten":
+                self.records.pop(key)
+            case "ended":
+                end = read_event(json.dumps(found["end"]))
+                assert isinstance(end, Finished | Failed)
+                record.end, record.began = end, True
+            case other:
+                raise ValueError(other)
+
+    def _compacted(self, path: Path) -> TextIO:
+        ended = [key for key, record in self.records.items() if record.end is not None]
+        for key in ended[:-REMEMBERED]:
+            del self.records[key]
+        beside = path.with_name(f"{path.name}.new")
+        with beside.open("w", encoding="utf-8") as file:
+            for record in self.records.values():
+                file.writelines(self._lines(record))
+        beside.replace(path)
+        return path.open("a", encoding="utf-8")
+
+    def _lines(self, record: Record) -> Iterator[str]:
+        yield _line(record.key, "asked", at=record.asked, places=[[p.server, p.role, p.count] for p in record.places])
+        if record.slurm is not None:
+            yield _line(record.key, "taken", slurm=record.slurm)
+        if record.end is not None:
+            yield _line(record.key, "ended", end=json.loads(write_event(record.end)))
+
+    def _write(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    @property
+    def open(self) -> list[Record]:
+        """Attempts whose end is not known."""
+        return [record for record in self.records.values() if record.end is None]
+
+    def asked(self, key: Key, places: tuple[Place, ...]) -> Record:
+        """An attempt is to be submitted."""
+        record = self.records[key] = Record(key, places, time.time(), ours=True)
+        for line in self._lines(record):
+            self._write(line)
+        return record
+
+    def taken(self, record: Record, slurm: int) -> None:
+        """Slurm has it."""
+        if record.slurm != slurm:
+            record.slurm = slurm
+            self._write(_line(record.key, "taken", slurm=slurm))
+
+    def forgotten(self, record: Record) -> None:
+        """It was not submitted after all."""
+        self.records.pop(record.key, None)
+        self._write(_line(record.key, "forgotten"))
+
+    def ended(self, record: Record, end: Finished | Failed) -> None:
+        """It has ended."""
+        record.end, record.parts, record.verdict = end, (), None
+        self._write(_line(record.key, "ended", end=json.loads(write_event(end))))
+        if len(self.records) > 2 * REMEMBERED:
+            for key in [r.key for r in self.records.values() if r.end is not None][:-REMEMBERED]:
+                del self.records[key]
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._file.close()
+        self._lock.close()
+
+
+def _line(key: Key, what: str, **more: Any) -> str:
+    return json.dumps({"what": what, "job": key[0], "attempt": key[1], **more}) + "\n"

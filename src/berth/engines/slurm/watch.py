@@ -1,0 +1,278 @@
+"""What happens in Slurm: looks at it, compares with what is known, and says as events what differs.
+
+Attempts are known by the comments of their jobs. Those that Slurm took and does not know any more have failed by the
+engine's fault. After a start of slurmctld nothing is said until the nodes have spoken to it: one that was killed may
+have forgotten its last jobs, which run on until their nodes are told to end them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+
+from berth.dispatch.events import (
+    Cancelled,
+    Event,
+    Failed,
+    Finished,
+    ServerChanged,
+    ServerJoined,
+    ServerLost,
+    Started,
+    Submitted,
+)
+from berth.dispatch.jobs import Place, Server
+from berth.engines import EngineError
+from berth.engines.slurm.commands import Refused, Slurm
+from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
+from berth.engines.slurm.hooks import Hooks
+from berth.engines.slurm.judging import how_it_ended, requeued, server, when_it_began
+from berth.engines.slurm.reading import Config, Node, SlurmJob
+from berth.engines.slurm.settings import SlurmSettings
+from berth.engines.slurm.spool import Key, Record, Spool
+from berth.engines.slurm.writing import read_tag
+
+__all__ = ["Watch"]
+
+SOON = 0.1
+"""Seconds until the next look when something is about to happen, at least."""
+SETTLING = 60.0
+"""Seconds after a start of slurmctld in which nodes that do not speak are waited for."""
+SHORT_MEMORY = 60.0
+"""Seconds; a slurmctld that remembers jobs for less is warned of."""
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """What is known of a Slurm cluster, and in `told` what is to be said of it."""
+
+    def __init__(self, settings: SlurmSettings, slurm: Slurm, spool: Spool) -> None:
+        self.told: deque[Event] = deque()
+        self.servers: dict[str, Server] = {}
+        self.waiting: dict[str, Waiting] = {}
+        """Jobs that people gave to Slurm, by our ids."""
+        self.config: Config | None = None
+        self.wake = asyncio.Event()
+        self._settings, self._slurm, self._spool = settings, slurm, spool
+        self._companion = Companion(settings.companion, spool)
+        self._hooks = None if settings.hooks is None else Hooks(settings.hooks, spool.instance, self.wake.set)
+        self._nodes: dict[str, Node] = {}
+        self._partition = settings.partition
+        self._booted = 0.0
+        self._looked: float | None = None
+        self._unwanted: set[int] = set()
+        self._returned: list[tuple[Record, Failed]] = []
+        self._looking = asyncio.Lock()
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether Slurm was looked at, so that all that it had then is known."""
+        return self._looked is not None
+
+    def listen(self) -> None:
+        """Hear the hooks."""
+        if self._hooks is not None:
+            self._hooks.listen()
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        if self._hooks is not None:
+            self._hooks.close()
+
+    def pause(self) -> float:
+        """Seconds until the next look: few when something was asked of Slurm a moment ago."""
+        now = time.monotonic()
+        ages = [now - r.since for r in self._spool.open if r.since and (r.verdict or not r.began or _ending(r.parts))]
+        return min([self._settings.poll, *(max(SOON, 0.25 * age) for age in ages)])
+
+    async def look(self, everything: bool = False) -> None:
+        """Look at Slurm, and take note of what has happened."""
+        async with self._looking:
+            began, clock = time.time(), time.monotonic()
+            nodes_too = everything or self._looked is None or clock - self._looked >= self._settings.poll
+            if nodes_too:
+                await self._look_at_nodes()
+            jobs = await self._slurm.jobs()
+            if self._hooks is not None:
+                self._hooks.read()
+            self._compare(jobs, began, clock)
+            if nodes_too:  # told after the ends of what ran there, which Slurm knows at the same time
+                self._tell_servers({node.name: server(node) for node in self._nodes.values() if node.there})
+                self._looked = clock
+            await self._tidy()
+
+    # ------------------------------------------------------------------------ nodes
+
+    async def _look_at_nodes(self) -> None:
+        config, nodes = await asyncio.gather(self._slurm.config(), self._slurm.nodes())
+        if not self._partition:
+            found = await self._slurm.partitions()
+            self._partition = next((name for name, default in found.items() if default), "")
+            if not self._partition:
+                raise EngineError("Slurm has no default partition: set one with `partition`")
+        ours = {self._partition, *filter(None, [self._settings.companion])}
+        self._nodes = {node.name: node for node in nodes if ours & set(node.partitions)}
+        if not self._nodes:
+            raise EngineError(f"Slurm has no nodes in partition {' or '.join(sorted(ours))}")
+        if self.config is None:
+            self._warn(config)
+        if self.config is None or config.boot != self.config.boot:
+            self._booted = time.monotonic()
+        self.config = config
+        silent = [name for name, node in self._nodes.items() if node.silent]
+        if silent and time.monotonic() - self._booted < SETTLING:
+            raise EngineError(f"slurmctld was started at {config.boot}, and node {silent[0]} has not spoken to it yet")
+
+    def _warn(self, config: Config) -> None:
+        if config.min_job_age < SHORT_MEMORY:
+            log.warning(
+                "Slurm forgets jobs %g s after their end (MinJobAge): those that end while berth is away for longer "
+                "are taken for lost, and run again",
+                config.min_job_age,
+            )
+        shared = [node.name for node in self._nodes.values() if node.threads > 1]
+        if shared and "CORE" in config.select.upper():
+            log.warning("Slurm gives whole cores, and node %s has several CPUs in each: ask for whole ones", shared[0])
+        if self._settings.companion and not config.default_memory and "MEMORY" in config.select.upper():
+            log.warning("Slurm gives jobs that do not ask for memory all of it: set DefMemPerCPU")
+
+    def _tell_servers(self, there: dict[str, Server]) -> None:
+        now = time.time()
+        for name, found in there.items():
+            if name not in self.servers:
+                self.told.append(ServerJoined(now, found))
+            elif self.servers[name] != found:
+                self.told.append(ServerChanged(now, found))
+        self.told.extend(ServerLost(now, name) for name in self.servers if name not in there)
+        self.servers = there
+
+    # ------------------------------------------------------------------------ jobs
+
+    def _compare(self, jobs: Sequence[SlurmJob], began: float, clock: float) -> None:
+        """Compare what Slurm says with what is known. It was asked at `began`, which is `clock` by another clock."""
+        found: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
+        for job in jobs:
+            key = read_tag(job.comment, self._spool.instance)
+            if key is not None:
+                found[key].append(job)
+        for key, parts in found.items():
+            record = self._spool.records.get(key)
+            if record is None and not key[1]:
+                continue
+            if record is None:
+                record = self._spool.asked(key, tuple(Place(name, "", 1) for job in parts for name in job.nodes))
+            if record.end is None:
+                self._follow(record, self._one(record, parts), began)
+            elif not is_theirs(key):
+                self._unwanted.update(job.id for job in parts if not job.ended)
+        for record in self._spool.open:
+            if record.key not in found and record.slurm is not None and not record.sending and record.since < clock:
+                self.missing(record)
+        self._tell_waiting(self._companion.waiting(jobs))
+
+    def _tell_waiting(self, there: dict[str, Waiting]) -> None:
+        """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
+        now, held = time.time(), {record.key[0] for record in self._spool.open}
+        self.told.extend(Submitted(now, each.job) for id, each in there.items() if id not in self.waiting)
+        self.told.extend(Cancelled(now, id, ORIGIN) for id in self.waiting if id not in there and id not in held)
+        self.waiting = there
+
+    def _one(self, record: Record, parts: Sequence[SlurmJob]) -> tuple[SlurmJob, ...]:
+        """The parts of one job; should Slurm have taken an attempt twice, the later one is ended."""
+        leaders = sorted({job.leader or job.id for job in parts}, key=lambda id: (id != record.slurm, id))
+        self._unwanted.update(job.id for job in parts if (job.leader or job.id) in leaders[1:] and not job.ended)
+        self._spool.taken(record, leaders[0])
+        return tuple(sorted((j for j in parts if (j.leader or j.id) == leaders[0]), key=lambda job: job.id))
+
+    def _follow(self, record: Record, parts: tuple[SlurmJob, ...], began: float) -> None:
+        now, clock = time.time(), time.monotonic()
+        if self._hooks is not None:
+            record.hooked = self._hooks.times.get(record.key, {})
+        if not record.since or (_ending(parts) and not _ending(record.parts)):
+            record.since = clock
+        record.parts = parts
+        if all(job.ended for job in parts):
+            if not record.began and all("COMPLETED" in job.states for job in parts):
+                self._runs(record, now)
+            self._gone(record, how_it_ended(record, parts, self._nodes, now))
+            return
+        if is_theirs(record.key):
+            if parts[0].pending and record.began:
+                self._stop(record, "Slurm put it back into its queue")
+        elif any(requeued(job) for job in parts):
+            self._stop(record, "Slurm wanted to run it again")
+        if any(job.ended for job in parts) or (record.verdict and not is_theirs(record.key)):
+            self._unwanted.update(job.id for job in parts if not job.ended and not _ending([job]))
+        if all(job.running for job in parts):
+            self._runs(record, now)
+            record.ran = began
+        elif any(job.pending for job in parts):
+            record.waited = began
+            if clock - record.since > self._settings.patience:
+                reason = next(job.reason for job in parts if job.pending)
+                self._stop(record, f"Slurm did not start it in {self._settings.patience:g} s ({reason})")
+
+    def _runs(self, record: Record, now: float) -> None:
+        if not record.began:
+            record.began = True
+            record.started = min(when_it_began(record, record.parts, now), now)
+            self.told.append(Started(record.started, *record.key))
+
+    def _stop(self, record: Record, reason: str) -> None:
+        """Have Slurm end it; when it has, this is told. One of their jobs is held again instead."""
+        if record.verdict is not None:
+            return
+        record.verdict = _failed(record, reason, "engine")
+        record.since = time.monotonic()
+        if is_theirs(record.key):
+            self._returned.append((record, record.verdict))
+        else:
+            self._unwanted.update(job.id for job in record.parts if not job.ended)
+
+    def missing(self, record: Record) -> None:
+        """Slurm took it and does not know it; it has ended when its nodes were told so."""
+        if any(self._nodes[place.server].silent for place in record.places if place.server in self._nodes):
+            return
+        reason = "Slurm does not know it any more: slurmctld was killed right after it took it, or it ended long ago"
+        self._gone(record, record.verdict or _failed(record, reason, "engine"))
+
+    def _gone(self, record: Record, end: Finished | Failed) -> None:
+        """It has ended, and Slurm has nothing of it any more; one of their jobs cannot be tried again."""
+        self.end(record, end)
+        if is_theirs(record.key) and isinstance(end, Failed) and end.fault in ("server", "engine"):
+            self.told.append(Cancelled(end.time, record.key[0], ORIGIN))
+
+    def end(self, record: Record, end: Finished | Failed) -> None:
+        """It has ended, and this is told."""
+        self._spool.ended(record, end)
+        if self._hooks is not None:
+            self._hooks.times.pop(record.key, None)
+        self.told.append(end)
+        self.wake.set()
+
+    async def _tidy(self) -> None:
+        """End what nobody wants, and hold their jobs that did not start or are to start again."""
+        if self._unwanted:
+            await self._slurm.cancel(sorted(self._unwanted))
+            self._unwanted.clear()
+        while self._returned:
+            record, end = self._returned[-1]
+            assert record.slurm is not None
+            with suppress(Refused):  # it has ended meanwhile, which is seen at the next look
+                await self._slurm.hold(record.slurm)
+                await self._slurm.update(record.slurm, {"ReqNodeList": ""})
+                self.end(record, end)
+            self._returned.pop()
+
+
+def _failed(record: Record, reason: str, fault: Literal["job", "server", "engine", "cancelled"]) -> Failed:
+    return Failed(time.time(), *record.key, reason, fault)
+
+
+def _ending(parts: Sequence[SlurmJob]) -> bool:
+    return any("COMPLETING" in job.states for job in parts)

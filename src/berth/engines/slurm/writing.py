@@ -1,0 +1,291 @@
+"""A start of a job as a submission to Slurm: which nodes, how much of each, and the batch script.
+
+Slurm gives each node of a job the same. Where a gang takes different amounts of its servers, it becomes a heterogeneous
+job: servers of which the same is taken are one component. No server is in two, since Slurm 22.05 refuses that; roles
+that share a server share what is taken of it.
+
+* A `command` runs in every task, started by `srun`; its words are never read by a shell. When a task fails, all end.
+* A `script` runs once, on the first server, as sbatch's users expect; `srun` in it starts tasks. Lines `#SBATCH` in it
+  are comments: berth says what the job gets.
+
+Every task has `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_TASKS` (how many there are), `BERTH_SERVERS` (with commas between);
+those that a `command` runs in also have `BERTH_ROLE`, `BERTH_RANK` (from 0, over all roles) and `BERTH_SERVER`.
+Jobs run as the user that runs berth, unless `users` is set.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pwd
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from berth.dispatch.events import Start
+from berth.dispatch.jobs import Job, Place
+from berth.dispatch.quantities import MILLI, Amounts, format_quantity
+from berth.engines.slurm.settings import SlurmSettings
+from berth.errors import BerthError
+
+__all__ = ["Component", "NotPossible", "Submission", "layout", "read_tag", "submission", "write_tag"]
+
+MIB = 1024**2 * MILLI
+COMPONENTS = 128
+"""The most components that a heterogeneous job may have."""
+LONGEST = 120_000
+"""Bytes of a command with its arguments, which is one argument of another command."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class NotPossible(BerthError):
+    """Slurm cannot run such a job; the message says why."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """Nodes that each give the same: so many tasks of so many CPUs, memory in MiB (None: as Slurm is set), GRES."""
+
+    places: tuple[Place, ...]
+    nodes: tuple[str, ...]
+    tasks: int
+    cpus: int
+    memory_mib: int | None
+    gres: tuple[tuple[str, int], ...] = ()
+    alike: bool = True
+    """Whether each Slurm task is one of the job's tasks; else a node has one Slurm task for all that share it."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """All that Slurm is told of a job."""
+
+    name: str
+    tag: str
+    components: tuple[Component, ...]
+    script: str
+    environment: Mapping[str, str]
+    directory: str
+    output: str
+    partition: str = ""
+    minutes: int | None = None
+    user: str = ""
+
+
+def write_tag(instance: str, job: str, attempt: int) -> str:
+    """The comment by which an attempt is known. Slurm's own numbers are used again after a crash of slurmctld."""
+    return f"berth:{instance}:{job}:{attempt}"
+
+
+def read_tag(comment: str, instance: str) -> tuple[str, int] | None:
+    """The attempt that a comment names, if it is one of this instance.
+
+    >>> read_tag("berth:k3:train-7:2", "k3"), read_tag("berth:other:train-7:2", "k3"), read_tag("my job", "k3")
+    (('train-7', 2), None, None)
+    """
+    parts = comment.split(":")
+    if len(parts) != 4 or parts[:2] != ["berth", instance] or not re.fullmatch(r"\d{1,9}", parts[3], re.ASCII):
+        return None
+    return parts[2], int(parts[3])
+
+
+def _whole(name: str, milli: int, role: str) -> int:
+    if milli % MILLI:
+        raise NotPossible(f"Slurm gives whole units of {name}, and a task of {role} asks for {format_quantity(milli)}")
+    return milli // MILLI
+
+
+def layout(job: Job, places: Sequence[Place], *, default_memory: bool = False) -> tuple[Component, ...]:
+    """What is taken of each server, as components of servers of which the same is taken.
+
+    Memory is rounded up to whole MiB on each server. With `default_memory`, jobs that ask for none get what Slurm's
+    settings say; without, the least, because Slurm would give them all that there is.
+    """
+    demands = {role.name: role.demand for role in job.roles}
+    counts: dict[str, dict[str, int]] = {}
+    for place in places:
+        if place.role not in demands or place.count < 1:
+            raise NotPossible(f"{place.count} tasks of {place.role}, which the job has not")
+        there = counts.setdefault(place.server, {})
+        there[place.role] = there.get(place.role, 0) + place.count
+    groups: dict[_Share, list[str]] = {}
+    for server, roles in counts.items():
+        groups.setdefault(_share(demands, roles, default_memory), []).append(server)
+    if len(groups) > COMPONENTS:
+        raise NotPossible(f"Slurm takes jobs of at most {COMPONENTS} different servers' shares, and this has more")
+    return tuple(
+        Component(
+            tuple(place for place in places if place.server in servers),
+            tuple(servers),
+            share.tasks,
+            share.cpus,
+            share.memory_mib,
+            share.gres,
+            share.role != "",
+        )
+        for share, servers in groups.items()
+    )
+
+
+class _Share(NamedTuple):
+    """What a job takes of a server; `role` where all of its tasks there are of one."""
+
+    role: str
+    tasks: int
+    cpus: int
+    memory_mib: int | None
+    gres: tuple[tuple[str, int], ...]
+
+
+def _share(demands: Mapping[str, Amounts], roles: Mapping[str, int], default_memory: bool) -> _Share:
+    cpus, memory, gres = 0, 0, dict[str, int]()
+    for role, count in roles.items():
+        for name, milli in demands[role].items():
+            if name == "memory":
+                memory += milli * count
+            elif name == "cpu":
+                cpus += _whole(name, milli, role) * count
+            elif milli:
+                gres[name] = gres.get(name, 0) + _whole(name, milli, role) * count
+    if not cpus:
+        raise NotPossible("Slurm gives a job at least one CPU of each server: ask for cpu: 1 or more")
+    asked = math.ceil(memory / MIB) or (None if default_memory else 1)
+    if len(roles) == 1:
+        ((role, count),) = roles.items()
+        return _Share(role, count, cpus // count, asked, tuple(sorted(gres.items())))
+    return _Share("", 1, cpus, asked, tuple(sorted(gres.items())))
+
+
+def quote(text: str) -> str:
+    """A word for bash; sbatch refuses scripts with carriage returns, so these are written otherwise."""
+    return shlex.quote(text).replace("\r", "'$'\\r''") if "\r" in text else shlex.quote(text)
+
+
+def _task(component: Component, first: int, command: Sequence[str]) -> str:
+    """What each task runs: says which it is, and becomes the command."""
+    roles, at = [], 0
+    for place in component.places:
+        at += place.count
+        roles.append((at, place.role))
+    merged = [pair for pair, after in zip(roles, [*roles[1:], (0, "")], strict=True) if pair[1] != after[1]]
+    lines = [f"BERTH_ROLE={merged[-1][1]}"]
+    lines += [f'[ "$SLURM_PROCID" -ge {upto} ] || BERTH_ROLE={role}' for upto, role in reversed(merged[:-1])]
+    lines.append(f'BERTH_RANK=$(({first} + SLURM_PROCID)) BERTH_SERVER="$SLURMD_NODENAME"')
+    lines.append("export BERTH_ROLE BERTH_RANK BERTH_SERVER")
+    return "\n".join([*lines, "exec " + " ".join(shlex.quote(word) for word in command)])
+
+
+def _batch(components: Sequence[Component], command: Sequence[str]) -> str:
+    """A batch script that runs a command in every task, and ends when all have ended or one has failed."""
+    lines = ["#!/bin/bash", "unset SLURM_HOSTFILE " + _unset(len(components))]
+    first = 0
+    for number, component in enumerate(components):
+        count = sum(place.count for place in component.places)
+        options = ["--kill-on-bad-exit=1", f"--nodes={len(component.nodes)}", f"--ntasks={count}"]
+        before = ""
+        if component.alike:
+            options += [f"--ntasks-per-node={component.tasks}", f"--cpus-per-task={component.cpus}"]
+        else:  # a file that says where each task runs
+            names = " ".join(f"{quote(place.server)} {place.count}" for place in component.places)
+            lines += [
+                f"hosts{number}=$(mktemp) || exit 1",
+                f"set -- {names}",
+                'while [ $# -gt 0 ]; do for ((i = 0; i < $2; i++)); do echo "$1"; done; shift 2; done '
+                f'>"$hosts{number}"',
+            ]
+            before = f'SLURM_HOSTFILE="$hosts{number}" '
+            options += ["--distribution=arbitrary", "--overcommit"]
+        if len(components) > 1:
+            options.insert(0, f"--het-group={number}")
+        text = _task(component, first, command)
+        if len(text.encode()) > LONGEST:
+            raise NotPossible(f"a command of at most {LONGEST} bytes, with its arguments; longer ones go into a script")
+        lines.append(f"{before}srun {' '.join(options)} /bin/sh -c {quote(text)} &")
+        first += count
+    files = " ".join(f'"$hosts{n}"' for n, component in enumerate(components) if not component.alike)
+    lines.append(f"ended=0; for ((i = 0; i < {len(components)}; i++)); do wait -n || {{ ended=$?; break; }}; done")
+    return "\n".join([*lines, *([f"rm -f {files}"] if files else []), "exit $ended", ""])
+
+
+def _unset(components: int) -> str:
+    names = ["SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION"]
+    groups = [f"{name}_HET_GROUP_{n}" for n in range(components) for name in names[:2]] if components > 1 else []
+    return " ".join([*names, *groups])
+
+
+def _script(text: str) -> str:
+    """A user's script as sbatch takes it: with a first line, and with no options for sbatch."""
+    if "\r\n" in text:
+        raise NotPossible("Slurm takes scripts with Unix line breaks, and this has carriage returns")
+    if not text.startswith("#!"):
+        text = f"#!/bin/sh\n{text}"
+    return re.sub(r"^#SBATCH", "# SBATCH", text, flags=re.MULTILINE)
+
+
+def _environment(job: Job, start: Start, user: pwd.struct_passwd) -> dict[str, str]:
+    given = job.payload.get("environment") or {}
+    for name, value in given.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise NotPossible(f"{name[:80]!r} cannot be a variable of the environment")
+    servers = list(dict.fromkeys(place.server for place in start.places))
+    return {
+        "PATH": PATH,
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        "SHELL": user.pw_shell or "/bin/sh",
+        **given,
+        "BERTH_JOB": start.job,
+        "BERTH_ATTEMPT": str(start.attempt),
+        "BERTH_TASKS": str(sum(place.count for place in start.places)),
+        "BERTH_SERVERS": ",".join(servers),
+    }
+
+
+def _owner(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
+    if not settings.users:
+        return pwd.getpwuid(os.getuid())
+    try:
+        found = pwd.getpwnam(job.user)
+    except KeyError:
+        raise NotPossible(f"{job.user} is no user of this system, as which the job would run") from None
+    if found.pw_uid == 0 and job.user != pwd.getpwuid(os.getuid()).pw_name:
+        raise NotPossible("jobs of others do not run as root")
+    return found
+
+
+def _clean(words: Iterable[str]) -> None:
+    if any("\0" in word for word in words):
+        raise NotPossible("text without null characters in its command, script and directory")
+
+
+def submission(
+    start: Start, job: Job, settings: SlurmSettings, instance: str, *, default_memory: bool = False
+) -> Submission:
+    """What Slurm is to be told; `NotPossible` where Slurm has no words for it."""
+    components = layout(job, start.places, default_memory=default_memory)
+    command, script = list(job.payload.get("command") or ()), job.payload.get("script")
+    user = _owner(job, settings)
+    directory = str(job.payload.get("workdir") or user.pw_dir)
+    _clean([*command, script or "", directory])
+    if script is not None:
+        text = _script(script)
+    elif command:
+        text = _batch(components, command)
+    else:
+        raise NotPossible("it has neither a command nor a script, so there is nothing to run")
+    limit = None if job.estimate is None or not settings.time_factor else job.estimate * settings.time_factor
+    return Submission(
+        start.job,
+        write_tag(instance, start.job, start.attempt),
+        components,
+        text,
+        _environment(job, start, user),
+        directory,
+        str((settings.output or settings.spool / "output").absolute() / f"{start.job}.{start.attempt}.out"),
+        settings.partition,
+        None if limit is None else max(1, math.ceil(limit / 60)),
+        user.pw_name if settings.users else "",
+    )

@@ -1,0 +1,156 @@
+"""A real Slurm cluster for tests, and what the contract of engines needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.clusters.processes import alive, marked
+from berth.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
+from berth.dispatch.events import Event, Failed, Finished, Start
+from berth.dispatch.jobs import Job, Place, Role
+from berth.dispatch.quantities import MILLI
+from berth.engines.slurm import SlurmEngine, SlurmSettings
+from berth.engines.slurm.hooks import hold_script, hook_script
+from berth.testing.ledger import Ledger
+from berth.testing.listener import Listener
+from berth.testing.site import Script, Sighting, Site
+
+needs_slurm = pytest.mark.skipif(
+    bool(missing_programs()), reason="Slurm is not installed (python3 scripts/slurm.py install)"
+)
+GRES = {"gpu": 2, "licence": 3}
+NODES = [
+    SlurmNode("n1", gres=GRES, features=["fast", "class=big"]),
+    SlurmNode("n2", gres=GRES, features=["fast", "class=big"]),
+    *(SlurmNode(f"n{i}") for i in range(3, 7)),
+]
+LIMIT = 60.0
+
+
+@contextmanager
+def slurm(companion: str = "") -> Iterator[LocalSlurm]:
+    """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named."""
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: sockets lie in it
+    (folder / "hooks").mkdir()
+    script = folder / "hook.sh"
+    script.write_text(hook_script(folder / "hooks"))
+    script.chmod(0o755)
+    more = [f"PrologSlurmctld={script}", f"EpilogSlurmctld={script}"]
+    if companion:
+        (folder / "job_submit.lua").write_text(hold_script(companion))
+        more += ["DefMemPerCPU=100", "JobSubmitPlugins=lua", f"PartitionName={companion} Nodes=ALL State=UP"]
+    cluster = LocalSlurm(folder, NODES, more=more)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        assert not marked(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class SlurmSite(Site):
+    """The cluster, with a witness in a folder."""
+
+    name = "slurm"
+
+    def __init__(self, cluster: LocalSlurm, folder: Path, settings: SlurmSettings | None = None) -> None:
+        self.cluster, self.ledger = cluster, Ledger(folder / "ledger")
+        (folder / "ledger").mkdir()
+        base = settings or SlurmSettings(poll=0.5)
+        self.settings = replace(base, conf=cluster.conf, spool=folder / "spool", patience=min(base.patience, 4.0))
+
+    async def engine(self) -> SlurmEngine:
+        return SlurmEngine(self.settings)
+
+    def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
+        return self.ledger.job(id, roles, script)
+
+    async def begun(self) -> Sequence[Sighting]:
+        return self.ledger.begun()
+
+    async def lose(self, server: str) -> None:
+        await asyncio.to_thread(self.cluster.kill, server)
+
+    async def restore(self, server: str) -> None:
+        self.cluster.begin(server)
+
+    async def restart(self) -> None:
+        """As an operator does it, so that slurmctld writes down what it knows."""
+        daemon = self.cluster.daemons()["slurmctld"]
+        os.kill(daemon, signal.SIGTERM)
+        while alive(daemon) and "slurmctld" in self.cluster.daemons():
+            await asyncio.sleep(0.05)
+        self.cluster.begin("slurmctld")
+
+    async def cancel_behind(self, job: str, attempt: int) -> None:
+        self.cluster.ask("scancel", *self.numbers(job, attempt))
+
+    def numbers(self, job: str, attempt: int) -> list[str]:
+        """Slurm's numbers of an attempt, of all that it has or lately had."""
+        lines = self.cluster.ask("squeue", "-h", "-t", "all", "-o", "%i|%k").splitlines()
+        return [line.split("|")[0] for line in lines if line.endswith(f":{job}:{attempt}")]
+
+    def simple(self, id: str, seconds: float, *places: Place, **demand: int) -> tuple[Start, Job]:
+        """A job of one processor a task, and a first start of it."""
+        counts: dict[str, int] = {}
+        for place in places:
+            counts[place.role] = counts.get(place.role, 0) + place.count
+        roles = tuple(Role(name, count, {"cpu": MILLI, **demand}) for name, count in counts.items())
+        return Start(id, 1, places), self.job(id, roles, Script(seconds))
+
+
+class Driver(Listener):
+    """Drives an engine, and waits for what it tells."""
+
+    @property
+    def events(self) -> list[Event]:
+        """All that was told."""
+        return [event for spell in self.spells for event in spell.events]
+
+    async def until(self, *kinds: type[Event]) -> Event:
+        """The next event of these kinds that was not asked for before."""
+        async with asyncio.timeout(LIMIT):
+            while True:
+                for event in self.events:
+                    if isinstance(event, kinds) and id(event) not in self._asked:
+                        self._asked.add(id(event))
+                        return event
+                await asyncio.sleep(0.02)
+
+    async def ended(self, job: str, attempt: int = 1) -> Finished | Failed:
+        """How an attempt ended."""
+        async with asyncio.timeout(LIMIT):
+            while (end := self.end((job, attempt))) is None:
+                await asyncio.sleep(0.02)
+        return end
+
+    _asked: set[int]
+
+
+@asynccontextmanager
+async def driven(site: SlurmSite) -> AsyncIterator[Driver]:
+    """A driver of the site's cluster; at the end nothing of it runs."""
+    driver = Driver(site.engine, LIMIT)
+    driver._asked = set()
+    try:
+        await driver.open()
+        yield driver
+    finally:
+        await driver.close()
+        left = [line for line in site.cluster.ask("squeue", "-h", "-o", "%i").split() if line]
+        if left:
+            site.cluster.ask("scancel", *left)
+        async with asyncio.timeout(LIMIT):
+            while site.cluster.ask("squeue", "-h", "-o", "%i").strip():
+                await asyncio.sleep(0.05)

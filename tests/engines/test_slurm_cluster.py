@@ -1,0 +1,320 @@
+"""Slurm's engine on a real cluster: what goes wrong there, and what Slurm gives."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.clusters.slurm import LocalSlurm
+from berth.dispatch.events import Cancel, Failed, Finished, ServerChanged, Start, Started
+from berth.dispatch.jobs import Job, Place, Role
+from berth.dispatch.quantities import MILLI
+from berth.engines import EngineError
+from berth.engines.slurm import SlurmEngine, SlurmSettings
+from berth.engines.slurm.commands import Away, SlurmCommands
+from berth.engines.slurm.writing import MIB, Submission
+from berth.testing.site import Script
+from tests.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, slurm
+
+pytestmark = needs_slurm
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalSlurm]:
+    with slurm() as there:
+        yield there
+
+
+@pytest.fixture
+def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
+    return SlurmSite(cluster, tmp_path)
+
+
+def test_drained_nodes_are_closed(site: SlurmSite) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            assert all(not server.closed for server in driver.spells[0].snapshot.servers)
+            site.cluster.ask("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=a fan is loud")
+            try:
+                event = await driver.until(ServerChanged)
+                assert isinstance(event, ServerChanged)
+                assert (event.server.name, event.server.closed) == ("n3", "drain in Slurm: a fan is loud")
+                assert {s.name: s.closed for s in (await driver.look()).servers}["n3"]
+            finally:
+                site.cluster.ask("scontrol", "update", "NodeName=n3", "State=RESUME")
+            event = await driver.until(ServerChanged)
+            assert isinstance(event, ServerChanged)
+            assert event.server.closed == ""
+
+    asyncio.run(run())
+
+
+def test_a_requeued_job_is_ended_and_told(site: SlurmSite) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(*site.simple("again", 600.0, Place("n1", "w", 1)))
+            await driver.until(Started)
+            (number,) = site.numbers("again", 1)
+            site.cluster.ask("scontrol", "update", f"JobId={number}", "Requeue=1")
+            site.cluster.ask("scontrol", "requeue", number)
+            end = await driver.ended("again")
+            assert isinstance(end, Failed)
+            assert (end.fault, end.reason) == ("engine", "Slurm wanted to run it again")
+            assert site.cluster.ask("squeue", "-h", "-j", number, "-o", "%T").strip() == ""
+
+    asyncio.run(run())
+
+
+def test_what_slurm_does_not_start_fails(site: SlurmSite) -> None:
+    """Somebody else has the node, which berth does not know."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            site.cluster.ask("sbatch", "-w", "n4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600")
+            await driver.execute(*site.simple("late", 1.0, Place("n4", "w", 1)))
+            end = await driver.ended("late")
+            assert isinstance(end, Failed)
+            assert end.fault == "engine"
+            assert end.reason == "Slurm did not start it in 4 s (Resources)"
+
+    asyncio.run(run())
+
+
+def test_gang_gets_what_it_asked_for(site: SlurmSite) -> None:
+    """Uneven roles, GRES and memory: what Slurm allocates on each node is what the tasks there ask for."""
+    head = Role("head", 1, {"cpu": 2 * MILLI, "memory": 100 * MIB})
+    worker = Role("worker", 3, {"cpu": MILLI, "memory": 300 * MIB, "gpu": MILLI, "licence": MILLI})
+    places = (Place("n1", "head", 1), Place("n1", "worker", 2), Place("n2", "worker", 1))
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("gang", 1, places), site.job("gang", (head, worker), Script(600.0)))
+            await driver.until(Started)
+            async with asyncio.timeout(LIMIT):
+                while len(site.ledger.begun()) < 4:
+                    await asyncio.sleep(0.05)
+            seen = sorted((s.role, s.server) for s in site.ledger.begun())
+            assert seen == [("head", "n1"), ("worker", "n1"), ("worker", "n1"), ("worker", "n2")]
+            number = site.numbers("gang", 1)[0].partition("+")[0]
+            said = site.cluster.ask("scontrol", "-d", "-o", "show", "job", number)
+            given = re.findall(r"Nodes=(n\d) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)", said)
+            text = {name: (ids, memory, gres) for name, ids, memory, gres in given}
+            assert text.keys() == {"n1", "n2"}
+            assert _count(text["n1"][0]) == 4
+            assert _count(text["n2"][0]) == 1
+            assert (text["n1"][1], text["n2"][1]) == ("700", "300")
+            assert "gpu:2" in text["n1"][2]
+            assert "gpu:1" in text["n2"][2]
+            assert "licence:2" in text["n1"][2]
+            await driver.execute(Cancel("gang", 1), None)
+            assert isinstance(await driver.ended("gang"), Failed)
+
+    asyncio.run(run())
+
+
+def _count(ids: str) -> int:
+    ranges = (part.split("-") for part in ids.split(","))
+    return sum(int(part[-1]) - int(part[0]) + 1 for part in ranges)
+
+
+def test_words_that_slurm_would_read_otherwise(site: SlurmSite) -> None:
+    hostile = (":", "x : y", "a\r\nb", "#SBATCH --array=1-9", "%j%N", "'\"\\", "$(id)`id`;|&", "\u00e9\u4e2d")
+    roles = (Role("w", 3, {"cpu": MILLI}),)
+    places = (Place("n5", "w", 2), Place("n6", "w", 1))
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            script = Script(0.2, arguments=hostile, environment={"TEXT": "a,b=c\nd\r\n$x", "SBATCH_PARTITION": "no"})
+            await driver.execute(Start("odd", 1, places), site.job("odd", roles, script))
+            assert isinstance(await driver.ended("odd"), Finished)
+            seen = site.ledger.begun()
+            assert len(seen) == 3
+            assert {sight.arguments for sight in seen} == {hostile}
+            assert {sight.environment["TEXT"] for sight in seen} == {"a,b=c\nd\r\n$x"}
+
+    asyncio.run(run())
+
+
+def test_a_script_runs_once_on_the_first_server(site: SlurmSite) -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --array=1-4\necho $BERTH_JOB $BERTH_ATTEMPT $BERTH_TASKS $BERTH_SERVERS\nsrun echo task\n"
+    )
+    job = Job("script", "t", (Role("w", 2, {"cpu": MILLI}),), payload={"script": script, "workdir": "/"})
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("script", 1, (Place("n3", "w", 1), Place("n4", "w", 1))), job)
+            assert isinstance(await driver.ended("script"), Finished)
+            printed = (site.settings.spool / "output" / "script.1.out").read_text().splitlines()
+            assert printed == ["script 1 2 n3,n4", "task", "task"]
+
+    asyncio.run(run())
+
+
+def test_what_slurm_refuses_or_cannot_run_is_a_fault_of_the_job(site: SlurmSite) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            start, job = site.simple("half", 1.0, Place("n1", "w", 1))
+            await driver.execute(start, job.replace(roles=(Role("w", 1, {"cpu": 500}),)))
+            start, job = site.simple("huge", 1.0, Place("n1", "w", 1), memory=10**6 * MIB)
+            await driver.execute(start, job)
+            half, huge = await driver.ended("half"), await driver.ended("huge")
+            assert isinstance(half, Failed)
+            assert isinstance(huge, Failed)
+            assert (half.fault, huge.fault) == ("job", "job")
+            assert "whole units of cpu" in half.reason
+            assert "Slurm refused it" in huge.reason
+
+    asyncio.run(run())
+
+
+class Deaf(SlurmCommands):
+    """Submits, and does not hear the answer."""
+
+    async def submit(self, submission: Submission) -> int:
+        await super().submit(submission)
+        raise Away("sbatch: no answer", heard=True)
+
+
+def test_an_answer_that_is_lost_does_not_begin_it_twice(site: SlurmSite) -> None:
+    """Neither in the same process nor in the next one."""
+
+    async def run() -> None:
+        first = SlurmEngine(site.settings, Deaf(site.settings))
+        await first.snapshot()
+        one, two = site.simple("same", 2.0, Place("n1", "w", 1)), site.simple("next", 2.0, Place("n2", "w", 1))
+        for start in (one, two):
+            with pytest.raises(EngineError, match="no answer"):
+                await first.execute(*start)
+        await first.execute(*one)
+        await first.close()
+        async with driven(site) as driver:
+            await driver.execute(*two)
+            for name in ("same", "next"):
+                assert isinstance(await driver.ended(name), Finished)
+        assert sorted(sight.job for sight in site.ledger.begun()) == ["next", "same"]
+
+    asyncio.run(run())
+
+
+def test_other_instances_are_left_alone(site: SlurmSite, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(*site.simple("ours", 600.0, Place("n1", "w", 1)))
+            await driver.until(Started)
+            other = SlurmEngine(replace(site.settings, spool=tmp_path / "other"))
+            assert (await other.snapshot()).attempts == ()
+            await other.execute(Cancel("ours", 1), None)
+            await other.close()
+            assert driver.end(("ours", 1)) is None
+            assert [a.job for a in (await driver.look()).attempts if a.end is None] == ["ours"]
+
+    asyncio.run(run())
+
+
+def test_slurmctld_is_away_for_a_while(site: SlurmSite) -> None:
+    """Commands fail while it is away; afterwards all goes on, and what ended meanwhile is told."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(*site.simple("brief", 3.0, Place("n1", "w", 1)))
+            await driver.until(Started)
+            await asyncio.sleep(2.0)  # slurmctld writes down its state every second or so
+            site.cluster.kill("slurmctld")
+            engine = driver._engine
+            assert engine is not None
+            with pytest.raises(EngineError, match=r"sbatch: .*Unable to contact slurm controller"):
+                await engine.execute(*site.simple("later", 1.0, Place("n2", "w", 1)))
+            with pytest.raises(EngineError, match=r"slurmctld|Unable to contact"):
+                await engine.snapshot()
+            site.cluster.begin("slurmctld")
+            await driver.execute(*site.simple("later", 1.0, Place("n2", "w", 1)))
+            assert isinstance(await driver.ended("later"), Finished)
+            assert isinstance(await driver.ended("brief"), Finished)
+
+    asyncio.run(run())
+
+
+def test_slurmctld_is_killed_right_after_it_took_jobs(site: SlurmSite) -> None:
+    """It forgets some of them and uses their numbers again; each job then runs once to its end, whatever happened."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            attempts = {f"job-{i}": 1 for i in range(4)}
+            starts = {name: site.simple(name, 2.0, Place(f"n{i + 3}", "w", 1)) for i, name in enumerate(attempts)}
+            await asyncio.gather(*(driver.execute(*each) for each in starts.values()))
+            await asyncio.sleep(0.3)
+            site.cluster.kill("slurmctld")
+            site.cluster.begin("slurmctld")
+            lost = 0
+            for name in attempts:
+                while not isinstance(end := await driver.ended(name, attempts[name]), Finished):
+                    assert end.fault == "engine"
+                    assert not [s for s in site.ledger.begun() if s.job == name and s.state == "runs"]
+                    lost += 1
+                    attempts[name] += 1
+                    start, job = starts[name]
+                    await driver.execute(replace(start, attempt=attempts[name]), job)
+            seen = site.ledger.begun()
+            ran = {(sight.job, sight.attempt) for sight in seen}
+            assert len(ran) == len(seen)  # none twice
+            assert sorted(s.job for s in seen if s.state == "ended") == sorted(attempts)
+            print(f"{lost} of {len(attempts)} jobs were forgotten by slurmctld")
+
+    asyncio.run(run())
+
+
+def test_short_memory_is_warned_of(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
+    class Forgetful(SlurmCommands):
+        async def config(self):  # type: ignore[no-untyped-def]
+            return replace(await super().config(), min_job_age=5.0)
+
+    async def run() -> None:
+        engine = SlurmEngine(site.settings, Forgetful(site.settings))
+        await engine.snapshot()
+        await engine.close()
+
+    asyncio.run(run())
+    assert "Slurm forgets jobs 5 s after their end" in caplog.text
+
+
+def test_a_partition_that_is_not_there(site: SlurmSite) -> None:
+    async def run() -> None:
+        engine = SlurmEngine(replace(site.settings, partition="nowhere"))
+        with pytest.raises(EngineError, match="no nodes in partition nowhere"):
+            await engine.snapshot()
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        engine = SlurmEngine(SlurmSettings(spool=tmp_path))
+        with pytest.raises(EngineError, match="cannot be run"):
+            await engine.snapshot()
+        await engine.close()
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    asyncio.run(run())
+
+
+def test_times_are_near_the_truth_without_hooks(site: SlurmSite) -> None:
+    """Slurm tells whole seconds; two looks narrow them."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            asked = time.time()
+            await driver.execute(*site.simple("timed", 2.5, Place("n1", "w", 1)))
+            end = await driver.ended("timed")
+            assert isinstance(end, Finished)
+            assert end.seconds is not None
+            assert 2.0 <= end.seconds <= time.time() - asked
+
+    asyncio.run(run())

@@ -1,0 +1,34 @@
+"""Slurm's engine keeps the promises of an engine, on a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.clusters.slurm import LocalSlurm
+from berth.engines.slurm import SlurmSettings
+from berth.testing import ENGINE_CHECKS, check_engine
+from tests.engines.slurm_site import SlurmSite, needs_slurm, slurm
+
+pytestmark = needs_slurm
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalSlurm]:
+    with slurm() as there:
+        yield there
+
+
+def test_every_promise_is_kept_where_slurm_is_polled(cluster: LocalSlurm, tmp_path: Path) -> None:
+    assert [str(result) for result in check_engine(SlurmSite(cluster, tmp_path)) if not result.passed] == []
+
+
+def test_hooks_tell_in_time(cluster: LocalSlurm, tmp_path: Path) -> None:
+    """Slurm is looked at once in a minute, so that what is told in time was told by hooks."""
+    site = SlurmSite(cluster, tmp_path, SlurmSettings(poll=60.0, hooks=cluster.directory / "hooks"))
+    site.patience = 20.0
+    wanted = {"starts-what-was-asked", "tells-every-end", "cancelled-behind-our-back"}
+    results = check_engine(site, skip=ENGINE_CHECKS.keys() - wanted)
+    assert {result.check for result in results} == wanted

@@ -1,0 +1,324 @@
+"""Slurm's words: what it says in two versions, what it is told, and settings. No cluster is needed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from berth.dispatch.events import Failed, Finished, Start
+from berth.dispatch.jobs import Job, Place, Role
+from berth.dispatch.quantities import MILLI
+from berth.engines import EngineError
+from berth.engines.slurm import SlurmSettings, read_settings
+from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
+from berth.engines.slurm.companion import request
+from berth.engines.slurm.judging import how_it_ended, server, when_it_began
+from berth.engines.slurm.reading import SlurmJob, read_config, read_jobs, read_nodes
+from berth.engines.slurm.spool import Record, Spool
+from berth.engines.slurm.writing import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
+from berth.errors import InvalidInput
+
+DATA = Path(__file__).parents[1] / "data" / "slurm"
+INSTANCE = "0a1b2c3d"
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_jobs_of_both_shapes_mean_the_same(version: str) -> None:
+    """The sample of 22.05 is real; that of 24.11 is made after data_parser/v0.0.42 of slurmrestd's OpenAPI."""
+    runs, held, bad, *_ = read_jobs((DATA / f"squeue-{version}.json").read_text())
+    assert read_tag(runs.comment, INSTANCE) == ("train-7", 2)
+    assert runs.running
+    assert not runs.ended
+    assert runs.nodes == runs.required == ("n1", "n2")
+    assert (runs.limit, runs.node_count, runs.cpus, runs.memory_per_node) == (5400.0, 2, 4, 100)
+    assert runs.start is not None
+    assert held.pending
+    assert held.held
+    assert (held.reason, held.partition, held.start, held.memory_per_cpu) == ("JobHeldUser", "side", None, 50)
+    assert (bad.exit_code, bad.signal) == (3, 0)
+    assert bad.ended is (version == "22.05")  # the other is still completing
+    job = request(held, INSTANCE)
+    (role,) = job.roles
+    assert (job.type, job.user, job.work, job.estimate, job.needs) == ("resnet", "ann", 3600.0, 1800.0, {"fast": "yes"})
+    assert (role.count, role.per_server) == (2, 1)
+    assert role.demand == {"cpu": 2 * MILLI, "memory": 100 * MIB, "lic": MILLI}
+    assert job.id == f"slurm-{held.id}-{int(held.submit or 0)}"
+
+
+def test_cancelled_and_heterogeneous_in_the_newer_shape() -> None:
+    gone = read_jobs((DATA / "squeue-24.11.json").read_text())[3]
+    assert (gone.signal, gone.leader, gone.limit) == (15, 44, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("slurm_load_jobs error", "did not answer in JSON"),
+        ("[]", "expected an object with a list of jobs"),
+        ('{"jobs": [], "errors": [{"description": "Failed while looking for jobs"}]}', "is slurmctld there"),
+        ('{"jobs": [{"job_id": 4, "job_state": 7}]}', "job 4: job_state: got 7, expected a state"),
+        ('{"jobs": [{"job_state": "RUNNING"}]}', "job_id: got None, expected a number"),
+        ('{"jobs": [5]}', "squeue --json: job 5"),
+    ],
+)
+def test_bad_answers_are_named(text: str, said: str) -> None:
+    with pytest.raises(EngineError, match=re.escape(said)):
+        read_jobs(text)
+
+
+def test_nodes_and_servers() -> None:
+    nodes = {node.name: node for node in read_nodes((DATA / "nodes-22.05.txt").read_text())}
+    first = server(nodes["n1"])
+    assert first.capacity == {"cpu": 4 * MILLI, "memory": 1000 * MIB, "gpu": 2 * MILLI, "lic": 3 * MILLI}
+    assert first.labels == {"partition.main": "yes", "fast": "yes", "class": "big", "gpu": "yes", "lic": "yes"}
+    assert first.closed == ""
+    assert server(nodes["n4"]).closed == "drain in Slurm: a fan is loud"
+    assert server(nodes["n3"]).labels["partition.side"] == "yes"
+    line = (DATA / "nodes-22.05.txt").read_text().splitlines()[0]
+    down = read_nodes(line.replace("State=MIXED", "State=DOWN*"))[0]
+    assert not down.there
+    silent = read_nodes(line.replace("State=MIXED", "State=UNKNOWN").replace("Time=2026-11-15T15:01:38", "Time=None"))[
+        0
+    ]
+    assert silent.silent
+    assert not silent.there
+    typed = read_nodes(line.replace("Gres=gpu:2", "Gres=gpu:a100:2(S:0-1)"))[0]
+    assert server(typed).labels["gpu"] == "a100"
+    with pytest.raises(EngineError, match="expected RealMemory"):
+        read_nodes(line.replace("RealMemory", "Other"))
+
+
+def test_config() -> None:
+    text = (DATA / "config-22.05.txt").read_text()
+    found = read_config(text)
+    assert (found.min_job_age, found.default_memory, found.version) == (300.0, False, "22.05.8")
+    assert read_config(text.replace("UNLIMITED", "512")).default_memory
+    with pytest.raises(EngineError, match="expected BOOT_TIME"):
+        read_config("nothing")
+
+
+def test_away_is_told_from_refused() -> None:
+    base = "sbatch: error: Batch job submission failed: "
+    away = failure("sbatch", f"{base}Unable to contact slurm controller (connect failure)")
+    assert isinstance(away, Away)
+    assert not away.heard
+    late = failure("sbatch", f"{base}Socket timed out on send/recv operation")
+    assert isinstance(late, Away)
+    assert late.heard
+    refused = failure("sbatch", f"sbatch: error: Memory\n{base}Requested node configuration is not available")
+    assert isinstance(refused, Refused)
+    assert str(refused).endswith("Requested node configuration is not available")
+
+
+# ---------------------------------------------------------------------------- what it is told
+
+counts = st.dictionaries(
+    st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["n1", "n2", "n3", "n4"])),
+    st.integers(1, 3),
+    min_size=1,
+)
+demands = st.fixed_dictionaries(
+    {"cpu": st.integers(1, 3).map(lambda n: n * MILLI)},
+    optional={
+        "memory": st.integers(1, 5_000_000).map(lambda n: n * MILLI),
+        "gpu": st.integers(0, 2).map(lambda n: n * MILLI),
+    },
+)
+
+
+@given(counts, st.fixed_dictionaries({"a": demands, "b": demands, "c": demands}))
+def test_layout_takes_what_was_asked(counts: dict[tuple[str, str], int], asked: dict[str, dict[str, int]]) -> None:
+    """Each server is in one component, which takes of it all that its tasks ask for, and gives each its berth."""
+    places = [Place(where, role, count) for (role, where), count in counts.items()]
+    roles = tuple(
+        Role(role, sum(p.count for p in places if p.role == role), asked[role]) for role in {p.role for p in places}
+    )
+    found = layout(Job("j", "t", roles), places)
+    assert sorted(name for part in found for name in part.nodes) == sorted({place.server for place in places})
+    assert Counter(place for part in found for place in part.places) == Counter(places)
+    for part in found:
+        for name in part.nodes:
+            here = [place for place in places if place.server == name]
+            total = {key: sum(asked[p.role].get(key, 0) * p.count for p in here) for key in ("cpu", "memory", "gpu")}
+            assert part.tasks * part.cpus * MILLI == total["cpu"]
+            assert part.memory_mib is not None
+            assert total["memory"] <= part.memory_mib * MIB < total["memory"] + MIB + (0 if total["memory"] else 1)
+            assert dict(part.gres).get("gpu", 0) * MILLI == total["gpu"]
+            if part.alike:
+                assert part.tasks == sum(place.count for place in here)
+
+
+def told(job: Job, *places: Place, tmp: Path = Path("/var/berth"), **changes: object) -> tuple[list[str], str]:
+    given = replace(SlurmSettings(spool=tmp), **changes)  # type: ignore[arg-type]
+    found = submission(Start(job.id, 1, places), job, given, INSTANCE)
+    return sbatch_arguments(found), found.script
+
+
+ONE = Job("j", "t", (Role("w", 2, {"cpu": MILLI, "memory": 5 * MIB, "gpu": MILLI}),), payload={"command": ["true"]})
+
+
+def test_sbatch_arguments() -> None:
+    words, _ = told(ONE, Place("n1", "w", 1), Place("n2", "w", 1), time_factor=2.0)
+    assert "--nodelist=n1,n2" in words
+    assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=5M", "--gres=gpu:1", "--no-requeue"} <= set(
+        words
+    )
+    assert f"--comment={write_tag(INSTANCE, 'j', 1)}" in words
+    assert not any(word.startswith("--time") for word in words)
+    words, _ = told(ONE.replace(estimate=90.0), Place("n1", "w", 1), Place("n2", "w", 1), time_factor=2.0)
+    assert "--time=3" in words
+    words, _ = told(ONE, Place("n1", "w", 2), Place("n2", "w", 1))
+    assert words.count(":") == 1
+    assert words.count(f"--comment={write_tag(INSTANCE, 'j', 1)}") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"roles": (Role("w", 1, {"cpu": 500}),)}, "whole units of cpu, and a task of w asks for 500m"),
+        ({"roles": (Role("w", 1, {"gpu": MILLI}),)}, "at least one CPU"),
+        ({"payload": {}}, "neither a command nor a script"),
+        ({"payload": {"script": "echo\r\n"}}, "Unix line breaks"),
+        ({"payload": {"command": ["a\0b"]}}, "null characters"),
+        ({"payload": {"command": ["true"], "environment": {"A=B": "c"}}}, "cannot be a variable"),
+        ({"payload": {"command": ["x" * 200_000]}}, "at most 120000 bytes"),
+    ],
+)
+def test_what_slurm_cannot_run_is_said(change: dict[str, object], said: str) -> None:
+    job = ONE.replace(**{"roles": (Role("w", 1, {"cpu": MILLI}),), **change})
+    with pytest.raises(NotPossible, match=said):
+        told(job, Place("n1", "w", 1))
+
+
+def test_a_script_is_left_as_it_is_but_for_options_of_sbatch() -> None:
+    script = "#!/usr/bin/python3\n#SBATCH --array=1-9\nprint('#SBATCH')\n"
+    _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2))
+    assert text == script.replace("#SBATCH --array", "# SBATCH --array")
+    _, text = told(ONE.replace(payload={"script": "echo hi"}), Place("n1", "w", 2))
+    assert text == "#!/bin/sh\necho hi"
+
+
+texts = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(texts, max_size=4))
+def test_words_of_a_command_reach_the_task(words: list[str]) -> None:
+    """What the batch script would give to srun is a shell text whose words are the command's, whatever is in them."""
+    show = ["printf", "%s\\0", "first", *words]
+    _, script = told(ONE.replace(payload={"command": show}), Place("n1", "w", 2))
+    assert "\r" not in script
+    # in place of srun: run the last argument as each task would
+    shim = 'srun() { SLURM_PROCID=0 SLURMD_NODENAME=n1 "${@: -3}"; }\n'
+    done = subprocess.run(["bash"], input=(shim + script).encode(), stdout=subprocess.PIPE, check=True)
+    assert done.stdout.split(b"\0")[:-1] == [word.encode() for word in show[2:]]
+
+
+@given(texts)
+def test_quoted_words(text: str) -> None:
+    assert shlex.split(quote(text.replace("\r", ""))) == [text.replace("\r", "")]
+
+
+# ---------------------------------------------------------------------------- ends, memory, settings
+
+
+def ended(*states: str, **more: object) -> Finished | Failed:
+    job = SlurmJob(1, frozenset(states), start=100.0, end=130.0, nodes=("n1",), **more)  # type: ignore[arg-type]
+    return how_it_ended(Record(("j", 1), asked=90.0), [job], {}, 131.0)
+
+
+def test_how_attempts_end() -> None:
+    assert isinstance(ended("COMPLETED"), Finished)
+    for state, fault, reason in (
+        ("FAILED", "job", "exit code 3"),
+        ("TIMEOUT", "job", "time limit of 5 min"),
+        ("OUT_OF_MEMORY", "job", "memory"),
+        ("NODE_FAIL", "server", "lost node n1"),
+        ("CANCELLED", "cancelled", "somebody else"),
+        ("PREEMPTED", "engine", "another job"),
+    ):
+        end = ended(state, exit_code=3, limit=300.0)
+        assert isinstance(end, Failed)
+        assert end.fault == fault
+        assert reason in end.reason
+
+
+def test_times_are_narrowed_by_looks() -> None:
+    """Slurm tells whole seconds; what was seen between two looks happened between them."""
+    job = SlurmJob(1, frozenset({"COMPLETED"}), start=100.0, end=130.0)
+    record = Record(("j", 1), asked=90.0, waited=100.4)
+    assert when_it_began(record, [job], 100.6) == pytest.approx(100.5)
+    record.started, record.ran = 100.5, 130.2
+    end = how_it_ended(record, [job], {}, 130.4)
+    assert isinstance(end, Finished)
+    assert end.seconds == pytest.approx(29.8)
+    record.hooked = {"began": 100.25, "ended": 130.75}
+    assert when_it_began(record, [job], 200.0) == 100.25
+    assert how_it_ended(record, [job], {}, 200.0).time == 130.75
+
+
+def test_the_spool_remembers(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    place = (Place("n1", "w", 2),)
+    first, second, third = (spool.asked((name, 1), place) for name in "abc")
+    spool.taken(first, 7)
+    spool.ended(second, Failed(5.0, "b", 1, "why", "engine"))
+    spool.forgotten(third)
+    with pytest.raises(InvalidInput, match="no other berth service uses"):
+        Spool(tmp_path)
+    spool.close()
+    with (tmp_path / "attempts.jsonl").open("a") as file:
+        file.write('{"what": "ended", "jo')
+    again = Spool(tmp_path)
+    assert again.instance == spool.instance
+    assert set(again.records) == {("a", 1), ("b", 1)}
+    assert again.records["a", 1].slurm == 7
+    assert again.records["a", 1].places == place
+    assert again.records["b", 1].end == Failed(5.0, "b", 1, "why", "engine")
+    again.close()
+    path = tmp_path / "attempts.jsonl"
+    path.write_text("nonsense\n" + path.read_text())
+    with pytest.raises(InvalidInput, match=r"attempts.jsonl:1"):
+        Spool(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("polls: 1", "got 'polls', expected one of conf, partition"),
+        ("poll: fast", "poll: got 'fast', expected a duration"),
+        ("poll: 0", "poll: got 0, expected a duration of at least 0.01 s"),
+        ("partition: a b", "partition: got 'a b', expected the name of a partition"),
+        ("users: 1", "users: got 1, expected true or false"),
+        ("time_factor: -1", "time_factor: got -1, expected a number ≥ 0"),
+        ("rest: localhost", "rest: got 'localhost', expected http"),
+        ("spool: 5", "spool: got 5, expected a path"),
+        ("- 1", "got list, expected a mapping"),
+        ("a: [", "expected YAML"),
+    ],
+)
+def test_bad_settings_are_named(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "slurm.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=re.escape(said)) as error:
+        read_settings(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_settings(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.yaml"
+    path.write_text("conf: /etc/slurm/other.conf\npartition: main\npoll: 2s\npatience: 1m\ncompanion: shared\n")
+    found = read_settings(path)
+    assert (found.conf, found.poll, found.patience) == (Path("/etc/slurm/other.conf"), 2.0, 60.0)
+    path.write_text("")
+    assert read_settings(path) == SlurmSettings()
+    with pytest.raises(InvalidInput, match="a file that can be read"):
+        read_settings(tmp_path / "none")
