@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,12 @@ time.sleep(float(sys.argv[2]))
 """Leaves word of what it is, and runs for some seconds."""
 
 
-async def until(good: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(good: Callable[[], bool], what: str) -> None:
     """Wait until something is so."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = good()
-            if found is True or (not isinstance(found, bool) and await found):
-                return
-            await asyncio.sleep(0.05)
-    raise AssertionError(what)
+    end = time.monotonic() + PATIENCE
+    while not good():
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.05)
 
 
 class Attempted:

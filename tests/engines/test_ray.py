@@ -194,7 +194,7 @@ def test_two_schedulers_that_start_the_same_attempt_begin_it_once(ray_cluster: L
                 await asyncio.gather(*(each.execute(one.command, one.job) for one in jobs for each in both))
                 for one in jobs:
                     await one.finished()
-                    await until(lambda key=one.key: other.listener.end(key) is not None, "one was not told")
+                await until(lambda: all(other.listener.end(one.key) for one in jobs), "one of them was not told")
             finally:
                 await other.listener.close()
             assert Counter((tmp_path / "lines").read_text().split()) == {"0": 5, "1": 5}

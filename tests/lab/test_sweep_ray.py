@@ -8,21 +8,36 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from berth.clusters.ray import LocalRay, RayNode
 from berth.errors import BerthError, InvalidInput
 from berth.lab import ray_cells
 from berth.lab.ray_cells import check_cluster
-from tests.lab.ray_cluster import ray_cluster
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.lab.policies"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: berth[ray]")
+
+
+@contextmanager
+def ray_cluster(nodes: int) -> Iterator[LocalRay]:
+    """A cluster whose nodes have one processor each."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        cluster = LocalRay(Path(folder), [RayNode(f"n{i + 1}", cpus=1) for i in range(nodes)], watchful=False)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 def start(file: Path, out: Path, *words: str) -> subprocess.Popen[str]:
@@ -68,7 +83,7 @@ def test_a_cluster_gives_the_same_table_even_when_it_loses_a_node(tmp_path: Path
 
         running = start(file, tmp_path / "lost", *on)
         finished(tmp_path / "lost", 8, running)
-        cluster.kill_node(0)
+        cluster.kill("n1")
         assert len(list((tmp_path / "lost").glob("cells/*.parquet"))) < 16, "it was over before the node was lost"
         lost = answer(running)
         assert lost["cells_reused"] == 0
@@ -97,8 +112,9 @@ def test_cells_of_a_node_that_hangs_are_computed_elsewhere_and_count_once(tmp_pa
     with ray_cluster(2) as cluster:
         running = start(file, out, "--on", "ray", "--address", cluster.address)
         finished(out, 4, running)  # so both nodes are at work
-        with cluster.hung_node(0):
-            finished(out, 15, running)
+        cluster.hang("n1")
+        finished(out, 15, running)
+        cluster.wake("n1")
         # the node is back, with what it had begun, while the last cell may still be computed
         said, told = running.communicate(timeout=200)
     assert running.returncode == 0, told

@@ -57,12 +57,16 @@ def example_nodes(count: int) -> list[RayNode]:
 
 
 class LocalRay:
-    """A cluster, below `directory`; `nodes` are nodes, or how many of them."""
+    """A cluster, below `directory`; `nodes` are nodes, or how many of them.
 
-    def __init__(self, directory: Path, nodes: int | Sequence[RayNode] = 4) -> None:
+    A `watchful` one sees within seconds that a node hangs, others as late as Ray does by default.
+    """
+
+    def __init__(self, directory: Path, nodes: int | Sequence[RayNode] = 4, *, watchful: bool = True) -> None:
         self.directory = directory.absolute()
         self._nodes = {node.name: node for node in (example_nodes(nodes) if isinstance(nodes, int) else nodes)}
         self._network = f"127.{random.SystemRandom().randint(1, 254)}.{random.SystemRandom().randint(1, 254)}"
+        self._settings = HEALTH if watchful else {}
         self._cluster: Any = None
         self._running: dict[str, Any] = {}
         if len(str(self.directory)) > LONGEST:
@@ -85,7 +89,7 @@ class LocalRay:
         try:
             with self._environment("head"):
                 head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
-                self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
+                self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": self._settings})
             for name in self._nodes:
                 self.start_node(name)
         except BaseException:

@@ -30,6 +30,8 @@ LOOK = 1.0
 """Seconds between two looks at the nodes."""
 FIRST_WORD = 20.0
 """Seconds that agents have to begin: whoever asks first waits so long for them, and then they are tried again."""
+TWINS = 60.0
+"""Seconds after which two nodes of one name are taken to be two: one of them may be lost, and nobody knows yet."""
 NEWS = 2.0
 """Seconds after which somebody who asks for news gets an answer even if there is none."""
 REMEMBERED = 10_000
@@ -64,6 +66,8 @@ class Keeper:
         self._events: deque[Json] = deque(maxlen=EVENTS)
         self._told = 0
         self._nodes: dict[str, Node] = {}
+        self._twins: dict[str, float] = {}
+        """Nodes with the name of another, and since when: it may be about to be lost."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: Any = None
@@ -268,10 +272,12 @@ class Keeper:
             late = now - node.born > FIRST_WORD if node.heard is None else now - node.heard > self._lease
             if node.id not in there or late:
                 self._lose(node)
+        self._twins = {node: since for node, since in self._twins.items() if node in there}
         for found in there.values():
             known = self._nodes.get(found["NodeID"])
             if known is None:
-                self._nodes[found["NodeID"]] = self._node(found)
+                if (name := self._name(found)) is not None:
+                    self._nodes[found["NodeID"]] = self._node(name, found)
             elif (server := _server(known.server["name"], found)) != known.server:
                 known.server = server
                 if known.heard is not None:
@@ -297,16 +303,23 @@ class Keeper:
         for gang in self._gangs.values():
             gang.lost_node(node)
 
-    def _node(self, found: Json) -> Node:
+    def _name(self, found: Json) -> str | None:
+        """What a new node is called; None where another has its name, which may be one that was started again."""
+        node = found["NodeID"]
+        name = str((found["Labels"] or {}).get("name") or found["NodeManagerAddress"].replace(":", "-"))
+        name = name if name[0].isalnum() else f"node{name}"
+        if all(known.server["name"] != name for known in self._nodes.values()):
+            self._twins.pop(node, None)
+            return name
+        since = self._twins.setdefault(node, time.monotonic())
+        return f"{name}-{node[:8]}" if time.monotonic() > since + TWINS else None
+
+    def _node(self, name: str, found: Json) -> Node:
         """A node that is new, or has lost its agent."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         node, life = found["NodeID"], os.urandom(8).hex()
-        name = (found["Labels"] or {}).get("name") or found["NodeManagerAddress"].replace(":", "-")
-        if any(known.server["name"] == name for known in self._nodes.values()):
-            name = f"{name}-{node[:8]}"
-        name = name if name[0].isalnum() else f"node{name}"
         on_node = NodeAffinitySchedulingStrategy(node, soft=False)
         options = {"num_cpus": 0, "max_concurrency": 100_000, "scheduling_strategy": on_node}
         keeper = ray.get_runtime_context().current_actor
