@@ -37,6 +37,8 @@ class Code:
     not_there = 5
     conflict = 6
     not_now = 7
+    job_failed = 8
+    not_in_time = 9
     would_wait = 10
 
 

@@ -18,6 +18,9 @@ job_app = typer.Typer(help="One job: how it stands, why it waits, and its end.",
 
 MOST = 16 * 2**20
 """Bytes of a file of jobs."""
+ENDED = ("finished", "failed", "cancelled")
+SHORTEST_LOOK, LONGEST_LOOK = 0.1, 2.0
+"""Seconds between two looks at jobs that are waited for."""
 COLUMNS = ("id", "type", "phase", "user", "queue", "tasks", "submitted", "where")
 WIDE = (*COLUMNS, "team", "priority", "attempt", "started", "ended", "resources", "reason")
 
@@ -41,6 +44,9 @@ FileOption = Annotated[
 TypeOption = Annotated[str | None, typer.Option("--type", help="Jobs of one type are expected to run alike.")]
 TasksOption = Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")]
 MinimumOption = Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")]
+PerServerOption = Annotated[
+    int | None, typer.Option("--per-server", min=1, help="The most tasks on one server; as many as fit by default.")
+]
 ResourcesOption = Annotated[
     str | None, typer.Option("--resources", "-r", help="Of each task, such as cpu=4,memory=16Gi,gpu=1.")
 ]
@@ -135,6 +141,7 @@ def submit_command(
     type: TypeOption = None,
     tasks: TasksOption = None,
     minimum: MinimumOption = None,
+    per_server: PerServerOption = None,
     resources: ResourcesOption = None,
     queue: QueueOption = None,
     team: TeamOption = None,
@@ -159,6 +166,7 @@ def submit_command(
         "type": type,
         "tasks": tasks,
         "minimum": minimum,
+        "per_server": per_server,
         "resources": resources,
         "queue": queue,
         "team": team,
@@ -273,6 +281,44 @@ def cancel(
         raise typer.Exit(code)
 
 
+@job_app.command("wait")
+def wait(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...")],
+    timeout: Annotated[str | None, typer.Option("--timeout", help="At most so long, such as 10m.")] = None,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Wait until jobs have ended.
+
+    Exit code: 0 all of them finished; 8 one of them failed or was cancelled; 9 not all of them ended in time.
+    """
+    import time
+
+    from berth.dispatch.specs import parse_duration
+
+    client = Client(url)
+    end_by = time.monotonic() + (parse_duration(timeout, "--timeout") if timeout is not None else float("inf"))
+    found: dict[str, dict[str, Any]] = {}
+    pause = SHORTEST_LOOK
+    while True:
+        for job in jobs:
+            if job not in found:
+                record = client.get(path("jobs", job))
+                if record["phase"] in ENDED:
+                    found[job] = record
+        if len(found) == len(set(jobs)) or time.monotonic() >= end_by:
+            break
+        time.sleep(min(pause, max(end_by - time.monotonic(), 0.0)))
+        pause = min(1.5 * pause, LONGEST_LOOK)
+    if not shown(list(found.values()), output):
+        for record in found.values():
+            typer.echo(f"{record['id']} {record['phase']}{' (' + record['reason'] + ')' if record['reason'] else ''}")
+    if len(found) < len(set(jobs)):
+        raise typer.Exit(Code.not_in_time)
+    if any(record["phase"] != "finished" for record in found.values()):
+        raise typer.Exit(Code.job_failed)
+
+
 @job_app.command("explain")
 def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
     """Why a job waits: everything in its way, the smallest change that would help, and when it may start."""
@@ -286,6 +332,7 @@ def plan_command(
     type: TypeOption = None,
     tasks: TasksOption = None,
     minimum: MinimumOption = None,
+    per_server: PerServerOption = None,
     resources: ResourcesOption = None,
     queue: QueueOption = None,
     team: TeamOption = None,
@@ -304,6 +351,7 @@ def plan_command(
         "type": type,
         "tasks": tasks,
         "minimum": minimum,
+        "per_server": per_server,
         "resources": resources,
         "queue": queue,
         "team": team,

@@ -1,0 +1,76 @@
+"""Every command of the pages on real clusters is run, in the order in which a reader types them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.clusters.processes import end, marked
+from berth.clusters.slurm import missing_programs
+from berth.clusters.supervisor import down
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A short path for temporary files and the home of a reader."""
+    folder = Path(tempfile.mkdtemp(prefix="bd-"))
+    yield folder
+    for kind in ("slurm", "ray"):
+        where = folder / f"berth-{os.getuid()}" / kind
+        down(where)
+        end(marked(where))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def typed(page: str, place: Path, port: int) -> str:
+    """What a shell prints when all commands of a page are typed one after another; it stops at the first that fails."""
+    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    assert blocks
+    cleanup = "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n"
+    script = place / "page.sh"
+    script.write_text("set -eu -o pipefail\nset -m\n" + cleanup + "\n".join(blocks), encoding="utf-8")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "BERTH", "RAY"))},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
+        "HOME": str(place),
+        "TMPDIR": str(place),
+        "BERTH_URL": f"http://127.0.0.1:{port}",
+        "BERTH_CONFIG": str(place / "berth.yaml"),
+    }
+    (place / "berth.yaml").write_text(f"port: {port}\n")
+    done = subprocess.run(
+        ["bash", "-x", str(script)], cwd=place, env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+@pytest.mark.skipif(bool(missing_programs()), reason="Slurm is not installed (python3 scripts/slurm.py install)")
+def test_slurm(place: Path, free_port: int) -> None:
+    said = typed("slurm.md", place, free_port)
+    assert "train-6 finished" in said
+    assert "script-1 finished" in said
+    assert re.search(r"^train +n\d +\d", said, re.MULTILINE)  # a learned speed
+    assert "it would not fit even if nothing ran" in said
+    assert re.search(r"^slurm-\d+-\d+ +train +finished", said, re.MULTILINE)
+    assert "slurm is down" in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'berth[ray]')")
+def test_ray(place: Path, free_port: int) -> None:
+    said = typed("ray.md", place, free_port)
+    assert "train-6 finished" in said
+    assert re.search(r"^train +n\d +\d", said, re.MULTILINE)
+    assert "ray is down" in said
