@@ -19,6 +19,7 @@ from berth.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
 from berth.dispatch.events import Event, Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
+from berth.engines import EngineError, Snapshot
 from berth.engines.slurm import SlurmEngine, SlurmSettings
 from berth.engines.slurm.hooks import hold_script, hook_script
 from berth.testing.ledger import Ledger
@@ -136,6 +137,16 @@ class Driver(Listener):
         return end
 
     _asked: set[int]
+
+
+async def settled(engine: SlurmEngine) -> Snapshot:
+    """A snapshot, as soon as there is one: a slurmctld that was just started is given time."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            try:
+                return await engine.snapshot()
+            except EngineError:
+                await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from berth.engines.slurm import SlurmEngine, SlurmSettings
 from berth.engines.slurm.commands import Away, SlurmCommands
 from berth.engines.slurm.writing import MIB, Submission
 from berth.testing.site import Script
-from tests.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, slurm
+from tests.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, settled, slurm
 
 pytestmark = needs_slurm
 
@@ -187,7 +187,7 @@ def test_an_answer_that_is_lost_does_not_begin_it_twice(site: SlurmSite) -> None
 
     async def run() -> None:
         first = SlurmEngine(site.settings, Deaf(site.settings))
-        await first.snapshot()
+        await settled(first)
         one, two = site.simple("same", 2.0, Place("n1", "w", 1)), site.simple("next", 2.0, Place("n2", "w", 1))
         for start in (one, two):
             with pytest.raises(EngineError, match="no answer"):
@@ -209,11 +209,61 @@ def test_other_instances_are_left_alone(site: SlurmSite, tmp_path: Path) -> None
             await driver.execute(*site.simple("ours", 600.0, Place("n1", "w", 1)))
             await driver.until(Started)
             other = SlurmEngine(replace(site.settings, spool=tmp_path / "other"))
-            assert (await other.snapshot()).attempts == ()
+            assert (await settled(other)).attempts == ()
             await other.execute(Cancel("ours", 1), None)
             await other.close()
             assert driver.end(("ours", 1)) is None
             assert [a.job for a in (await driver.look()).attempts if a.end is None] == ["ours"]
+
+    asyncio.run(run())
+
+
+def test_short_memory_is_warned_of(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
+    class Forgetful(SlurmCommands):
+        async def config(self):  # type: ignore[no-untyped-def]
+            return replace(await super().config(), min_job_age=5.0)
+
+    async def run() -> None:
+        engine = SlurmEngine(site.settings, Forgetful(site.settings))
+        await settled(engine)
+        await engine.close()
+
+    asyncio.run(run())
+    assert "Slurm forgets jobs 5 s after their end" in caplog.text
+
+
+def test_a_partition_that_is_not_there(site: SlurmSite) -> None:
+    async def run() -> None:
+        engine = SlurmEngine(replace(site.settings, partition="nowhere"))
+        with pytest.raises(EngineError, match="no nodes in partition nowhere"):
+            await engine.snapshot()
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        engine = SlurmEngine(SlurmSettings(spool=tmp_path))
+        with pytest.raises(EngineError, match="cannot be run"):
+            await engine.snapshot()
+        await engine.close()
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    asyncio.run(run())
+
+
+def test_times_are_near_the_truth_without_hooks(site: SlurmSite) -> None:
+    """Slurm tells whole seconds; two looks narrow them."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            asked = time.time()
+            await driver.execute(*site.simple("timed", 2.5, Place("n1", "w", 1)))
+            end = await driver.ended("timed")
+            assert isinstance(end, Finished)
+            assert end.seconds is not None
+            assert 2.0 <= end.seconds <= time.time() - asked
 
     asyncio.run(run())
 
@@ -266,55 +316,5 @@ def test_slurmctld_is_killed_right_after_it_took_jobs(site: SlurmSite) -> None:
             assert len(ran) == len(seen)  # none twice
             assert sorted(s.job for s in seen if s.state == "ended") == sorted(attempts)
             print(f"{lost} of {len(attempts)} jobs were forgotten by slurmctld")
-
-    asyncio.run(run())
-
-
-def test_short_memory_is_warned_of(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
-    class Forgetful(SlurmCommands):
-        async def config(self):  # type: ignore[no-untyped-def]
-            return replace(await super().config(), min_job_age=5.0)
-
-    async def run() -> None:
-        engine = SlurmEngine(site.settings, Forgetful(site.settings))
-        await engine.snapshot()
-        await engine.close()
-
-    asyncio.run(run())
-    assert "Slurm forgets jobs 5 s after their end" in caplog.text
-
-
-def test_a_partition_that_is_not_there(site: SlurmSite) -> None:
-    async def run() -> None:
-        engine = SlurmEngine(replace(site.settings, partition="nowhere"))
-        with pytest.raises(EngineError, match="no nodes in partition nowhere"):
-            await engine.snapshot()
-        await engine.close()
-
-    asyncio.run(run())
-
-
-def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        engine = SlurmEngine(SlurmSettings(spool=tmp_path))
-        with pytest.raises(EngineError, match="cannot be run"):
-            await engine.snapshot()
-        await engine.close()
-
-    monkeypatch.setenv("PATH", str(tmp_path))
-    asyncio.run(run())
-
-
-def test_times_are_near_the_truth_without_hooks(site: SlurmSite) -> None:
-    """Slurm tells whole seconds; two looks narrow them."""
-
-    async def run() -> None:
-        async with driven(site) as driver:
-            asked = time.time()
-            await driver.execute(*site.simple("timed", 2.5, Place("n1", "w", 1)))
-            end = await driver.ended("timed")
-            assert isinstance(end, Finished)
-            assert end.seconds is not None
-            assert 2.0 <= end.seconds <= time.time() - asked
 
     asyncio.run(run())

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from berth.cli import app
 from berth.dispatch.events import Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
@@ -20,7 +22,9 @@ from berth.engines import EngineError
 from berth.engines.slurm import SlurmSettings, read_settings
 from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
 from berth.engines.slurm.companion import request
+from berth.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.engines.slurm.judging import how_it_ended, server, when_it_began
+from berth.engines.slurm.marks import AGAIN, Mark, mark_of, read_mark
 from berth.engines.slurm.reading import SlurmJob, read_config, read_jobs, read_nodes
 from berth.engines.slurm.spool import Record, Spool
 from berth.engines.slurm.writing import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
@@ -198,12 +202,48 @@ def test_what_slurm_cannot_run_is_said(change: dict[str, object], said: str) -> 
         told(job, Place("n1", "w", 1))
 
 
-def test_a_script_is_left_as_it_is_but_for_options_of_sbatch() -> None:
-    script = "#!/usr/bin/python3\n#SBATCH --array=1-9\nprint('#SBATCH')\n"
-    _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2))
-    assert text == script.replace("#SBATCH --array", "# SBATCH --array")
-    _, text = told(ONE.replace(payload={"script": "echo hi"}), Place("n1", "w", 2))
-    assert text == "#!/bin/sh\necho hi"
+def run_here(script: str, folder: Path) -> tuple[int, bytes]:
+    """Run a batch script with a shell function in place of srun, which runs its command once."""
+    shim = 'srun() { SLURM_PROCID=0 SLURMD_NODENAME=n1 "${@: -3}"; }\n'
+    done = subprocess.run(["bash"], input=(shim + script).encode(), stdout=subprocess.PIPE, cwd=folder, env={})
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("#!/usr/bin/env python3\n#SBATCH --array=1-9\nprint('#SBATCH')\nraise SystemExit(3)", b"#SBATCH\n"),
+        ("echo hi $0 | cut -c 1-3; exit 3", b"hi \n"),
+        ("#!/bin/bash -e\ncat <<END-OF-SCRIPT\n$((1 + 1))\nEND-OF-SCRIPT\nexit 3\necho never", b"2\n"),
+    ],
+)
+def test_a_script_runs_as_its_first_line_says(script: str, printed: bytes, tmp_path: Path) -> None:
+    """It leaves its marks, and run a second time it ends by the signal of those that have run."""
+    (tmp_path / "output").mkdir()
+    _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2), tmp=tmp_path)
+    assert text.startswith("#!/bin/bash\nmark=")  # sbatch looks for options in comments at the top only
+    assert run_here(text, tmp_path) == (3, printed)
+    mark = read_mark(mark_of(tmp_path / "output", INSTANCE, "j", 1))
+    assert mark is not None
+    assert mark.end(("j", 1)) == Failed(mark.ended or 0.0, "j", 1, "it ended with exit code 3", "job")
+    assert run_here(text, tmp_path) == (-AGAIN, b"")
+
+
+def test_marks_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "mark"
+    assert read_mark(path) is None
+    for text in ("", "began soon\n", "began 1.5\nended 2.5 0\nmore", "x" * 10_000):
+        path.write_text(text)
+        assert read_mark(path) is None
+    path.write_text("began 1.5\n")
+    assert read_mark(path) == Mark(1.5)
+    assert Mark(1.5).end(("j", 1)) is None
+    path.write_text("began 1.5\nended 4.0 0\n")
+    found = read_mark(path)
+    assert found is not None
+    assert found.end(("j", 1)) == Finished(4.0, "j", 1, 2.5)
+    (tmp_path / "link").symlink_to(path)
+    assert read_mark(tmp_path / "link") is None
 
 
 texts = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
@@ -216,10 +256,9 @@ def test_words_of_a_command_reach_the_task(words: list[str]) -> None:
     show = ["printf", "%s\\0", "first", *words]
     _, script = told(ONE.replace(payload={"command": show}), Place("n1", "w", 2))
     assert "\r" not in script
-    # in place of srun: run the last argument as each task would
-    shim = 'srun() { SLURM_PROCID=0 SLURMD_NODENAME=n1 "${@: -3}"; }\n'
-    done = subprocess.run(["bash"], input=(shim + script).encode(), stdout=subprocess.PIPE, check=True)
-    assert done.stdout.split(b"\0")[:-1] == [word.encode() for word in show[2:]]
+    code, printed = run_here(script, Path("/"))
+    assert code == 0
+    assert printed.split(b"\0")[:-1] == [word.encode() for word in show[2:]]
 
 
 @given(texts)
@@ -322,3 +361,41 @@ def test_settings(tmp_path: Path) -> None:
     assert read_settings(path) == SlurmSettings()
     with pytest.raises(InvalidInput, match="a file that can be read"):
         read_settings(tmp_path / "none")
+
+
+def test_scripts_for_operators_are_printed(tmp_path: Path) -> None:
+    hook = CliRunner().invoke(app, ["slurm", "hook", str(tmp_path / "it's here")])
+    assert hook.exit_code == 0
+    assert subprocess.run(["sh", "-n"], input=hook.output.encode()).returncode == 0
+    assert "@" not in CliRunner().invoke(app, ["slurm", "hold", "night"]).output.replace("._@-", "")
+    assert 'BERTH_PARTITION = "night"' in hold_script("night")
+    with pytest.raises(InvalidInput, match="name of a partition"):
+        hold_script('x" os.execute("id")')
+
+
+def test_a_hook_tells_and_never_waits(tmp_path: Path) -> None:
+    """Nobody listens first; then the same lines are read, and those of others or with odd comments are not."""
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    script = hook_script(folder)
+
+    def call(context: str, comment: str) -> None:
+        env = {"SLURM_SCRIPT_CONTEXT": context, "SLURM_JOB_COMMENT": comment}
+        assert subprocess.run(["sh"], input=script.encode(), env=env, timeout=30).returncode == 0
+
+    tag = write_tag(INSTANCE, "j", 1)
+    call("prolog_slurmctld", tag)
+    called: list[int] = []
+    hooks = Hooks(folder, INSTANCE, lambda: called.append(1))
+    call("epilog_slurmctld", tag)
+    call("epilog_slurmctld", f"{tag}\n1.0 ended {write_tag(INSTANCE, 'other', 1)}")
+    call("epilog_slurmctld", write_tag("ffff", "k", 1))
+    call("prolog_slurmctld", "my job")
+    hooks.read()
+    assert hooks.times.keys() == {("j", 1)}
+    assert 0 <= hooks.times["j", 1]["ended"] - hooks.times["j", 1]["began"] < 30
+    hooks.close()
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    call("prolog_slurmctld", tag)  # even where its directory is not there

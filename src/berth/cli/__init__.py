@@ -38,6 +38,7 @@ from berth.cli.leaderboard import leaderboard_command
 from berth.cli.replay import replay_command
 from berth.cli.reproduce import reproduce_command
 from berth.cli.serve import serve_command, token_app
+from berth.cli.slurm import slurm_app
 from berth.cli.sweep import sweep_command
 from berth.cli.trace import trace_app
 from berth.errors import BerthError
@@ -59,6 +60,7 @@ app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace_app, name="trace")
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(slurm_app, name="slurm")
 app.command("serve")(serve_command)
 app.add_typer(token_app, name="token")
 app.command("submit")(submit_command)

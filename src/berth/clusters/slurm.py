@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "sbatch")
 START_SECONDS = 60.0
+PORTS = range(10_000, 32_000)
 SETTINGS = """\
 ClusterName=berth
 SlurmctldHost={host}(127.0.0.1)
@@ -225,12 +227,12 @@ class LocalSlurm:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nobody listens at now, and that the system does not give to outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(PORTS)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found

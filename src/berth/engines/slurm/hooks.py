@@ -13,12 +13,15 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+from berth.engines.slurm.settings import NAME
 from berth.engines.slurm.spool import Key
 from berth.engines.slurm.writing import read_tag
 from berth.errors import InvalidInput
 
 __all__ = ["Hooks", "hold_script", "hook_script"]
 
+MOST = 20_000
+"""Attempts of which times are kept."""
 LARGE = 1_000_000
 """Bytes of the file after which a new one is begun."""
 
@@ -34,6 +37,8 @@ def hook_script(directory: Path) -> str:
 
 def hold_script(partition: str) -> str:
     """A job_submit.lua that holds jobs of a partition."""
+    if not NAME.fullmatch(partition):
+        raise InvalidInput("the name of a partition", value=partition, key="partition")
     return _shipped("job_submit.lua").replace("@PARTITION@", partition)
 
 
@@ -98,6 +103,8 @@ class Hooks:
                 at = float(time)
             except ValueError:
                 continue
+            while len(self.times) > MOST:  # of attempts that are not ours any more
+                del self.times[next(iter(self.times))]
             told = self.times.setdefault(key, {})
             told[what] = max(at, told.get(what, at))  # components of a job begin and end by themselves
 

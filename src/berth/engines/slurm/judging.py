@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from berth.dispatch.events import Failed, Finished
 from berth.dispatch.jobs import Server
 from berth.dispatch.quantities import MILLI
+from berth.engines.slurm.marks import AGAIN, LAUNCH, Mark
 from berth.engines.slurm.reading import Node, SlurmJob
 from berth.engines.slurm.spool import Record
 from berth.engines.slurm.writing import MIB
 
-__all__ = ["how_it_ended", "requeued", "server", "when_it_began"]
+__all__ = ["FORGOT", "how_it_ended", "requeued", "server", "when_it_began"]
 
+FORGOT = "slurmctld was killed, forgot that it ran, and wanted to run it again"
 REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 BEFORE = frozenset({"JobLaunchFailure", "FailedLaunch", "SystemFailure", "BadConstraints", "Prolog", "BeginTime"})
 """Reasons of failures for which a job cannot be blamed."""
@@ -67,18 +70,30 @@ def _when_it_ended(record: Record, parts: Sequence[SlurmJob], now: float) -> flo
     return _moment(whole, max(record.asked, record.ran, record.started), now, now)
 
 
-def how_it_ended(record: Record, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], now: float) -> Finished | Failed:
+def how_it_ended(
+    record: Record, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], now: float, mark: Mark | None = None
+) -> Finished | Failed:
     """The end of an attempt of which nothing is left."""
     at = max(_when_it_ended(record, parts, now), record.started)
     if all("COMPLETED" in job.states for job in parts):
         began = record.started or when_it_began(record, parts, now)
-        return Finished(at, *record.key, max(at - began, 0.0))
+        seconds = None if mark is None else mark.seconds
+        return Finished(at, *record.key, max(at - began, 0.0) if seconds is None else seconds)
     worst = min((job for job in parts if "COMPLETED" not in job.states), key=_severity)
+    done = None if mark is None else mark.end(record.key)
     if worst.states & {"NODE_FAIL", "BOOT_FAIL"}:
+        if done is not None:  # a slurmctld that forgot its end found it missing on its node
+            return done
         away = [name for name in worst.nodes if name in nodes and not nodes[name].there] or list(worst.nodes)
         return Failed(at, *record.key, f"Slurm lost node {', '.join(away[:3])}", "server")
+    if isinstance(record.verdict, Failed):
+        return replace(record.verdict, time=at)
     if record.verdict is not None:
-        return Failed(at, *record.key, record.verdict.reason, record.verdict.fault)
+        return record.verdict
+    if any(job.signal == AGAIN for job in parts):
+        return done or Failed(at, *record.key, FORGOT, "engine")
+    if any(job.signal == LAUNCH for job in parts):
+        return Failed(at, *record.key, "srun could not start its tasks; see its output", "engine")
     return Failed(at, *record.key, *_reason(worst))
 
 

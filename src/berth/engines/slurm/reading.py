@@ -7,9 +7,12 @@ settings are the operator's, and `scontrol` has written them alike for many year
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from berth.engines import EngineError
@@ -128,6 +131,14 @@ class Config:
     """Whether a job that asks for no memory gets an amount that the operator has set."""
     version: str = ""
     select: str = ""
+
+    @property
+    def age(self) -> float:
+        """Seconds since slurmctld was started."""
+        try:
+            return max(time.time() - datetime.fromisoformat(self.boot).timestamp(), 0.0)
+        except ValueError:
+            return math.inf
 
 
 def _number(value: object) -> float | None:

@@ -37,7 +37,8 @@ class SlurmSettings:
     * `hooks`: where the hooks of slurmctld write, if they are installed
     * `output`: a directory for what jobs print, seen from the nodes
     * `time_factor`: give jobs a time limit of this many times their estimate; none where 0
-    * `users`: run jobs as the system's user of the same name as their owner; only root can
+    * `users`: run jobs as the system's user of the same name as their owner; only root can, and users must be able to
+      write to `output`
     * `rest`: slurmrestd, `http://host:port` or `unix:/path`, in place of commands; `token`: a file with a JWT for it
     * `command_seconds`: how long a command of Slurm may take
     """
@@ -55,6 +56,11 @@ class SlurmSettings:
     rest: str = ""
     token: Path | None = None
     command_seconds: float = 20.0
+
+    @property
+    def outputs(self) -> Path:
+        """The directory for what jobs print."""
+        return self.output or self.spool / "output"
 
     def __post_init__(self) -> None:
         for name in ("conf", "spool", "hooks", "output", "token"):

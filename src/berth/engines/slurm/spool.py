@@ -45,7 +45,7 @@ class Record:
     """When Slurm took it, or began to end it, by a clock that does not jump."""
     parts: tuple[SlurmJob, ...] = ()
     began: bool = False
-    verdict: Failed | None = None
+    verdict: Finished | Failed | None = None
     """How it is to be told, when Slurm has ended it for us."""
     waited: float = 0.0
     """When it was last seen to wait."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import pwd
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -31,7 +33,8 @@ from berth.engines import EngineError
 from berth.engines.slurm.commands import Refused, Slurm
 from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
 from berth.engines.slurm.hooks import Hooks
-from berth.engines.slurm.judging import how_it_ended, requeued, server, when_it_began
+from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, when_it_began
+from berth.engines.slurm.marks import Mark, mark_of, read_mark, sweep
 from berth.engines.slurm.reading import Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -43,6 +46,10 @@ SOON = 0.1
 """Seconds until the next look when something is about to happen, at least."""
 SETTLING = 60.0
 """Seconds after a start of slurmctld in which nodes that do not speak are waited for."""
+ENDING = 2.0
+"""Seconds in which nodes that have spoken to a new slurmctld end jobs that it does not know."""
+RECENT = 10.0
+"""Seconds; a slurmctld that was started longer ago and knows its nodes is taken to be through with that."""
 SHORT_MEMORY = 60.0
 """Seconds; a slurmctld that remembers jobs for less is warned of."""
 log = logging.getLogger(__name__)
@@ -61,13 +68,16 @@ class Watch:
         self._settings, self._slurm, self._spool = settings, slurm, spool
         self._companion = Companion(settings.companion, spool)
         self._hooks = None if settings.hooks is None else Hooks(settings.hooks, spool.instance, self.wake.set)
+        self._user = pwd.getpwuid(os.getuid()).pw_name
         self._nodes: dict[str, Node] = {}
         self._partition = settings.partition
         self._booted = 0.0
+        self._spoken: float | None = None
         self._looked: float | None = None
         self._unwanted: set[int] = set()
         self._returned: list[tuple[Record, Failed]] = []
         self._looking = asyncio.Lock()
+        sweep(settings.outputs, spool.instance)
 
     @property
     def has_looked(self) -> bool:
@@ -121,12 +131,25 @@ class Watch:
             raise EngineError(f"Slurm has no nodes in partition {' or '.join(sorted(ours))}")
         if self.config is None:
             self._warn(config)
+        self._settle(config)
+
+    def _settle(self, config: Config) -> None:
+        """After a start of slurmctld, wait until the nodes have spoken to it and have ended what it does not know.
+
+        Numbers of jobs that it forgot are used again, so a job that came earlier could be ended in their place.
+        """
+        now = time.monotonic()
         if self.config is None or config.boot != self.config.boot:
-            self._booted = time.monotonic()
+            self._booted = now - (0.0 if self.config is not None else config.age)
+            self._spoken = None
         self.config = config
         silent = [name for name, node in self._nodes.items() if node.silent]
-        if silent and time.monotonic() - self._booted < SETTLING:
+        if silent and now - self._booted < SETTLING:
             raise EngineError(f"slurmctld was started at {config.boot}, and node {silent[0]} has not spoken to it yet")
+        if self._spoken is None:
+            self._spoken = self._booted if now - self._booted > RECENT else now
+        if now - self._spoken < ENDING:
+            raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending what it does not know")
 
     def _warn(self, config: Config) -> None:
         if config.min_job_age < SHORT_MEMORY:
@@ -158,7 +181,7 @@ class Watch:
         found: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
         for job in jobs:
             key = read_tag(job.comment, self._spool.instance)
-            if key is not None:
+            if key is not None and self._is_ours(job, key):
                 found[key].append(job)
         for key, parts in found.items():
             record = self._spool.records.get(key)
@@ -174,6 +197,12 @@ class Watch:
             if record.key not in found and record.slurm is not None and not record.sending and record.since < clock:
                 self.missing(record)
         self._tell_waiting(self._companion.waiting(jobs))
+
+    def _is_ours(self, job: SlurmJob, key: Key) -> bool:
+        """Whether a job is what its comment says; anybody may write any comment."""
+        if is_theirs(key):
+            return key[0].split("-")[1] == str(job.id)
+        return self._settings.users or job.user in ("", self._user)
 
     def _tell_waiting(self, there: dict[str, Waiting]) -> None:
         """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
@@ -199,13 +228,15 @@ class Watch:
         if all(job.ended for job in parts):
             if not record.began and all("COMPLETED" in job.states for job in parts):
                 self._runs(record, now)
-            self._gone(record, how_it_ended(record, parts, self._nodes, now))
+            self._gone(record, how_it_ended(record, parts, self._nodes, now, self._mark(record)))
             return
         if is_theirs(record.key):
             if parts[0].pending and record.began:
                 self._stop(record, "Slurm put it back into its queue")
         elif any(requeued(job) for job in parts):
             self._stop(record, "Slurm wanted to run it again")
+        elif record.began and any(job.pending for job in parts):
+            self._stop(record, FORGOT, self._mark(record))
         if any(job.ended for job in parts) or (record.verdict and not is_theirs(record.key)):
             self._unwanted.update(job.id for job in parts if not job.ended and not _ending([job]))
         if all(job.running for job in parts):
@@ -223,14 +254,18 @@ class Watch:
             record.started = min(when_it_began(record, record.parts, now), now)
             self.told.append(Started(record.started, *record.key))
 
-    def _stop(self, record: Record, reason: str) -> None:
+    def _mark(self, record: Record) -> Mark | None:
+        return read_mark(mark_of(self._settings.outputs, self._spool.instance, *record.key))
+
+    def _stop(self, record: Record, reason: str, mark: Mark | None = None) -> None:
         """Have Slurm end it; when it has, this is told. One of their jobs is held again instead."""
         if record.verdict is not None:
             return
-        record.verdict = _failed(record, reason, "engine")
+        failed = _failed(record, reason, "engine")
+        record.verdict = (mark and mark.end(record.key)) or failed
         record.since = time.monotonic()
         if is_theirs(record.key):
-            self._returned.append((record, record.verdict))
+            self._returned.append((record, failed))
         else:
             self._unwanted.update(job.id for job in record.parts if not job.ended)
 
@@ -239,7 +274,8 @@ class Watch:
         if any(self._nodes[place.server].silent for place in record.places if place.server in self._nodes):
             return
         reason = "Slurm does not know it any more: slurmctld was killed right after it took it, or it ended long ago"
-        self._gone(record, record.verdict or _failed(record, reason, "engine"))
+        mark = self._mark(record)
+        self._gone(record, (mark and mark.end(record.key)) or record.verdict or _failed(record, reason, "engine"))
 
     def _gone(self, record: Record, end: Finished | Failed) -> None:
         """It has ended, and Slurm has nothing of it any more; one of their jobs cannot be tried again."""
@@ -265,7 +301,9 @@ class Watch:
             assert record.slurm is not None
             with suppress(Refused):  # it has ended meanwhile, which is seen at the next look
                 await self._slurm.hold(record.slurm)
-                await self._slurm.update(record.slurm, {"ReqNodeList": ""})
+                # one that ran would have to wait for two minutes more
+                changes = {"ReqNodeList": "", **({"StartTime": "now"} if record.began else {})}
+                await self._slurm.update(record.slurm, changes)
                 self.end(record, end)
             self._returned.pop()
 

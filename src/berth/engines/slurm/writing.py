@@ -6,7 +6,7 @@ that share a server share what is taken of it.
 
 * A `command` runs in every task, started by `srun`; its words are never read by a shell. When a task fails, all end.
 * A `script` runs once, on the first server, as sbatch's users expect; `srun` in it starts tasks. Lines `#SBATCH` in it
-  are comments: berth says what the job gets.
+  mean nothing: berth says what the job gets.
 
 Every task has `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_TASKS` (how many there are), `BERTH_SERVERS` (with commas between);
 those that a `command` runs in also have `BERTH_ROLE`, `BERTH_RANK` (from 0, over all roles) and `BERTH_SERVER`.
@@ -27,6 +27,7 @@ from typing import NamedTuple
 from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI, Amounts, format_quantity
+from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of
 from berth.engines.slurm.settings import SlurmSettings
 from berth.errors import BerthError
 
@@ -37,6 +38,8 @@ COMPONENTS = 128
 """The most components that a heterogeneous job may have."""
 LONGEST = 120_000
 """Bytes of a command with its arguments, which is one argument of another command."""
+NOT_LAUNCHED = 253
+"""The exit code of srun when it could not do its part."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -177,9 +180,9 @@ def _task(component: Component, first: int, command: Sequence[str]) -> str:
     return "\n".join([*lines, "exec " + " ".join(shlex.quote(word) for word in command)])
 
 
-def _batch(components: Sequence[Component], command: Sequence[str]) -> str:
-    """A batch script that runs a command in every task, and ends when all have ended or one has failed."""
-    lines = ["#!/bin/bash", "unset SLURM_HOSTFILE " + _unset(len(components))]
+def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]:
+    """Lines that run a command in every task, until all have ended or one has failed."""
+    lines = ["unset SLURM_HOSTFILE " + _unset(len(components)), f"export SLURM_EXIT_ERROR={NOT_LAUNCHED}"]
     first = 0
     for number, component in enumerate(components):
         count = sum(place.count for place in component.places)
@@ -200,13 +203,14 @@ def _batch(components: Sequence[Component], command: Sequence[str]) -> str:
         if len(components) > 1:
             options.insert(0, f"--het-group={number}")
         text = _task(component, first, command)
-        if len(text.encode()) > LONGEST:
+        if len(text.encode("utf-8", "surrogateescape")) > LONGEST:
             raise NotPossible(f"a command of at most {LONGEST} bytes, with its arguments; longer ones go into a script")
         lines.append(f"{before}srun {' '.join(options)} /bin/sh -c {quote(text)} &")
         first += count
     files = " ".join(f'"$hosts{n}"' for n, component in enumerate(components) if not component.alike)
     lines.append(f"ended=0; for ((i = 0; i < {len(components)}; i++)); do wait -n || {{ ended=$?; break; }}; done")
-    return "\n".join([*lines, *([f"rm -f {files}"] if files else []), "exit $ended", ""])
+    lines.append(f'[ "$ended" != {NOT_LAUNCHED} ] || kill -s {LAUNCH} $$')  # not the job's fault
+    return [*lines, *([f"rm -f {files}"] if files else [])]
 
 
 def _unset(components: int) -> str:
@@ -215,13 +219,33 @@ def _unset(components: int) -> str:
     return " ".join([*names, *groups])
 
 
-def _script(text: str) -> str:
-    """A user's script as sbatch takes it: with a first line, and with no options for sbatch."""
+def _script(text: str) -> list[str]:
+    """Lines that run a user's script, as its first line says or with sh; as a file, since that is what it expects."""
     if "\r\n" in text:
         raise NotPossible("Slurm takes scripts with Unix line breaks, and this has carriage returns")
-    if not text.startswith("#!"):
-        text = f"#!/bin/sh\n{text}"
-    return re.sub(r"^#SBATCH", "# SBATCH", text, flags=re.MULTILINE)
+    first = text.partition("\n")[0]
+    try:
+        program = shlex.split(first.removeprefix("#!")) if first.startswith("#!") else []
+    except ValueError:
+        program = []
+    words = " ".join(quote(word) for word in program or ["/bin/sh"])
+    here = "END-OF-SCRIPT"
+    while here in text:
+        here += "-"
+    return [
+        "script=$(mktemp) || exit 1",
+        f"cat >\"$script\" <<'{here}'",
+        text,
+        here,
+        f'{words} "$script"; ended=$?; rm -f "$script"',
+    ]
+
+
+def _marked(mark: str, lines: Sequence[str]) -> str:
+    """The batch script: it leaves marks (`berth.engines.slurm.marks`), and does not run a second time."""
+    before = f'(set -C; date "+began %s.%N" >"$mark") 2>/dev/null || [ ! -e "$mark" ] || kill -s {AGAIN} $$'
+    after = '[ ! -f "$mark" ] || date "+ended %s.%N $ended" >>"$mark"'
+    return "\n".join(["#!/bin/bash", f"mark={quote(mark)}", before, *lines, after, "exit $ended", ""])
 
 
 def _environment(job: Job, start: Start, user: pwd.struct_passwd) -> dict[str, str]:
@@ -271,20 +295,21 @@ def submission(
     directory = str(job.payload.get("workdir") or user.pw_dir)
     _clean([*command, script or "", directory])
     if script is not None:
-        text = _script(script)
+        lines = _script(script)
     elif command:
-        text = _batch(components, command)
+        lines = _batch(components, command)
     else:
         raise NotPossible("it has neither a command nor a script, so there is nothing to run")
     limit = None if job.estimate is None or not settings.time_factor else job.estimate * settings.time_factor
+    output = settings.outputs.absolute()
     return Submission(
         start.job,
         write_tag(instance, start.job, start.attempt),
         components,
-        text,
+        _marked(str(mark_of(output, instance, start.job, start.attempt)), lines),
         _environment(job, start, user),
         directory,
-        str((settings.output or settings.spool / "output").absolute() / f"{start.job}.{start.attempt}.out"),
+        str(output / f"{start.job}.{start.attempt}.out"),
         settings.partition,
         None if limit is None else max(1, math.ceil(limit / 60)),
         user.pw_name if settings.users else "",

@@ -1,0 +1,76 @@
+"""Marks that batch scripts leave beside the output of jobs: when they began, when they ended, and how.
+
+A slurmctld that was killed forgets up to five seconds: it may want to run again what already ran. So a script that
+finds its own mark ends at once, by a signal that nobody uses. Where berth sees the directory of outputs, as it does on
+one machine or with a shared file system, marks also tell it how an attempt ended that Slurm has forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.dispatch.events import Failed, Finished
+
+__all__ = ["AGAIN", "LAUNCH", "Mark", "mark_of", "read_mark", "sweep"]
+
+AGAIN = 61
+"""The signal by which a script ends that has run before."""
+LAUNCH = 60
+"""The signal by which a script ends whose tasks Slurm did not start."""
+KEPT = 86400.0
+"""Seconds for which marks are kept."""
+LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """When a script began and ended by the clock of its node, and its exit code."""
+
+    began: float
+    ended: float | None = None
+    code: int = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it ran."""
+        return None if self.ended is None else max(self.ended - self.began, 0.0)
+
+    def end(self, key: tuple[str, int]) -> Finished | Failed | None:
+        """How it ended, if it has."""
+        if self.ended is None:
+            return None
+        if self.code:
+            return Failed(self.ended, *key, f"it ended with exit code {self.code}", "job")
+        return Finished(self.ended, *key, self.seconds)
+
+
+def mark_of(directory: Path, instance: str, job: str, attempt: int) -> Path:
+    """The file of an attempt."""
+    return directory / f"{job}.{attempt}.{instance}.mark"
+
+
+def read_mark(path: Path) -> Mark | None:
+    """What a mark says, if there is one. Its job could write anything there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        text = file.read(200).decode("ascii", "replace")
+    match = LINES.fullmatch(text)
+    if match is None:
+        return None
+    return Mark(float(match[1]), None if match[2] is None else float(match[2]), int(match[3] or 0))
+
+
+def sweep(directory: Path, instance: str) -> None:
+    """Remove marks that are old."""
+    for path in directory.glob(f"*.{instance}.mark"):
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime > KEPT:
+                path.unlink()
