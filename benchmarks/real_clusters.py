@@ -227,9 +227,20 @@ def ran(place: Place, stream_: Sequence[Gang], seed: int, runner: str, first: fl
     return found
 
 
+def installed_hooks(folder: Path) -> list[str]:
+    """Settings of berth's engine in `slurm.yaml`, and lines for slurm.conf, so that slurmctld tells berth at once."""
+    from berth.engines.slurm.hooks import hook_script
+
+    hook = folder / "hook.sh"
+    hook.write_text(hook_script(folder / "hooks"))
+    hook.chmod(0o755)
+    (folder / "slurm.yaml").write_text(f"spool: {folder}/spool\noutput: {folder}\nhooks: {folder}/hooks\n")
+    return [f"PrologSlurmctld={hook}", f"EpilogSlurmctld={hook}"]
+
+
 @contextmanager
-def cluster(kind: str, nodes: int) -> Iterator[Place]:
-    """A fresh cluster for one run."""
+def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
+    """A fresh cluster for one run; Slurm alone does without the hooks that berth installs."""
     with tempfile.TemporaryDirectory(prefix="berth-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         names = {f"n{i + 1}": class_of(i, nodes) for i in range(nodes)}
@@ -242,9 +253,8 @@ def cluster(kind: str, nodes: int) -> Iterator[Place]:
             from berth.clusters.slurm import LocalSlurm, SlurmNode
 
             there = [SlurmNode(node, CPUS, features=(f"class={kind_}",)) for node, kind_ in names.items()]
-            made = LocalSlurm(folder / "slurm", there)
+            made = LocalSlurm(folder / "slurm", there, installed_hooks(folder) if hooks else ())
             made.start()
-            (folder / "slurm.yaml").write_text(f"poll: 200ms\nspool: {folder}/spool\noutput: {folder}\n")
             place = Place(folder, made.environment, f"slurm:{folder}/slurm.yaml")
         else:
             from berth.clusters.ray import LocalRay, RayNode
@@ -262,7 +272,7 @@ def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ra
     """One run from nothing."""
     stream_ = gangs(seed, given.jobs, given.rate, given.work)
     patience = 10.0 * given.jobs / given.rate + 120.0
-    with cluster(kind, given.nodes) as place:
+    with cluster(kind, given.nodes, hooks=runner != "slurm") as place:
         if runner == "slurm":
             first = by_slurm(place, stream_, patience)
         else:

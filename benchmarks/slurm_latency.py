@@ -1,0 +1,164 @@
+"""What berth adds to Slurm: `python -m benchmarks.slurm_latency`.
+
+One local cluster of 8 nodes, one `berth serve` on it. Gangs go through berth, and then the same gangs, with the node
+lists that berth chose, straight to `sbatch`; in turns, block by block, so that both meet the same machine. Times are
+those that the tasks themselves write down.
+
+* From decision to start: gangs come one by one to a cluster with room. Through berth from the time of the decision in
+  the journal to the first task, and straight from the call of `sbatch` to the first task.
+* Gangs a minute: many gangs at once, more than fit. Through berth from the request to the end of the last, and straight
+  from the first of the calls of `sbatch`, eight at a time, to the end of the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.real_clusters import Gang, Place, ask, cluster, lines, served, wait_until_all
+from berth.random import stream
+
+__all__ = ["main"]
+
+NODES = 8
+PATIENCE = 600.0
+Nodes = list[tuple[str, int]]
+"""Nodes and how many tasks each has."""
+
+
+def some_gangs(seed: int, block: str, count: int, seconds: float) -> list[Gang]:
+    """Gangs of 1 to 4 tasks that run for so long wherever they are."""
+    rng = stream(seed, "slurm-latency", block)
+    sizes = rng.integers(1, 5, count).tolist()
+    return [Gang(f"{block}-{i}", "t", tasks, 0.0, 1.0, dict.fromkeys("abc", seconds)) for i, tasks in enumerate(sizes)]
+
+
+def spec(place: Place, gang: Gang) -> dict[str, object]:
+    """A gang as a job for berth."""
+    return {"name": gang.name, "tasks": gang.tasks, "resources": {"cpu": 1}, "command": place.command(gang)}
+
+
+def straight(place: Place, gang: Gang, name: str, nodes: Nodes) -> None:
+    """Submit a gang to Slurm with these nodes."""
+    line = " ".join(place.command(gang)).replace(f" {gang.name} ", f" {name} ")
+    command = ["sbatch", "-Q", "-c", "1", "-o", "/dev/null", "-n", str(gang.tasks), "-N", str(len(nodes))]
+    environment = dict(place.environment)
+    if len({count for _, count in nodes}) == 1:
+        command += ["-w", ",".join(node for node, _ in nodes), "--ntasks-per-node", str(nodes[0][1])]
+    else:
+        file = place.folder / f"{name}.hosts"
+        file.write_text("".join(f"{node}\n" * count for node, count in nodes))
+        command += ["-m", "arbitrary"]
+        environment["SLURM_HOSTFILE"] = str(file)
+    subprocess.run([*command, "--wrap", f"srun {line}"], env=environment, check=True)
+
+
+def began(place: Place) -> dict[str, float]:
+    """When the first task of each gang began."""
+    found: dict[str, float] = {}
+    for gang, _, begin, _ in lines(place):
+        found[gang] = min(float(begin), found.get(gang, float("inf")))
+    return found
+
+
+def ended(place: Place, names: set[str]) -> float:
+    """When the last task of these gangs ended."""
+    return max(float(end) for gang, _, _, end in lines(place) if gang in names)
+
+
+def chosen(url: str, gangs: Sequence[Gang]) -> dict[str, tuple[float, Nodes]]:
+    """When berth decided about each gang, and on which nodes."""
+    found: dict[str, tuple[float, Nodes]] = {}
+    wanted = {gang.name for gang in gangs}
+    for decided in ask(url, "decisions?limit=1000"):
+        for start in decided["starts"]:
+            if start["job"] in wanted:
+                nodes = [(place["server"], place["tasks"]) for place in start["places"]]
+                found[start["job"]] = datetime.fromisoformat(decided["time"]).timestamp(), nodes
+    return found
+
+
+def one_by_one(place: Place, url: str, seed: int, block: int, count: int) -> tuple[list[float], list[float]]:
+    """Seconds from decision to start, through berth and straight."""
+    gangs = some_gangs(seed, f"lone{block}", count, 0.3)
+    before = len(lines(place))
+    for gang in gangs:
+        ask(url, "jobs", spec(place, gang))
+        time.sleep(0.4)
+    wait_for(place, before + sum(gang.tasks for gang in gangs))
+    where = chosen(url, gangs)
+    called = {}
+    for gang in gangs:
+        name = f"s{gang.name}"
+        called[name] = time.time()
+        straight(place, gang, name, where[gang.name][1])
+        time.sleep(max(called[name] + 0.4 - time.time(), 0.0))
+    wait_for(place, before + 2 * sum(gang.tasks for gang in gangs))
+    first = began(place)
+    return (
+        [first[gang.name] - where[gang.name][0] for gang in gangs],
+        [first[name] - at for name, at in called.items()],
+    )
+
+
+def all_at_once(place: Place, url: str, seed: int, block: int, count: int) -> tuple[float, float]:
+    """Seconds that many gangs take, through berth and straight."""
+    gangs = some_gangs(seed, f"many{block}", count, 1.0)
+    before, tasks = len(lines(place)), sum(gang.tasks for gang in gangs)
+    at = time.time()
+    ask(url, "jobs", [spec(place, gang) for gang in gangs])  # type: ignore[arg-type]
+    wait_for(place, before + tasks)
+    through = ended(place, {gang.name for gang in gangs}) - at
+    where = chosen(url, gangs)
+    order = sorted(gangs, key=lambda gang: where[gang.name][0])
+    at = time.time()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda gang: straight(place, gang, f"s{gang.name}", where[gang.name][1]), order))
+    wait_for(place, before + 2 * tasks)
+    return through, ended(place, {f"s{gang.name}" for gang in gangs}) - at
+
+
+def wait_for(place: Place, tasks: int) -> None:
+    """Wait until so many tasks have ended."""
+    wait_until_all(place, [Gang("", "", tasks, 0.0, 0.0, {})], PATIENCE)
+
+
+def main() -> None:
+    """Measure, and say what came out."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--lone", type=int, default=20, help="gangs of a block that come one by one")
+    parser.add_argument("--many", type=int, default=80, help="gangs of a block that come together")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    console = Console()
+    lone: tuple[list[float], list[float]] = ([], [])
+    many: list[tuple[float, float]] = []
+    with cluster("slurm", NODES) as place, served(place, "best-fit", None) as url:
+        for block in range(given.blocks):
+            for all_, mine in zip(lone, one_by_one(place, url, given.seed, block, given.lone), strict=True):
+                all_ += mine
+            many.append(all_at_once(place, url, given.seed, block, given.many))
+            medians = [float(np.median(times)) for times in lone]
+            console.print(
+                f"block {block}: {medians[0]:.3f} and {medians[1]:.3f} s; {many[-1][0]:.1f} and {many[-1][1]:.1f} s"
+            )
+    table = Table("", "through berth", "straight to Slurm", "ratio")
+    for name, share in (("decision to start, median (s)", 50), ("decision to start, 95 % (s)", 95)):
+        through, alone = (float(np.percentile(times, share)) for times in lone)
+        table.add_row(name, f"{through:.3f}", f"{alone:.3f}", f"{through / alone:.2f}")
+    through, alone = (60.0 * given.many * len(many) / sum(pair[i] for pair in many) for i in (0, 1))
+    table.add_row("gangs a minute", f"{through:.0f}", f"{alone:.0f}", f"{alone / through:.2f} times as long")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
