@@ -89,6 +89,8 @@ def test_bad_durations(value: object) -> None:
         ("{resources: {cpu: many}}", ["resources.cpu: got 'many', expected a quantity such as"]),
         ("{resources: {cpu: -1}}", ["resources", "cpu"]),
         ("{roles: {w: {count: 2}}, tasks: 3}", ["not both"]),
+        ("{command: [a], callable: AAAA}", ["a command, a script or a callable, not two of them"]),
+        ("{callable: 'no base64!'}", ["a callable as base64 text"]),
         ("{command: [a], script: b}", ["a command, a script"]),
         ("{estimate: soon}", ["estimate", "soon"]),
         ("{name: '../etc'}", ["name: got '../etc', expected letters, digits and . _ @ -"]),
@@ -143,3 +145,9 @@ def test_any_fields_are_read_or_refused(fields: dict[str, object]) -> None:
     except (ValidationError, InvalidInput):
         refused = True
     assert refused or sum(role.minimum for role in job.roles) >= 1
+
+
+def test_a_callable_is_text_that_goes_to_the_engine_as_it_is() -> None:
+    assert JobSpec(callable="gASVAA==").job("x", "ann").payload == {"callable": "gASVAA=="}
+    with pytest.raises(ValidationError, match="at most 1000000 characters"):
+        JobSpec(callable="AAAA" * 250_001)

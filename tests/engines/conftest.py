@@ -21,10 +21,12 @@ NODES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def short_lease() -> Iterator[None]:
     """Nobody waits half a minute for a node that hangs."""
-    monkeypatch.setenv("BERTH_RAY_LEASE", "6s")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERTH_RAY_LEASE", "6s")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -100,6 +100,13 @@ class Driver:
         self.listener, self.folder = Listener(make, PATIENCE), folder
         self.made: list[Attempted] = []
 
+    async def clear(self) -> None:
+        """End what still runs."""
+        left = [one for one in self.made if self.listener.end(one.key) is None]
+        self.made.clear()
+        for one in left:
+            await one.cancel()
+
     def job(self, *places: tuple[str, str, int] | str, seconds: float = 600.0, **given: Any) -> Attempted:
         """A job on these places (server, role, tasks), whose tasks leave word, or do what `payload` says."""
         there = tuple(Place(*p) if isinstance(p, tuple) else Place(p, "task", 1) for p in places)
@@ -125,7 +132,5 @@ async def driven(cluster: LocalRay, folder: Path) -> AsyncIterator[Driver]:
     try:
         yield driver
     finally:
-        for one in driver.made:
-            if driver.listener.end(one.key) is None:
-                await one.cancel()
+        await driver.clear()
         await driver.listener.close()

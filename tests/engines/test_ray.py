@@ -7,7 +7,9 @@ import os
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from berth.engines.clock import Clock
 from berth.engines.making import make_engine
 from berth.engines.ray import RayEngine
 from berth.errors import InvalidInput, MissingExtra
-from tests.engines.ray_driver import Attempted, Driver, driven, until
+from tests.engines.ray_driver import Attempted, Driver, until
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -38,63 +40,82 @@ while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
 """Leaves a process behind that nobody waits for."""
 
 
-def test_nodes_are_servers_with_their_labels_and_resources(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            servers = {server.name: server for server in driver.listener.spells[-1].snapshot.servers}
-            assert sorted(servers) == ["n1", "n2", "n3", "n4"]  # and not the head, which has no processors
-            assert servers["n2"].capacity["cpu"] == servers["n2"].capacity["gpu"] == 4000
-            assert servers["n2"].capacity["licence"] == 2000
-            assert servers["n2"].labels == {"name": "n2", "class": "fast"}
-            assert set(servers["n4"].capacity) == {"cpu", "memory"}
-
-    asyncio.run(play())
+Drive = Callable[[Callable[[Driver], Coroutine[Any, Any, None]]], None]
 
 
-def test_tasks_know_what_they_are_and_get_what_their_owner_gave(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            gang = driver.job(("n3", "worker", 2), ("n1", "server", 1), ("n1", "worker", 1), seconds=0.5)
-            gang.job.payload["environment"] = {"GIVEN": HOSTILE, "BERTH_RANK": "7", "RAY_ADDRESS": "mine"}  # type: ignore[index]
-            gang.job.payload["workdir"] = str(tmp_path)  # type: ignore[index]
-            await gang.start()
-            end = await gang.finished()
-            assert end.seconds is not None
-            assert end.seconds >= 0.5
-            told = gang.told()
-            assert sorted(told) == ["server-0", "worker-0", "worker-1", "worker-2"]
-            where = {name: one["environment"]["BERTH_SERVER"] for name, one in told.items()}
-            assert where == {"worker-0": "n3", "worker-1": "n3", "worker-2": "n1", "server-0": "n1"}
-            for one in told.values():
-                environment = one["environment"]
-                assert environment["GIVEN"] == HOSTILE
-                assert environment["RAY_ADDRESS"] == "mine"
-                assert environment["BERTH_JOB"] == gang.job.id
-                assert environment["BERTH_ATTEMPT"] == "1"
-                assert environment["BERTH_TASKS"] == "4"
-                assert environment["BERTH_SERVERS"] == "n3,n1"
-                assert len(environment["BERTH_ADDRESSES"].split(",")) == 2
-                assert one["here"] == str(tmp_path)
+@pytest.fixture(scope="module")
+def drive(ray_cluster: LocalRay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drive]:
+    """One driver for all: most of these tests would spend their time on connecting."""
+    with asyncio.Runner() as runner:
+        driver = Driver(ray_cluster, tmp_path_factory.mktemp("jobs"))
+        runner.run(driver.listener.open())
 
-    asyncio.run(play())
+        async def played(play: Callable[[Driver], Coroutine[Any, Any, None]]) -> None:
+            try:
+                await play(driver)
+            finally:
+                await driver.clear()
+
+        yield lambda play: runner.run(played(play))
+        runner.run(driver.listener.close())
+
+
+def test_nodes_are_servers_with_their_labels_and_resources(drive: Drive, ray_cluster: LocalRay, tmp_path: Path) -> None:
+    async def play(driver: Driver) -> None:
+        servers = {server.name: server for server in driver.listener.spells[-1].snapshot.servers}
+        assert sorted(servers) == ["n1", "n2", "n3", "n4"]  # and not the head, which has no processors
+        assert servers["n2"].capacity["cpu"] == servers["n2"].capacity["gpu"] == 4000
+        assert servers["n2"].capacity["licence"] == 2000
+        assert servers["n2"].labels == {"name": "n2", "class": "fast"}
+        assert set(servers["n4"].capacity) == {"cpu", "memory"}
+
+    drive(play)
+
+
+def test_tasks_know_what_they_are_and_get_what_their_owner_gave(
+    drive: Drive, ray_cluster: LocalRay, tmp_path: Path
+) -> None:
+    async def play(driver: Driver) -> None:
+        gang = driver.job(("n3", "worker", 2), ("n1", "server", 1), ("n1", "worker", 1), seconds=0.5)
+        gang.job.payload["environment"] = {"GIVEN": HOSTILE, "BERTH_RANK": "7", "RAY_ADDRESS": "mine"}  # type: ignore[index]
+        gang.job.payload["workdir"] = str(tmp_path)  # type: ignore[index]
+        await gang.start()
+        end = await gang.finished()
+        assert end.seconds is not None
+        assert end.seconds >= 0.5
+        told = gang.told()
+        assert sorted(told) == ["server-0", "worker-0", "worker-1", "worker-2"]
+        where = {name: one["environment"]["BERTH_SERVER"] for name, one in told.items()}
+        assert where == {"worker-0": "n3", "worker-1": "n3", "worker-2": "n1", "server-0": "n1"}
+        for one in told.values():
+            environment = one["environment"]
+            assert environment["GIVEN"] == HOSTILE
+            assert environment["RAY_ADDRESS"] == "mine"
+            assert environment["BERTH_JOB"] == gang.job.id
+            assert environment["BERTH_ATTEMPT"] == "1"
+            assert environment["BERTH_TASKS"] == "4"
+            assert environment["BERTH_SERVERS"] == "n3,n1"
+            assert len(environment["BERTH_ADDRESSES"].split(",")) == 2
+            assert one["here"] == str(tmp_path)
+
+    drive(play)
 
 
 def test_scripts_run_by_their_first_line_or_by_a_shell_and_leave_their_output(
-    ray_cluster: LocalRay, tmp_path: Path
+    drive: Drive, ray_cluster: LocalRay, tmp_path: Path
 ) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            shell = driver.job("n1", payload={"script": "echo to $BERTH_SERVER\necho 'in vain' >&2\n"})
-            text = f"#!{sys.executable} -u\nimport os\nprint(os.environ['BERTH_JOB'])\n"
-            python = driver.job("n2", payload={"script": text})
-            for one in (shell, python):
-                await one.start()
-            for one in (shell, python):
-                await one.finished()
-            assert logged(ray_cluster, shell) == {"task-0.out": "to n1\n", "task-0.err": "in vain\n"}
-            assert logged(ray_cluster, python) == {"task-0.out": f"{python.job.id}\n", "task-0.err": ""}
+    async def play(driver: Driver) -> None:
+        shell = driver.job("n1", payload={"script": "echo to $BERTH_SERVER\necho 'in vain' >&2\n"})
+        text = f"#!{sys.executable} -u\nimport os\nprint(os.environ['BERTH_JOB'])\n"
+        python = driver.job("n2", payload={"script": text})
+        for one in (shell, python):
+            await one.start()
+        for one in (shell, python):
+            await one.finished()
+        assert logged(ray_cluster, shell) == {"task-0.out": "to n1\n", "task-0.err": "in vain\n"}
+        assert logged(ray_cluster, python) == {"task-0.out": f"{python.job.id}\n", "task-0.err": ""}
 
-    asyncio.run(play())
+    drive(play)
 
 
 def logged(cluster: LocalRay, attempted: Attempted) -> dict[str, str]:
@@ -103,7 +124,9 @@ def logged(cluster: LocalRay, attempted: Attempted) -> dict[str, str]:
     return {file.name: file.read_text() for file in folder.iterdir()}
 
 
-def test_what_cannot_run_fails_by_its_own_fault_with_a_reason(ray_cluster: LocalRay, tmp_path: Path) -> None:
+def test_what_cannot_run_fails_by_its_own_fault_with_a_reason(
+    drive: Drive, ray_cluster: LocalRay, tmp_path: Path
+) -> None:
     cases = [
         ({"command": ["/bin/sh", "-c", "echo one >&2; echo two >&2; exit 5"]}, "on n1 ended with exit code 5: two"),
         ({"command": ["/bin/sh", "-c", "kill -9 $$"]}, "task 0 on n1 was killed by signal 9"),
@@ -115,91 +138,88 @@ def test_what_cannot_run_fails_by_its_own_fault_with_a_reason(ray_cluster: Local
         ({}, "there is nothing to run: a command, a script or a callable"),
     ]  # fmt: skip
 
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            tried = [(await driver.job("n1", payload=payload).start(), reason) for payload, reason in cases]
-            for attempted, reason in tried:
-                assert reason in await attempted.failed("job")
-            part = await driver.job("n1", "n2", demand={"gpu": 1500}).start()
-            assert "Ray refused it" in await part.failed("job")
-            assert not part.told()
+    async def play(driver: Driver) -> None:
+        tried = [(await driver.job("n1", payload=payload).start(), reason) for payload, reason in cases]
+        for attempted, reason in tried:
+            assert reason in await attempted.failed("job")
+        part = await driver.job("n1", "n2", demand={"gpu": 1500}).start()
+        assert "Ray refused it" in await part.failed("job")
+        assert not part.told()
 
-    asyncio.run(play())
-
-
-def test_devices_are_numbered_and_nobody_shares_one(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            one = driver.job(("n1", "task", 2), ("n2", "task", 1), demand={"cpu": 500, "gpu": 1000})
-            two = driver.job("n1", demand={"gpu": 2000})
-            neither = driver.job("n1", demand={})
-            for each in (one, two, neither):
-                await each.start()
-            for each in (one, two, neither):
-                await each.runs()
-            used = Counter(
-                (told["environment"]["BERTH_SERVER"], device)
-                for each in (one, two)
-                for told in each.told().values()
-                for device in told["environment"]["CUDA_VISIBLE_DEVICES"].split(",")
-            )
-            assert [server for server, _ in sorted(used)] == ["n1", "n1", "n1", "n1", "n2"]
-            assert set(used.values()) == {1}
-
-    asyncio.run(play())
+    drive(play)
 
 
-def test_resources_of_any_name_are_held(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            first = await driver.job("n3", demand={"licence": 1000}).start()
-            await first.runs()
-            second = await driver.job("n3", demand={"licence": 500}, seconds=0.0).start()
-            await first.cancel()
-            assert await first.failed("cancelled") == "cancelled"
-            await second.finished()
-            (began,) = [file.stat().st_mtime for file in second.folder.glob("*.json")]
-            assert began >= (await first.ended()).time - 0.1  # clocks of files are coarse
+def test_devices_are_numbered_and_nobody_shares_one(drive: Drive, ray_cluster: LocalRay, tmp_path: Path) -> None:
+    async def play(driver: Driver) -> None:
+        one = driver.job(("n1", "task", 2), ("n2", "task", 1), demand={"cpu": 500, "gpu": 1000})
+        two = driver.job("n1", demand={"gpu": 2000})
+        neither = driver.job("n1", demand={})
+        for each in (one, two, neither):
+            await each.start()
+        for each in (one, two, neither):
+            await each.runs()
+        used = Counter(
+            (told["environment"]["BERTH_SERVER"], device)
+            for each in (one, two)
+            for told in each.told().values()
+            for device in told["environment"]["CUDA_VISIBLE_DEVICES"].split(",")
+        )
+        assert [server for server, _ in sorted(used)] == ["n1", "n1", "n1", "n1", "n2"]
+        assert set(used.values()) == {1}
 
-    asyncio.run(play())
+    drive(play)
+
+
+def test_resources_of_any_name_are_held(drive: Drive, ray_cluster: LocalRay, tmp_path: Path) -> None:
+    async def play(driver: Driver) -> None:
+        first = await driver.job("n3", demand={"licence": 1000}).start()
+        await first.runs()
+        second = await driver.job("n3", demand={"licence": 500}, seconds=0.0).start()
+        await first.cancel()
+        assert await first.failed("cancelled") == "cancelled"
+        await second.finished()
+        (began,) = [file.stat().st_mtime for file in second.folder.glob("*.json")]
+        assert began >= (await first.ended()).time - 0.1  # clocks of files are coarse
+
+    drive(play)
 
 
 @pytest.mark.parametrize("how", ["ends", "is cancelled"])
-def test_what_a_task_leaves_behind_ends_with_it(ray_cluster: LocalRay, tmp_path: Path, how: str) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            file = tmp_path / "left"
-            text = LEAVER + ("time.sleep(600)" if how == "is cancelled" else "")
-            leaver = await driver.job("n1", payload={"command": [sys.executable, "-c", text, str(file)]}).start()
-            await until(lambda: file.exists() and bool(file.read_text()), "nothing was left")
-            if how == "is cancelled":
-                await leaver.cancel()
-                await leaver.failed("cancelled")
-            else:
-                await leaver.finished()
-            assert not os.path.exists(f"/proc/{file.read_text()}")
+def test_what_a_task_leaves_behind_ends_with_it(drive: Drive, ray_cluster: LocalRay, tmp_path: Path, how: str) -> None:
+    async def play(driver: Driver) -> None:
+        file = tmp_path / "left"
+        text = LEAVER + ("time.sleep(600)" if how == "is cancelled" else "")
+        leaver = await driver.job("n1", payload={"command": [sys.executable, "-c", text, str(file)]}).start()
+        await until(lambda: file.exists() and bool(file.read_text()), "nothing was left")
+        if how == "is cancelled":
+            await leaver.cancel()
+            await leaver.failed("cancelled")
+        else:
+            await leaver.finished()
+        assert not os.path.exists(f"/proc/{file.read_text()}")
 
-    asyncio.run(play())
+    drive(play)
 
 
-def test_two_schedulers_that_start_the_same_attempt_begin_it_once(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    async def play() -> None:
-        async with driven(ray_cluster, tmp_path) as driver:
-            other = Driver(ray_cluster, tmp_path)
-            await other.listener.open()
-            try:
-                line = {"command": ["/bin/sh", "-c", 'echo "$BERTH_RANK" >> "$0"', str(tmp_path / "lines")]}
-                jobs = [driver.job("n1", "n2", payload=line, id=f"same-{i}") for i in range(5)]
-                both = driver.listener, other.listener
-                await asyncio.gather(*(each.execute(one.command, one.job) for one in jobs for each in both))
-                for one in jobs:
-                    await one.finished()
-                await until(lambda: all(other.listener.end(one.key) for one in jobs), "one of them was not told")
-            finally:
-                await other.listener.close()
-            assert Counter((tmp_path / "lines").read_text().split()) == {"0": 5, "1": 5}
+def test_two_schedulers_that_start_the_same_attempt_begin_it_once(
+    drive: Drive, ray_cluster: LocalRay, tmp_path: Path
+) -> None:
+    async def play(driver: Driver) -> None:
+        other = Driver(ray_cluster, tmp_path)
+        await other.listener.open()
+        try:
+            line = {"command": ["/bin/sh", "-c", 'echo "$BERTH_RANK" >> "$0"', str(tmp_path / "lines")]}
+            jobs = [driver.job("n1", "n2", payload=line, id=f"same-{i}") for i in range(5)]
+            both = driver.listener, other.listener
+            await asyncio.gather(*(each.execute(one.command, one.job) for one in jobs for each in both))
+            for one in jobs:
+                await one.finished()
+            await until(lambda: all(other.listener.end(one.key) for one in jobs), "one of them was not told")
+        finally:
+            await other.listener.close()
+        assert Counter((tmp_path / "lines").read_text().split()) == {"0": 5, "1": 5}
 
-    asyncio.run(play())
+    drive(play)
 
 
 def test_no_cluster_is_a_clear_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def _say(what: dict[str, Any]) -> None:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300].removesuffix(":")
 
 
 def _end(status: int) -> NoReturn:
