@@ -413,3 +413,25 @@ def test_shells_complete(typed: str, offered: str) -> None:
     command = [sys.executable, "-c", "import sys; from berth.cli import main; sys.exit(main())"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert offered in done.stdout.split(), done.stderr
+
+
+def test_waiting_for_jobs_says_how_they_ended(run: Run, live: Live) -> None:
+    quick = ("-r", "cpu=1", "--work", "100ms")
+    assert run("submit", "-J", "soon", *quick)[0] == run("submit", "-J", "too", *quick)[0] == 0
+    code, out, _ = run("job", "wait", "soon", "too", "--timeout", "30s")
+    assert (code, out) == (0, "soon finished\ntoo finished\n")
+    assert run("submit", "-J", "never", "-r", "cpu=1", "--work", "30d")[0] == 0
+    assert run("job", "wait", "soon", "never", "--timeout", "200ms")[:2] == (9, "soon finished\n")
+    assert run("job", "cancel", "never")[0] == 0
+    code, out, _ = run("job", "wait", "never", "-o", "json")
+    assert code == 8
+    assert json.loads(out)[0]["phase"] == "cancelled"
+    assert run("job", "wait", "nobody")[0] == 5
+
+
+def test_tasks_may_be_kept_apart(run: Run, live: Live) -> None:
+    assert run("submit", "-J", "apart", "-n", "3", "--per-server", "1", "-r", "cpu=1", "--work", "30d")[0] == 0
+    live.wait_for("/v1/jobs/apart", lambda job: job["phase"] == "running")
+    found = json.loads(run("job", "show", "apart", "-o", "json")[1])
+    assert len({place["server"] for place in found["places"]}) == 3
+    assert run("job", "cancel", "apart")[0] == 0
