@@ -50,6 +50,8 @@ class SlurmEngine:
         way = SlurmRest if self.settings.rest else SlurmCommands
         self.slurm: Slurm = slurm or way(self.settings)
         self._spool = Spool(self.settings.spool)
+        with suppress(OSError):  # it may be one that only the nodes have
+            self.settings.outputs.mkdir(parents=True, exist_ok=True)
         try:
             self._watch = Watch(self.settings, self.slurm, self._spool)
         except BaseException:

@@ -2,7 +2,8 @@
 
 Spoken is `v0.0.38` of its API, which slurmrestd of 22.05 to 23.11 has. It asks for a JSON Web Token (`scontrol token`),
 read anew for each request, so that it may be replaced while berth runs; jobs run as the user of the token. slurmrestd
-tells neither how long slurmctld remembers jobs nor what memory they get by default.
+tells neither how long slurmctld remembers jobs nor what memory they get by default, and 22.05 ignores that jobs are not
+to be requeued: a job whose node is lost then fails by the engine's fault.
 """
 
 from __future__ import annotations
