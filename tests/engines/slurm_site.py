@@ -39,7 +39,7 @@ LIMIT = 60.0
 
 
 @contextmanager
-def slurm(companion: str = "") -> Iterator[LocalSlurm]:
+def slurm(companion: str = "", tokens: bool = False) -> Iterator[LocalSlurm]:
     """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: sockets lie in it
     (folder / "hooks").mkdir()
@@ -50,6 +50,11 @@ def slurm(companion: str = "") -> Iterator[LocalSlurm]:
     if companion:
         (folder / "job_submit.lua").write_text(hold_script(companion))
         more += ["DefMemPerCPU=100", "JobSubmitPlugins=lua", f"PartitionName={companion} Nodes=ALL State=UP"]
+    if tokens:
+        folder.chmod(0o755)
+        (folder / "jwt.key").touch(mode=0o600)
+        (folder / "jwt.key").write_bytes(os.urandom(32))
+        more += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={folder}/jwt.key"]
     cluster = LocalSlurm(folder, NODES, more=more)
     try:
         cluster.start()

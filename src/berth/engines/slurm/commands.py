@@ -8,7 +8,6 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from berth.engines import EngineError
@@ -195,7 +194,6 @@ class SlurmCommands:
         return read_config(await self._ask("scontrol", "show", "config"))
 
     async def submit(self, submission: Submission) -> int:
-        Path(submission.output).parent.mkdir(parents=True, exist_ok=True)
         variables = b"".join(
             f"{name}={value}".encode("utf-8", "surrogateescape") + b"\0"
             for name, value in submission.environment.items()

@@ -29,6 +29,7 @@ from berth.dispatch.jobs import Job
 from berth.engines import Attempt, EngineError, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs
+from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
 from berth.engines.slurm.watch import Watch
@@ -46,8 +47,11 @@ class SlurmEngine:
 
     def __init__(self, settings: SlurmSettings | None = None, slurm: Slurm | None = None) -> None:
         self.settings = settings or SlurmSettings()
-        self.slurm: Slurm = slurm or SlurmCommands(self.settings)
+        way = SlurmRest if self.settings.rest else SlurmCommands
+        self.slurm: Slurm = slurm or way(self.settings)
         self._spool = Spool(self.settings.spool)
+        with suppress(OSError):  # it may be one that only the nodes have
+            self.settings.outputs.mkdir(parents=True, exist_ok=True)
         try:
             self._watch = Watch(self.settings, self.slurm, self._spool)
         except BaseException:

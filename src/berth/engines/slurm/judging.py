@@ -17,6 +17,8 @@ from berth.engines.slurm.writing import MIB
 
 __all__ = ["FORGOT", "how_it_ended", "requeued", "server", "when_it_began"]
 
+NO_OUTPUT = 53
+"""What Slurm tells as a signal when it cannot open the files of a job."""
 FORGOT = "slurmctld was killed, forgot that it ran, and wanted to run it again"
 REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 BEFORE = frozenset({"JobLaunchFailure", "FailedLaunch", "SystemFailure", "BadConstraints", "Prolog", "BeginTime"})
@@ -115,8 +117,10 @@ def _reason(job: SlurmJob) -> tuple[str, Any]:
         return "cancelled in Slurm by somebody else", "cancelled"
     if states & {"PREEMPTED", "REVOKED"}:
         return "Slurm took its servers for another job", "engine"
-    if job.reason in BEFORE and not job.exit_code:
+    if job.reason in BEFORE and not job.exit_code and not job.signal:
         return f"Slurm could not launch it: {job.reason}", "engine"
+    if job.signal == NO_OUTPUT:
+        return "Slurm could not open its output or its directory on the node", "job"
     if job.signal:
         return f"it was killed by signal {job.signal}", "job"
     if job.exit_code:

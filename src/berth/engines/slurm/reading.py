@@ -19,7 +19,17 @@ from berth.engines import EngineError
 from berth.errors import InvalidInput
 from berth.traces.slurm import expand_hosts
 
-__all__ = ["Config", "Node", "SlurmJob", "parse_gres", "read_config", "read_jobs", "read_nodes", "read_partitions"]
+__all__ = [
+    "Config",
+    "Node",
+    "SlurmJob",
+    "parse_gres",
+    "read_config",
+    "read_jobs",
+    "read_json_nodes",
+    "read_nodes",
+    "read_partitions",
+]
 
 ENDED = frozenset(
     {
@@ -316,6 +326,32 @@ def _node(line: str) -> Node:
 def read_nodes(text: str) -> list[Node]:
     """The nodes that `scontrol -o show nodes` tells of."""
     return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+
+def read_json_nodes(found: Mapping[str, Any]) -> list[Node]:
+    """The nodes that slurmrestd tells of."""
+    nodes = found.get("nodes")
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) and node.get("name") for node in nodes):
+        raise EngineError(f"slurmrestd GET /nodes: expected a list of nodes, got {str(nodes)[:120]}")
+    return [_json_node(node) for node in nodes]
+
+
+def _json_node(found: Mapping[str, Any]) -> Node:
+    states = found.get("state") or "unknown"
+    flags = found.get("state_flags") or []
+    features, partitions = found.get("active_features"), found.get("partitions")
+    return Node(
+        str(found["name"]),
+        frozenset(str(state).upper() for state in [*([states] if isinstance(states, str) else states), *flags]),
+        _whole(found.get("cpus")) or 0,
+        _whole(found.get("real_memory")) or 0,
+        _whole(found.get("threads")) or 1,
+        parse_gres(_text(found, "gres")),
+        _list(features) if isinstance(features, str) else tuple(features or ()),
+        _list(partitions) if isinstance(partitions, str) else tuple(partitions or ()),
+        _text(found, "reason"),
+        bool(_time(found.get("slurmd_start_time"))),
+    )
 
 
 def read_partitions(text: str) -> dict[str, bool]:

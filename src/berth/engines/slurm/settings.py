@@ -86,6 +86,9 @@ class SlurmSettings:
         rest: object = self.rest
         if not (isinstance(rest, str) and re.fullmatch(r"|https?://[^\s/]+|unix:/\S+", rest)):
             raise InvalidInput("http://host:port or unix:/path", value=rest, key="rest")
+        for name in ("companion", "users"):
+            if rest and getattr(self, name):
+                raise InvalidInput("not both: with slurmrestd this cannot be done", key=f"rest and {name}")
 
 
 def read_settings(path: Path) -> SlurmSettings:

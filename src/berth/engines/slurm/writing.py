@@ -166,8 +166,11 @@ def quote(text: str) -> str:
     return shlex.quote(text).replace("\r", "'$'\\r''") if "\r" in text else shlex.quote(text)
 
 
-def _task(component: Component, first: int, command: Sequence[str]) -> str:
-    """What each task runs: says which it is, and becomes the command."""
+def _task(component: Component, first: int, command: Sequence[str], alone: bool) -> str:
+    """What each task runs: says which it is, and becomes the command.
+
+    Of several tasks, one that fails waits a moment: srun would not end those that are only just being started.
+    """
     roles, at = [], 0
     for place in component.places:
         at += place.count
@@ -177,7 +180,9 @@ def _task(component: Component, first: int, command: Sequence[str]) -> str:
     lines += [f'[ "$SLURM_PROCID" -ge {upto} ] || BERTH_ROLE={role}' for upto, role in reversed(merged[:-1])]
     lines.append(f'BERTH_RANK=$(({first} + SLURM_PROCID)) BERTH_SERVER="$SLURMD_NODENAME"')
     lines.append("export BERTH_ROLE BERTH_RANK BERTH_SERVER")
-    return "\n".join([*lines, "exec " + " ".join(shlex.quote(word) for word in command)])
+    words = " ".join(shlex.quote(word) for word in command)
+    last = [f"exec {words}"] if alone else [words, "ended=$?; [ $ended = 0 ] || sleep 1; exit $ended"]
+    return "\n".join([*lines, *last])
 
 
 def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]:
@@ -202,7 +207,7 @@ def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]
             options += ["--distribution=arbitrary", "--overcommit"]
         if len(components) > 1:
             options.insert(0, f"--het-group={number}")
-        text = _task(component, first, command)
+        text = _task(component, first, command, alone=len(components) == count == 1)
         if len(text.encode("utf-8", "surrogateescape")) > LONGEST:
             raise NotPossible(f"a command of at most {LONGEST} bytes, with its arguments; longer ones go into a script")
         lines.append(f"{before}srun {' '.join(options)} /bin/sh -c {quote(text)} &")
