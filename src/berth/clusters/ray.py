@@ -69,6 +69,8 @@ class LocalRay:
         self._settings = HEALTH if watchful else {}
         self._cluster: Any = None
         self._running: dict[str, Any] = {}
+        self._seen: dict[int, str] = {}
+        """Processes that may outlive their node, and when they began: Ray's own lose their mark when they are named."""
         if len(str(self.directory)) > LONGEST:
             raise InvalidInput(f"a directory with a path of at most {LONGEST} characters", value=str(self.directory))
         if importlib.util.find_spec("ray") is None:
@@ -117,10 +119,16 @@ class LocalRay:
         """End what was started here, and nothing else."""
         for name in self._running:
             self.wake(name)
+        self._look()
         if self._cluster is not None:
             self._cluster.shutdown()
         self._cluster, self._running = None, {}
-        end(marked(self.directory), signal.SIGKILL)
+        left = {process for process, birth in self._seen.items() if birth and _birth(process) == birth}
+        end(left | marked(self.directory), signal.SIGKILL)
+        self._seen.clear()
+
+    def _look(self) -> None:
+        self._seen |= {process: _birth(process) for process in marked(self.directory)}
 
     def daemons(self) -> dict[str, int]:
         """The processes of the head, and the one of each node."""
@@ -140,10 +148,12 @@ class LocalRay:
 
     def kill(self, name: str) -> None:
         """End a node without a word, as a power cut would; its tasks see it and end too."""
+        self._look()
         os.kill(_raylet(self._running[name]), signal.SIGKILL)
 
     def kill_head(self) -> None:
         """End the head, and with it the cluster: nothing of it is kept."""
+        self._look()
         for infos in self._cluster.head_node.all_processes.values():
             for info in infos:
                 with suppress(ProcessLookupError):
@@ -190,3 +200,11 @@ class LocalRay:
 
 def _raylet(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
+
+
+def _birth(process: int) -> str:
+    """When a process began, in the kernel's words; nothing where there is none."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
