@@ -58,8 +58,8 @@ class Node:
 
     @property
     def there(self) -> bool:
-        """Whether jobs may run there."""
-        away = {"DOWN", "NOT_RESPONDING", "FAIL", "ERROR", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"}
+        """Whether jobs may run there. One that does not respond for a moment still is, until Slurm says it is down."""
+        away = {"DOWN", "FAIL", "ERROR", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"}
         return self.registered and not self.states & away
 
     @property
@@ -74,7 +74,7 @@ class Node:
         for state in ("DRAIN", "DRAINED", "DRAINING", "FAILING", "MAINT", "RESERVED", "REBOOT_ISSUED", "BLOCKED"):
             if state in self.states:
                 return f"{state.lower()} in Slurm{': ' + self.reason if self.reason else ''}"
-        return ""
+        return "does not respond to Slurm" if "NOT_RESPONDING" in self.states else ""
 
 
 @dataclass(frozen=True)
