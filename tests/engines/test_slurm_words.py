@@ -89,6 +89,9 @@ def test_nodes_and_servers() -> None:
     line = (DATA / "nodes-22.05.txt").read_text().splitlines()[0]
     down = read_nodes(line.replace("State=MIXED", "State=DOWN*"))[0]
     assert not down.there
+    quiet = read_nodes(line.replace("State=MIXED", "State=IDLE*"))[0]
+    assert quiet.there
+    assert server(quiet).closed == "does not respond to Slurm"
     silent = read_nodes(line.replace("State=MIXED", "State=UNKNOWN").replace("Time=2026-11-15T15:01:38", "Time=None"))[
         0
     ]
