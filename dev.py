@@ -65,7 +65,21 @@ def test(arguments: list[str]) -> None:
         ("types", [BIN / "mypy"]),
         ("import rules", [BIN / "lint-imports"]),
         ("docs", [BIN / "mkdocs", "build", "--strict", "--quiet"]),
-        ("tests", [PYTHON, "-m", "pytest", "-n", "auto", "-m", "not gpu" if slow else "not slow and not gpu", *rest]),
+        (
+            "tests",
+            [
+                PYTHON,
+                "-m",
+                "pytest",
+                "-n",
+                "auto",
+                "--dist",
+                "loadgroup",
+                "-m",
+                "not gpu" if slow else "not slow and not gpu",
+                *rest,
+            ],
+        ),
     ):
         say(title)
         run(*command)

@@ -177,6 +177,9 @@ class LocalSlurm:
         node = any(one.name == name for one in self.nodes)
         daemon = self._running.get(name)
         processes = marked(self.directory, name) if node else set()
+        for process in processes:  # all at once, as in a power cut: nobody there may tell how another ended
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
         end(processes | ({daemon.pid} if daemon is not None and daemon.poll() is None else set()), signal.SIGKILL)
         if daemon is not None:
             daemon.wait()
