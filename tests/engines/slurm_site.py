@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +86,10 @@ class SlurmSite(Site):
         return self.ledger.begun()
 
     async def lose(self, server: str) -> None:
+        # a machine that is gone says nothing more; killed one by one, its processes would tell of each other's end
+        for process in marked(self.cluster.directory, server):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
         await asyncio.to_thread(self.cluster.kill, server)
 
     async def restore(self, server: str) -> None:

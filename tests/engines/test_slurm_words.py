@@ -91,7 +91,7 @@ def test_nodes_and_servers() -> None:
     assert not down.there
     quiet = read_nodes(line.replace("State=MIXED", "State=IDLE*"))[0]
     assert quiet.there
-    assert server(quiet).closed == "does not respond to Slurm"
+    assert server(quiet).closed == "not responding in Slurm"
     silent = read_nodes(line.replace("State=MIXED", "State=UNKNOWN").replace("Time=2026-11-15T15:01:38", "Time=None"))[
         0
     ]

@@ -40,6 +40,20 @@ ENDED = frozenset(
 """States in which nothing of a job is left."""
 
 
+CLOSED = (
+    "DRAIN",
+    "DRAINED",
+    "DRAINING",
+    "FAILING",
+    "MAINT",
+    "RESERVED",
+    "REBOOT_ISSUED",
+    "BLOCKED",
+    "NOT_RESPONDING",
+)
+"""States of a node on which nothing new may start."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A node: `states` such as DOWN or DRAIN; `registered` when its daemon has spoken to this slurmctld."""
@@ -58,7 +72,7 @@ class Node:
 
     @property
     def there(self) -> bool:
-        """Whether jobs may run there. One that does not respond for a moment still is, until Slurm says it is down."""
+        """Whether jobs may run there; one that does not respond for a moment, as after a resume, is not away yet."""
         away = {"DOWN", "FAIL", "ERROR", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"}
         return self.registered and not self.states & away
 
@@ -71,10 +85,11 @@ class Node:
     @property
     def closed(self) -> str:
         """Why nothing new may start there; empty where it may."""
-        for state in ("DRAIN", "DRAINED", "DRAINING", "FAILING", "MAINT", "RESERVED", "REBOOT_ISSUED", "BLOCKED"):
+        for state in CLOSED:
             if state in self.states:
-                return f"{state.lower()} in Slurm{': ' + self.reason if self.reason else ''}"
-        return "does not respond to Slurm" if "NOT_RESPONDING" in self.states else ""
+                words = state.lower().replace("_", " ")
+                return f"{words} in Slurm{': ' + self.reason if self.reason else ''}"
+        return ""
 
 
 @dataclass(frozen=True)
