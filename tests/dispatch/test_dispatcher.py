@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from berth.dispatch.dispatcher import FALLBACK, Dispatcher
+from berth.dispatch.drivers import selection
+from berth.dispatch.drivers.selection import SelectionDriver
 from berth.dispatch.events import Event, Finished, PolicyChanged, ServerChanged, ServerJoined, ServerLost, Submitted
 from berth.dispatch.explain import explain
 from berth.dispatch.jobs import Role, Server
@@ -243,3 +245,31 @@ def test_kinds_that_are_long_gone_are_forgotten() -> None:
             made.handle(Finished(i + 0.5, f"j{i}", 1))
         assert made.driver is not None
         assert len(made.driver._kinds) == 65  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("policy", ["escb-v", "fairness"])
+def test_a_policy_that_has_thought_for_long_keeps_what_it_decided_and_is_not_late(policy: str) -> None:
+    seconds = itertools.count(0.0, 0.02)
+    made = dispatcher(server("n0", cpu=64), policy=policy, budget=1.0, stopwatch=lambda: next(seconds))
+    decided = begin(made, 0.0, *(job(f"j{i}") for i in range(40)))
+    assert decided is not None
+    assert (decided.by, decided.refused) == (policy, None)
+    assert 0 < len(decided.starts) < 40
+    rounds = 0
+    while made.state.waiting:
+        rounds += 1
+        begin(made, float(rounds))
+    assert rounds < 40
+
+
+def test_a_selection_policy_is_asked_about_few_kinds_and_the_others_are_placed_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(selection, "CHANNELS", 4)
+    made = dispatcher(server("n0", cpu=64), server("n1", cpu=64), policy="escb-v")
+    decided = begin(made, 0.0, *(job(f"j{i}", cpu=1 + i) for i in range(6)))
+    assert decided is not None
+    assert (decided.by, decided.refused) == ("escb-v", None)
+    assert sorted(started(decided)) == [f"j{i}" for i in range(6)]
+    assert isinstance(made.driver, SelectionDriver)
+    assert len(made.driver._kinds) == 2

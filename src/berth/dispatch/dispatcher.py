@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -29,6 +29,8 @@ __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump
 
 LEVELS = 8
 """So many levels are decided one after another; all below the last of them are decided with it."""
+THINKING = 0.3
+"""For this part of its budget a policy is asked again and again; the last question takes some time too."""
 MEMORY = 10_000
 """Runs that are shown to a policy that is made anew."""
 
@@ -177,14 +179,18 @@ class Dispatcher:
             others = [i for i, r in enumerate(view.records) if r.job.id != first[0].job]
             view = view.only(others, np.maximum(view.free - taken, 0))
         began = self._stopwatch()
-        by, placing, refused = self._chosen(view, began)
+        by, placing, refused = self._chosen(self._timed(view, began), began)
         spent = self._stopwatch() - began
         for watcher in self.watchers if view.records else ():
-            watcher.see(view, placing, by)
+            watcher.see(self._timed(view, self._stopwatch()), placing, by)
         starts = (*first, *view.starts(placing))
         if not starts and refused is None and reserved == before:
             return None
         return Decided(time, by, starts, waiting, spent, refused, reserved)
+
+    def _timed(self, view: View, began: float) -> View:
+        """The view for a policy that may think until a part of the budget is spent, so that it is not late."""
+        return replace(view, enough=lambda: self._stopwatch() - began > THINKING * self.budget)
 
     def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
         """Who decided, what, and why it was not the policy."""

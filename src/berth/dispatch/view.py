@@ -90,6 +90,8 @@ class View:
     gangs: Gangs
     reach: Mask
     state: State = field(repr=False)
+    enough: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Whether there is no time left to think: what was decided so far is decided, and the rest waits."""
 
     @property
     def weight(self) -> Floats:

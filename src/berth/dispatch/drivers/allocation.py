@@ -72,7 +72,7 @@ class AllocationDriver:
         unit[unit == 0] = 1.0
         kinds = list(self._kinds)
         parts: list[Placing] = []
-        while waiting:
+        while waiting and not view.enough():
             arrivals = np.array([float(kind in waiting) for kind in kinds])
             slot = AllocationSlot(self._slot, free / unit, arrivals)
             amounts = np.asarray(self._policy.decide(slot))

@@ -61,7 +61,7 @@ def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
     return np.array([record.server.has(needs) for record in view.state.servers.values()], dtype=bool)
 
 
-def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind]) -> None:
+def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:
     """Put those that wait last, and drop the first of the others where they are too many.
 
     >>> kinds = {number: "" for number in range(100)}
@@ -71,5 +71,5 @@ def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind]) -> None:
     """
     for kind in waiting:
         kinds[kind] = kinds.pop(kind)
-    for kind in list(kinds)[: max(len(kinds) - len(waiting) - KINDS, 0)]:
+    for kind in list(kinds)[: max(len(kinds) - len(waiting) - min(most, KINDS), 0)]:
         del kinds[kind]

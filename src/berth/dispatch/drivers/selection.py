@@ -3,9 +3,10 @@
 A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
 each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
 .5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more; of those that it starts some do better to wait (`berth.dispatch.drivers.later`). Jobs of which
-a task takes nothing are no question for this family, which would not see that a server may not be used: they are placed
-after the others, in order.
+until it starts no more or there is no more time; of those that it starts some do better to wait
+(`berth.dispatch.drivers.later`). Jobs of which a task takes nothing are no question for this family, which would not
+see that a server may not be used. They, and those of whatever types and sizes come after so many that there would be
+more than `CHANNELS`, are placed after the others, in order.
 
 Axes: J types, L roles of all types, R servers, E channels.
 """
@@ -29,6 +30,8 @@ from berth.registry import PolicySpec
 __all__ = ["SelectionDriver", "gain_of"]
 
 Kind = tuple[str, tuple[Any, ...]]
+CHANNELS = 20_000
+"""The most channels that a policy is asked about."""
 
 
 def gain_of(speed: float) -> float:
@@ -77,12 +80,15 @@ class SelectionDriver:
     def propose(self, view: View, /) -> Placing:
         """Ask until nobody more starts, then serve those of which a task takes nothing."""
         waiting: dict[Kind, list[int]] = {}
-        others = []
+        others: list[int] = []
+        ports = 0
         for i, record in enumerate(view.records):
-            if all(any(role.demand.values()) for role in record.job.roles):
-                waiting.setdefault((record.job.type, record.job.shape), []).append(i)
-            else:
-                others.append(i)
+            kind, roles = (record.job.type, record.job.shape), record.job.roles
+            few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
+            if kind not in waiting and few and all(any(role.demand.values()) for role in roles):
+                waiting[kind] = []
+                ports += len(roles)
+            waiting.get(kind, others).append(i)
         free = np.where(view.usable[:, None], view.free, 0)
         parts = [without_those_who_wait(view, Placing.joined(self._rounds(view, waiting, free)))] if waiting else []
         if others and (free >= 0).all():
@@ -94,7 +100,7 @@ class SelectionDriver:
         fleet_unit = self._unit
         kinds = list(self._kinds)
         parts: list[Placing] = []
-        while waiting:
+        while waiting and not view.enough():
             there = np.array([float(kind in waiting) for kind in kinds])
             tasks = np.asarray(self._policy.decide(SelectionSlot(self._slot, free / fleet_unit, there)))
             self._slot += 1
@@ -130,7 +136,7 @@ class SelectionDriver:
         self._key = fleet.key
         for kind in new:
             self._kinds[kind] = view.records[waiting[kind][0]], 0
-        forget_old(self._kinds, waiting)
+        forget_old(self._kinds, waiting, CHANNELS // len(view.servers))
         ports: list[JobType] = []
         pairs: list[tuple[int, int]] = []
         job_of_port, minimum, most = [], [], []
