@@ -39,8 +39,9 @@ UNKNOWN, SEEN_ONCE, LEAST = 1.0, 0.7, 0.05
 class Eta:
     """In how many seconds it starts: in 10, 50 and 90 of 100 cases before; or why nobody can say.
 
-    `left_out` jobs that are far before it were not played. What they take in all is added: at least as long as if all
-    servers were always full, at most twice that, which is the most that a greedy order of single tasks may take.
+    `left_out` jobs that are far before it were not played. It may fit into gaps that they leave, so at least nothing is
+    added for them; at most twice the time that they take if all servers are always full, which is the most that a greedy
+    order of single tasks may take.
     """
 
     low: float | None
@@ -136,7 +137,7 @@ def eta(
         return Eta(None, None, None, "it did not start when the queue was played", len(left_out))
     least = _backlog(state, left_out, means)
     late = None if math.isinf(high) else high + 2.0 * least
-    return Eta(low + least, middle + 1.5 * least, late, "", len(left_out))
+    return Eta(low, middle + least, late, "", len(left_out))
 
 
 def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
