@@ -39,7 +39,7 @@ LIMIT = 60.0
 
 
 @contextmanager
-def slurm(companion: str = "", tokens: bool = False) -> Iterator[LocalSlurm]:
+def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] = NODES) -> Iterator[LocalSlurm]:
     """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: sockets lie in it
     (folder / "hooks").mkdir()
@@ -55,7 +55,7 @@ def slurm(companion: str = "", tokens: bool = False) -> Iterator[LocalSlurm]:
         (folder / "jwt.key").touch(mode=0o600)
         (folder / "jwt.key").write_bytes(os.urandom(32))
         more += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={folder}/jwt.key"]
-    cluster = LocalSlurm(folder, NODES, more=more)
+    cluster = LocalSlurm(folder, nodes, more=more)
     try:
         cluster.start()
         yield cluster

@@ -176,10 +176,12 @@ class LocalSlurm:
         """End one daemon without a word; with a node everything ends that runs there."""
         node = any(one.name == name for one in self.nodes)
         daemon = self._running.get(name)
-        processes = marked(self.directory, name) if node else set()
-        for process in processes:  # all at once, as in a power cut: nobody there may tell how another ended
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGSTOP)
+        processes = set[int]()
+        while node and (more := marked(self.directory, name) - processes):
+            processes |= more
+            for one in more:  # so that none of them sees another end, and none begins another
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGSTOP)
         end(processes | ({daemon.pid} if daemon is not None and daemon.poll() is None else set()), signal.SIGKILL)
         if daemon is not None:
             daemon.wait()

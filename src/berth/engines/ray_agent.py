@@ -51,7 +51,8 @@ class Agent:
         self._unwanted: set[tuple[str, int]] = set()
 
     async def attend(self) -> None:
-        """Ask for a word again and again, until there is none to be had."""
+        """Ask for a word again and again, until there is none to be had; end at once when Ray's daemon here does."""
+        asyncio.get_running_loop().add_reader(os.pidfd_open(os.getppid()), os._exit, 1)
         while _clock() < self._heard + self._lease:
             at = _clock()
             try:

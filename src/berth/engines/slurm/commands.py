@@ -67,6 +67,10 @@ class Slurm(Protocol):
 
     async def config(self) -> Config: ...
 
+    async def lost_steps(self, job: int) -> bool | None:
+        """Whether slurmctld takes steps of a job to run that are not on all of their nodes; None where it has none."""
+        ...
+
     async def submit(self, submission: Submission) -> int:
         """Slurm's number of the job; `Refused` or `Away`."""
         ...
@@ -193,6 +197,19 @@ class SlurmCommands:
     async def config(self) -> Config:
         return read_config(await self._ask("scontrol", "show", "config"))
 
+    async def lost_steps(self, job: int) -> bool | None:
+        before = await self._steps(job)
+        if not before:
+            return None
+        said = await self._ask("sstat", "--noheader", "--parsable2", "--pidformat", "--allsteps", f"--jobs={job}")
+        there = {line.partition("|")[0].rpartition(".")[2] for line in said.splitlines()}
+        return bool((before & await self._steps(job)) - there)
+
+    async def _steps(self, job: int) -> set[str]:
+        """The numbers of steps that slurmctld takes to run."""
+        said = await self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i")
+        return {line.strip().rpartition(".")[2] for line in said.splitlines()} - {"batch", "extern"}
+
     async def submit(self, submission: Submission) -> int:
         variables = b"".join(
             f"{name}={value}".encode("utf-8", "surrogateescape") + b"\0"
@@ -214,7 +231,7 @@ class SlurmCommands:
         try:
             await self._ask("scancel", "--quiet", *(str(job) for job in jobs))
         except Refused as error:
-            if not re.search("already completing|Invalid job id|already finished", str(error)):
+            if not re.search("already completing|Invalid job id|already finished|individual component", str(error)):
                 raise
 
     async def update(self, job: int, changes: Mapping[str, str]) -> None:

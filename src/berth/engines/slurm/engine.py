@@ -104,8 +104,9 @@ class SlurmEngine:
     async def _start(self, start: Start, job: Job) -> None:
         if await self._known((start.job, start.attempt)):
             return
+        await self._watch.confirm()
         config = self._watch.config
-        record = self._spool.asked((start.job, start.attempt), start.places)
+        record = self._spool.asked((start.job, start.attempt), start.places, job.payload.get("script") is None)
         if self._is_away(start, record):
             return
         try:

@@ -15,11 +15,12 @@ from berth.engines.slurm.reading import Node, SlurmJob
 from berth.engines.slurm.spool import Record
 from berth.engines.slurm.writing import MIB
 
-__all__ = ["FORGOT", "how_it_ended", "requeued", "server", "when_it_began"]
+__all__ = ["FORGOT", "how_it_ended", "requeued", "server", "twice", "when_it_began"]
 
 NO_OUTPUT = 53
 """What Slurm tells as a signal when it cannot open the files of a job."""
 FORGOT = "slurmctld was killed, forgot that it ran, and wanted to run it again"
+DUPLICATE = "Duplicate jobid"
 REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 BEFORE = frozenset({"JobLaunchFailure", "FailedLaunch", "SystemFailure", "BadConstraints", "Prolog", "BeginTime"})
 """Reasons of failures for which a job cannot be blamed."""
@@ -92,11 +93,25 @@ def how_it_ended(
         return replace(record.verdict, time=at)
     if record.verdict is not None:
         return record.verdict
+    if isinstance(done, Finished) and "CANCELLED" in worst.states:  # by Slurm, which wanted to run it again
+        return done
     if any(job.signal == AGAIN for job in parts):
         return done or Failed(at, *record.key, FORGOT, "engine")
     if any(job.signal == LAUNCH for job in parts):
         return Failed(at, *record.key, "srun could not start its tasks; see its output", "engine")
     return Failed(at, *record.key, *_reason(worst))
+
+
+def twice(end: Failed, parts: Sequence[SlurmJob], nodes: Mapping[str, Node]) -> Failed:
+    """The end of a job that was cancelled, perhaps by Slurm itself.
+
+    A slurmctld that was killed gives numbers of jobs away again, and starts jobs again. A node that still has the first
+    of two cancels the second, and Slurm drains it.
+    """
+    names = [name for job in parts for name in job.nodes if name in nodes and nodes[name].reason == DUPLICATE]
+    if not names:
+        return end
+    return replace(end, fault="engine", reason=f"node {names[0]} had a job of its number already")
 
 
 def _severity(job: SlurmJob) -> int:

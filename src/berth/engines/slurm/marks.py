@@ -22,6 +22,8 @@ AGAIN = 61
 """The signal by which a script ends that has run before."""
 LAUNCH = 60
 """The signal by which a script ends whose tasks Slurm did not start."""
+KILLED = (128 + 9, 128 + 15)
+"""Exit codes of scripts whose tasks were killed, as Slurm does with those that slurmctld has forgotten."""
 KEPT = 86400.0
 """Seconds for which marks are kept."""
 LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
@@ -41,8 +43,8 @@ class Mark:
         return None if self.ended is None else max(self.ended - self.began, 0.0)
 
     def end(self, key: tuple[str, int]) -> Finished | Failed | None:
-        """How it ended, if it has."""
-        if self.ended is None:
+        """How it ended, if it has by itself: who killed one that was killed is not known."""
+        if self.ended is None or self.code in KILLED:
             return None
         if self.code:
             return Failed(self.ended, *key, f"it ended with exit code {self.code}", "job")

@@ -56,7 +56,7 @@ CLOSED = (
 
 @dataclass(frozen=True)
 class Node:
-    """A node: `states` such as DOWN or DRAIN; `registered` when its daemon has spoken to this slurmctld."""
+    """A node: `states` such as DOWN or DRAIN; `since` when its daemon runs, if it has spoken to this slurmctld."""
 
     name: str
     states: frozenset[str]
@@ -68,7 +68,12 @@ class Node:
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     reason: str = ""
-    registered: bool = True
+    since: float | None = 0.0
+
+    @property
+    def registered(self) -> bool:
+        """Whether its daemon has spoken to this slurmctld."""
+        return self.since is not None
 
     @property
     def there(self) -> bool:
@@ -315,6 +320,14 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 
+def _moment(text: str) -> float | None:
+    """A time as scontrol writes it; one that cannot be read is long ago."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return 0.0
+
+
 def _node(line: str) -> Node:
     state = _field(line, "State")
     states = {part for part in re.split(r"[+*~#!%$@^-]+", state.upper()) if part}
@@ -332,7 +345,7 @@ def _node(line: str) -> Node:
             _list(_field(line, "ActiveFeatures", "")),
             _list(_field(line, "Partitions", "")),
             "" if reason is None else reason[1].strip(),
-            bool(_field(line, "SlurmdStartTime", "")),
+            _moment(_field(line, "SlurmdStartTime", "")),
         )
     except ValueError:
         raise EngineError(f"scontrol show nodes: expected whole numbers, got {line[:120]!r}") from None

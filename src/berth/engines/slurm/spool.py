@@ -34,6 +34,8 @@ class Record:
     key: Key
     places: tuple[Place, ...] = ()
     asked: float = 0.0
+    steps: bool = False
+    """Whether all that it does is done in steps of Slurm."""
     slurm: int | None = None
     end: Finished | Failed | None = None
     # what follows is not written down
@@ -52,6 +54,12 @@ class Record:
     ran: float = 0.0
     """When it was last seen to run."""
     started: float = 0.0
+    complete: float = 0.0
+    """The latest start of a daemon of Slurm after which all of its tasks were there."""
+    parted: float | None = None
+    """Since when some were not."""
+    doubted: bool = False
+    """Whether it was seen to be cancelled, and its nodes are to be looked at first."""
     hooked: dict[str, float] = field(default_factory=dict)
     """When hooks said that it began and ended."""
 
@@ -107,6 +115,7 @@ class Spool:
             case "asked":
                 record.asked = float(found["at"])
                 record.places = tuple(Place(str(s), str(r), int(c)) for s, r, c in found["places"])
+                record.steps = bool(found.get("steps"))
             case "taken":
                 record.slurm = int(found["slurm"])
             case "forgotten":
@@ -130,7 +139,8 @@ class Spool:
         return path.open("a", encoding="utf-8")
 
     def _lines(self, record: Record) -> Iterator[str]:
-        yield _line(record.key, "asked", at=record.asked, places=[[p.server, p.role, p.count] for p in record.places])
+        places = [[p.server, p.role, p.count] for p in record.places]
+        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps)
         if record.slurm is not None:
             yield _line(record.key, "taken", slurm=record.slurm)
         if record.end is not None:
@@ -145,9 +155,9 @@ class Spool:
         """Attempts whose end is not known."""
         return [record for record in self.records.values() if record.end is None]
 
-    def asked(self, key: Key, places: tuple[Place, ...]) -> Record:
+    def asked(self, key: Key, places: tuple[Place, ...], steps: bool = False) -> Record:
         """An attempt is to be submitted."""
-        record = self.records[key] = Record(key, places, time.time(), ours=True)
+        record = self.records[key] = Record(key, places, time.time(), steps, ours=True)
         for line in self._lines(record):
             self._write(line)
         return record

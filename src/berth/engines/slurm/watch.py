@@ -33,8 +33,9 @@ from berth.engines import EngineError
 from berth.engines.slurm.commands import Refused, Slurm
 from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
 from berth.engines.slurm.hooks import Hooks
-from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, when_it_began
+from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, twice, when_it_began
 from berth.engines.slurm.marks import Mark, mark_of, read_mark, sweep
+from berth.engines.slurm.parting import parted
 from berth.engines.slurm.reading import Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -50,6 +51,8 @@ ENDING = 2.0
 """Seconds in which nodes that have spoken to a new slurmctld end jobs that it does not know."""
 RECENT = 10.0
 """Seconds; a slurmctld that was started longer ago and knows its nodes is taken to be through with that."""
+CONFIRMED = 0.1
+"""Seconds for which it is believed that slurmctld was not started again."""
 SHORT_MEMORY = 60.0
 """Seconds; a slurmctld that remembers jobs for less is warned of."""
 log = logging.getLogger(__name__)
@@ -73,7 +76,11 @@ class Watch:
         self._partition = settings.partition
         self._booted = 0.0
         self._spoken: float | None = None
+        self._settled = ""
+        self._confirmed = 0.0
+        self._confirming = asyncio.Lock()
         self._looked: float | None = None
+        self._nodes_due = False
         self._unwanted: set[int] = set()
         self._returned: list[tuple[Record, Failed]] = []
         self._looking = asyncio.Lock()
@@ -104,16 +111,22 @@ class Watch:
         """Look at Slurm, and take note of what has happened."""
         async with self._looking:
             began, clock = time.time(), time.monotonic()
-            nodes_too = everything or self._looked is None or clock - self._looked >= self._settings.poll
+            late = self._nodes_due or self._looked is None or clock - self._looked >= self._settings.poll
+            nodes_too, self._nodes_due = everything or late, False
             if nodes_too:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
+            there = {read_tag(job.comment, self._spool.instance) for job in jobs}
+            if any(record.key not in there and not record.sending for record in self._spool.open):
+                self._confirmed = 0.0  # it may have been another slurmctld that answered
+                await self.confirm()
             if self._hooks is not None:
                 self._hooks.read()
             self._compare(jobs, began, clock)
             if nodes_too:  # told after the ends of what ran there, which Slurm knows at the same time
                 self._tell_servers({node.name: server(node) for node in self._nodes.values() if node.there})
                 self._looked = clock
+                await self._look_for_tasks()
             await self._tidy()
 
     # ------------------------------------------------------------------------ nodes
@@ -150,6 +163,19 @@ class Watch:
             self._spoken = self._booted if now - self._booted > RECENT else now
         if now - self._spoken < ENDING:
             raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending what it does not know")
+        self._settled = config.boot
+
+    async def confirm(self) -> None:
+        """Slurmctld has settled, and is still the same: one that was just started must not be given jobs."""
+        async with self._confirming:
+            now = time.monotonic()
+            if now - self._confirmed > CONFIRMED:
+                config = await self._slurm.config()
+                if config.boot != self._settled:
+                    self._nodes_due = True
+                    self.wake.set()
+                    raise EngineError(f"slurmctld was started at {config.boot}, and has to settle first")
+                self._confirmed = now
 
     def _warn(self, config: Config) -> None:
         if config.min_job_age < SHORT_MEMORY:
@@ -228,7 +254,14 @@ class Watch:
         if all(job.ended for job in parts):
             if not record.began and all("COMPLETED" in job.states for job in parts):
                 self._runs(record, now)
-            self._gone(record, how_it_ended(record, parts, self._nodes, now, self._mark(record)))
+            end = how_it_ended(record, parts, self._nodes, now, self._mark(record))
+            if isinstance(end, Failed) and end.fault == "cancelled" and not record.verdict:
+                if not record.doubted:  # what its nodes say now may explain it
+                    record.doubted = self._nodes_due = True
+                    self.wake.set()
+                    return
+                end = twice(end, parts, self._nodes)
+            self._gone(record, end)
             return
         if is_theirs(record.key):
             if parts[0].pending and record.began:
@@ -247,6 +280,13 @@ class Watch:
             if clock - record.since > self._settings.patience:
                 reason = next(job.reason for job in parts if job.pending)
                 self._stop(record, f"Slurm did not start it in {self._settings.patience:g} s ({reason})")
+
+    async def _look_for_tasks(self) -> None:
+        boot = 0.0 if self.config is None else round(time.time() - self.config.age, 1)
+        for record in self._spool.open:
+            ours = not record.verdict and not is_theirs(record.key)
+            if ours and (why := await parted(record, self._nodes, boot, self._slurm)) is not None:
+                self._stop(record, why, self._mark(record))
 
     def _runs(self, record: Record, now: float) -> None:
         if not record.began:
