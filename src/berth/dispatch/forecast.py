@@ -40,8 +40,8 @@ class Eta:
     """In how many seconds it starts: in 10, 50 and 90 of 100 cases before; or why nobody can say.
 
     `left_out` jobs that are far before it were not played. It may fit into gaps that they leave, so at least nothing is
-    added for them; at most twice the time that they take if all servers are always full, which is the most that a greedy
-    order of single tasks may take.
+    added for them; at most twice the time that they take if all servers are always full, which is the most that a
+    greedy order of single tasks may take.
     """
 
     low: float | None

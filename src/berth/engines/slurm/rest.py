@@ -130,6 +130,9 @@ class SlurmRest:
         found = (await self._ask("GET", "/diag")).get("statistics") or {}
         return Config(str(found.get("req_time_start")), UNTOLD, False)
 
+    async def lost_steps(self, job: int) -> bool:
+        return False  # slurmrestd says nothing of steps
+
     async def submit(self, submission: Submission) -> int:
         jobs = [_job(submission, component) for component in submission.components]
         what = {"job": jobs[0]} if len(jobs) == 1 else {"jobs": jobs}
