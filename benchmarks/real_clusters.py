@@ -304,20 +304,22 @@ def said(found: Estimate | None, form: str = "{:.1f}") -> str:
     return form.format(found.mean) + ("" if found.half is None else f" ± {form.format(found.half)}")
 
 
-def summary(runs: pl.DataFrame, against: str) -> list[dict[str, str]]:
-    """A line for each runner: means over seeds, and ratios to another runner taken within each seed."""
+def summary(runs: pl.DataFrame, against: Sequence[str]) -> list[dict[str, str]]:
+    """A line for each runner: means over seeds, and ratios to other runners taken within each seed."""
     table = []
-    for runner in runs["runner"].unique(maintain_order=True).to_list():
-        mine, theirs = (
-            {row["seed"]: row for row in runs.filter(runner=name).iter_rows(named=True)} for name in (runner, against)
-        )
+    found = {
+        runner: {row["seed"]: row for row in runs.filter(runner=runner).iter_rows(named=True)}
+        for runner in runs["runner"].unique(maintain_order=True).to_list()
+    }
+    for runner, mine in found.items():
         line = {"placed by": str(runner)}
         for name, form in (("makespan", "{:.1f}"), ("turnaround", "{:.2f}"), ("wait", "{:.2f}"), ("run", "{:.2f}")):
             line[f"{name} (s)"] = said(estimate(row[name] for row in mine.values()), form)
         line["utilisation"] = said(estimate(row["utilisation"] for row in mine.values()), "{:.2f}")
-        for name in ("makespan", "turnaround"):
-            ratio = paired({s: r[name] for s, r in mine.items()}, {s: r[name] for s, r in theirs.items()})
-            line[f"{name} / {against}"] = said(ratio, "{:.3f}")
+        for other in against:
+            for name in ("makespan", "turnaround"):
+                ratio = paired({s: r[name] for s, r in mine.items()}, {s: r[name] for s, r in found[other].items()})
+                line[f"{name} / {other}"] = said(ratio, "{:.2f}")
         table.append(line)
     return table
 
@@ -334,7 +336,7 @@ def picture(rows: pl.DataFrame, runs: pl.DataFrame) -> bytes:
         width = min(20, len(mean))
         over.plot(np.convolve(mean, np.ones(width) / width, "valid"), color=COLOURS[number])
     shares.set(xlabel="turnaround (s)", ylabel="share of gangs", title="Gangs that ended within a time")
-    over.set(xlabel="gang", ylabel="turnaround (s)", title="Mean over seeds and 20 gangs that came together")
+    over.set(xlabel="gang", ylabel="turnaround (s)", title="Mean of 20 gangs and all seeds")
     finish(figure, shares, top=0.35, between=0.25)
     return to_png(figure)
 
@@ -386,7 +388,7 @@ def main() -> None:
     runs = measures(rows_, given.nodes)
     rows_.write_parquet(out / "gangs.parquet", metadata=settings)
     runs.write_parquet(out / "runs.parquet", metadata=settings)
-    table = summary(runs, runners[0])
+    table = summary(runs, [name for name in ("slurm", "best-fit") if name in runners])
     shown = Table(*table[0], title=f"{given.jobs} gangs on {given.nodes} nodes of {given.kind}, {given.seeds} seeds")
     for line in table:
         shown.add_row(*line.values())
