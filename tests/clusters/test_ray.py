@@ -15,6 +15,7 @@ from berth.cli import app
 from berth.clusters.processes import alive, marked
 from berth.clusters.supervisor import down
 
+pytestmark = pytest.mark.xdist_group("ray")
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'berth[ray]')")
 
 

@@ -51,7 +51,7 @@ def typed(page: str, place: Path, port: int) -> str:
     }
     (place / "berth.yaml").write_text(f"port: {port}\n")
     done = subprocess.run(
-        ["bash", "-x", str(script)], cwd=place, env=environment, capture_output=True, text=True, timeout=240
+        ["bash", "-x", str(script)], cwd=place, env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout
@@ -68,6 +68,7 @@ def test_slurm(place: Path, free_port: int) -> None:
     assert "slurm is down" in said
 
 
+@pytest.mark.xdist_group("ray")
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'berth[ray]')")
 def test_ray(place: Path, free_port: int) -> None:
     said = typed("ray.md", place, free_port)

@@ -23,6 +23,8 @@ from berth.errors import InvalidInput, MissingExtra
 
 __all__ = ["LocalRay", "RayNode", "example_nodes"]
 
+TRIES = 3
+"""How often a node is started before it is given up."""
 LONGEST = 50
 """Characters of a directory: sockets lie below it, whose names have little room."""
 HEALTH = {
@@ -93,10 +95,20 @@ class LocalRay:
                 head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
                 self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": self._settings})
             for name in self._nodes:
-                self.start_node(name)
+                self._start_patiently(name)
         except BaseException:
             self.stop()
             raise
+
+    def _start_patiently(self, name: str) -> None:
+        """Start a node; Ray gives it half a minute, which on a busy machine may be too little."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self.start_node(name)
+            except Exception:  # Ray raises plain exceptions
+                end(marked(self.directory, name), signal.SIGKILL)
+                if not left:
+                    raise
 
     def start_node(self, name: str) -> None:
         """Start a node, or start it again."""
