@@ -249,8 +249,6 @@ def _kill(trial: Trial, faults: Mapping[str, Fault], kills: int, draw: random.Ra
             if everything or time.monotonic() >= at:
                 del down[kind, target]
                 faults[kind].heal(target)
-                with (trial.folder.parent / "kills").open("a") as f:
-                    print(time.strftime("%H:%M:%S"), str(time.time() % 1)[1:5], "heal", target, file=f)  # DEBUG
 
     for kind in plan:
         fault, works = faults[kind], draw.random() >= EARLY
@@ -268,15 +266,6 @@ def _kill(trial: Trial, faults: Mapping[str, Fault], kills: int, draw: random.Ra
             time.sleep(0.02)
         trial.kills.append(Kill(kind, target, time.time()))
         fault.kill(target)
-        with (trial.folder.parent / "kills").open("a") as f:
-            print(
-                time.strftime("%H:%M:%S"),
-                str(time.time() % 1)[1:5],
-                "took",
-                round(time.time() - trial.kills[-1].time, 2),
-                trial.kills[-1],
-                file=f,
-            )  # DEBUG
         down[kind, target] = time.monotonic() + draw.uniform(*fault.pause)
     heal(everything=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -40,6 +41,9 @@ AWAY = re.compile(
 """What they say when slurmctld did not answer; it may or may not have heard."""
 
 
+log = logging.getLogger(__name__)
+
+
 class Away(EngineError):
     """slurmctld did not answer. `heard` says whether it may have done what it was asked."""
 
@@ -69,6 +73,10 @@ class Slurm(Protocol):
 
     async def lost_steps(self, job: int) -> bool | None:
         """Whether slurmctld takes steps of a job to run that are not on all of their nodes; None where it has none."""
+        ...
+
+    async def skip(self, number: int) -> None:
+        """Use up numbers of jobs up to this one: what nodes say of jobs that slurmctld forgot is taken for others."""
         ...
 
     async def submit(self, submission: Submission) -> int:
@@ -124,7 +132,7 @@ class SlurmCommands:
     """Slurm by sbatch, squeue, scontrol and scancel."""
 
     def __init__(self, settings: SlurmSettings) -> None:
-        self._seconds = settings.command_seconds
+        self._seconds, self._partition = settings.command_seconds, settings.partition
         # nothing of our own environment may be taken for an option
         self._environment = {
             name: value
@@ -210,6 +218,19 @@ class SlurmCommands:
         said = await self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i")
         return {line.strip().rpartition(".")[2] for line in said.splitlines()} - {"batch", "extern"}
 
+    async def skip(self, number: int) -> None:
+        words = ["--parsable", "--hold", "--job-name=berth-number", "--output=/dev/null", "--wrap=true"]
+        words += [f"--partition={self._partition}"] if self._partition else []
+        used: list[int] = []
+        try:
+            while not used or used[-1] < number:
+                used.append(_number(await self._ask("sbatch", *words)))
+        except Refused as error:
+            log.warning("numbers of jobs that slurmctld may have forgotten are used again: %s", error)
+        finally:
+            if used:
+                await self.cancel(used)
+
     async def submit(self, submission: Submission) -> int:
         variables = b"".join(
             f"{name}={value}".encode("utf-8", "surrogateescape") + b"\0"
@@ -222,10 +243,7 @@ class SlurmCommands:
             given=submission.script.encode("utf-8", "surrogateescape"),
             variables=variables,
         )
-        match = re.search(r"^(\d+)", answer.strip())
-        if match is None:
-            raise Away(f"sbatch: expected the number of a job, got {answer.strip()[:80]!r}", heard=True)
-        return int(match[1])
+        return _number(answer)
 
     async def cancel(self, jobs: Sequence[int]) -> None:
         try:
@@ -246,6 +264,13 @@ class SlurmCommands:
 
     async def close(self) -> None:
         """Nothing is kept open."""
+
+
+def _number(answer: str) -> int:
+    match = re.search(r"^(\d+)", answer.strip())
+    if match is None:
+        raise Away(f"sbatch: expected the number of a job, got {answer.strip()[:80]!r}", heard=True)
+    return int(match[1])
 
 
 def _memory(content: bytes) -> BinaryIO:

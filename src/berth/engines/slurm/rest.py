@@ -133,6 +133,9 @@ class SlurmRest:
     async def lost_steps(self, job: int) -> bool:
         return False  # slurmrestd says nothing of steps
 
+    async def skip(self, number: int) -> None:
+        """Not done by slurmrestd."""
+
     async def submit(self, submission: Submission) -> int:
         jobs = [_job(submission, component) for component in submission.components]
         what = {"job": jobs[0]} if len(jobs) == 1 else {"jobs": jobs}

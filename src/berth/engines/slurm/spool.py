@@ -38,6 +38,8 @@ class Record:
     """Whether all that it does is done in steps of Slurm."""
     slurm: int | None = None
     end: Finished | Failed | None = None
+    verdict: Finished | Failed | None = None
+    """How it is to be told, when Slurm has ended it for us."""
     # what follows is not written down
     sending: bool = False
     """Whether it is being submitted."""
@@ -47,8 +49,6 @@ class Record:
     """When Slurm took it, or began to end it, by a clock that does not jump."""
     parts: tuple[SlurmJob, ...] = ()
     began: bool = False
-    verdict: Finished | Failed | None = None
-    """How it is to be told, when Slurm has ended it for us."""
     waited: float = 0.0
     """When it was last seen to wait."""
     ran: float = 0.0
@@ -118,12 +118,16 @@ class Spool:
                 record.steps = bool(found.get("steps"))
             case "taken":
                 record.slurm = int(found["slurm"])
+            case "stopped":
+                end = read_event(json.dumps(found["end"]))
+                assert isinstance(end, Finished | Failed)
+                record.verdict = end
             case "forgotten":
                 self.records.pop(key)
             case "ended":
                 end = read_event(json.dumps(found["end"]))
                 assert isinstance(end, Finished | Failed)
-                record.end, record.began = end, True
+                record.end, record.began, record.verdict = end, True, None
             case other:
                 raise ValueError(other)
 
@@ -143,6 +147,8 @@ class Spool:
         yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps)
         if record.slurm is not None:
             yield _line(record.key, "taken", slurm=record.slurm)
+        if record.verdict is not None:
+            yield _line(record.key, "stopped", end=json.loads(write_event(record.verdict)))
         if record.end is not None:
             yield _line(record.key, "ended", end=json.loads(write_event(record.end)))
 
@@ -167,6 +173,11 @@ class Spool:
         if record.slurm != slurm:
             record.slurm = slurm
             self._write(_line(record.key, "taken", slurm=slurm))
+
+    def stopped(self, record: Record, verdict: Finished | Failed) -> None:
+        """Slurm is to end it."""
+        record.verdict = verdict
+        self._write(_line(record.key, "stopped", end=json.loads(write_event(verdict))))
 
     def forgotten(self, record: Record) -> None:
         """It was not submitted after all."""

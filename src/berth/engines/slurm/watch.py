@@ -53,6 +53,8 @@ RECENT = 10.0
 """Seconds; a slurmctld that was started longer ago and knows its nodes is taken to be through with that."""
 CONFIRMED = 0.1
 """Seconds for which it is believed that slurmctld was not started again."""
+LINGERING = 300.0
+"""Seconds after a start of slurmctld in which nodes may still speak of jobs that it forgot, by their numbers."""
 SHORT_MEMORY = 60.0
 """Seconds; a slurmctld that remembers jobs for less is warned of."""
 log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class Watch:
         self._booted = 0.0
         self._spoken: float | None = None
         self._settled = ""
+        self._highest = 0
         self._confirmed = 0.0
         self._confirming = asyncio.Lock()
         self._looked: float | None = None
@@ -116,6 +119,7 @@ class Watch:
             if nodes_too:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
+            self._highest = max([self._highest, *(job.id for job in jobs)])
             there = {read_tag(job.comment, self._spool.instance) for job in jobs}
             if any(record.key not in there and not record.sending for record in self._spool.open):
                 self._confirmed = 0.0  # it may have been another slurmctld that answered
@@ -145,12 +149,14 @@ class Watch:
         if self.config is None:
             self._warn(config)
         self._settle(config)
+        if self._settled != config.boot:
+            known = [record.slurm for record in self._spool.records.values() if record.slurm is not None]
+            if known and config.age < LINGERING:
+                await self._slurm.skip(max(self._highest, *known))
+            self._settled = config.boot
 
     def _settle(self, config: Config) -> None:
-        """After a start of slurmctld, wait until the nodes have spoken to it and have ended what it does not know.
-
-        Numbers of jobs that it forgot are used again, so a job that came earlier could be ended in their place.
-        """
+        """After a start of slurmctld, wait until the nodes have spoken to it and have ended what it does not know."""
         now = time.monotonic()
         if self.config is None or config.boot != self.config.boot:
             self._booted = now - (0.0 if self.config is not None else config.age)
@@ -163,7 +169,6 @@ class Watch:
             self._spoken = self._booted if now - self._booted > RECENT else now
         if now - self._spoken < ENDING:
             raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending what it does not know")
-        self._settled = config.boot
 
     async def confirm(self) -> None:
         """Slurmctld has settled, and is still the same: one that was just started must not be given jobs."""
@@ -302,11 +307,12 @@ class Watch:
         if record.verdict is not None:
             return
         failed = _failed(record, reason, "engine")
-        record.verdict = (mark and mark.end(record.key)) or failed
         record.since = time.monotonic()
         if is_theirs(record.key):
+            record.verdict = failed
             self._returned.append((record, failed))
         else:
+            self._spool.stopped(record, (mark and mark.end(record.key)) or failed)
             self._unwanted.update(job.id for job in record.parts if not job.ended)
 
     def missing(self, record: Record) -> None:
