@@ -280,7 +280,7 @@ def test_slurmctld_is_away_for_a_while(site: SlurmSite) -> None:
             site.cluster.kill("slurmctld")
             engine = driver._engine
             assert engine is not None
-            with pytest.raises(EngineError, match=r"sbatch: .*Unable to contact slurm controller"):
+            with pytest.raises(EngineError, match=r"Unable to contact slurm controller"):
                 await engine.execute(*site.simple("later", 1.0, Place("n2", "w", 1)))
             with pytest.raises(EngineError, match=r"slurmctld|Unable to contact"):
                 await engine.snapshot()
