@@ -21,6 +21,8 @@ NO_OUTPUT = 53
 """What Slurm tells as a signal when it cannot open the files of a job."""
 FORGOT = "slurmctld was killed, forgot that it ran, and wanted to run it again"
 DUPLICATE = "Duplicate jobid"
+AT_ONCE = 10.0
+"""Seconds after its start in which a slurmctld that was killed starts jobs again."""
 REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 BEFORE = frozenset({"JobLaunchFailure", "FailedLaunch", "SystemFailure", "BadConstraints", "Prolog", "BeginTime"})
 """Reasons of failures for which a job cannot be blamed."""
@@ -102,16 +104,18 @@ def how_it_ended(
     return Failed(at, *record.key, *_reason(worst))
 
 
-def twice(end: Failed, parts: Sequence[SlurmJob], nodes: Mapping[str, Node]) -> Failed:
-    """The end of a job that was cancelled, perhaps by Slurm itself.
+def twice(end: Failed, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], boot: float) -> Failed:
+    """The end of a job that was cancelled, perhaps by Slurm itself, whose slurmctld was started at `boot`.
 
-    A slurmctld that was killed gives numbers of jobs away again, and starts jobs again. A node that still has the first
-    of two cancels the second, and Slurm drains it.
+    A slurmctld that was killed gives numbers of jobs away again, and at once starts jobs again. A node that still has
+    the first of two cancels the second, and Slurm drains it, until somebody resumes it.
     """
     names = [name for job in parts for name in job.nodes if name in nodes and nodes[name].reason == DUPLICATE]
-    if not names:
-        return end
-    return replace(end, fault="engine", reason=f"node {names[0]} had a job of its number already")
+    if names:
+        return replace(end, fault="engine", reason=f"node {names[0]} had a job of its number already")
+    if all((job.submit or boot) < boot and (job.end or math.inf) < boot + AT_ONCE for job in parts):
+        return replace(end, fault="engine", reason="cancelled in Slurm, perhaps by a slurmctld that was just started")
+    return end
 
 
 def _severity(job: SlurmJob) -> int:

@@ -94,6 +94,11 @@ class Watch:
         """Whether Slurm was looked at, so that all that it had then is known."""
         return self._looked is not None
 
+    @property
+    def _boot(self) -> float:
+        """When slurmctld was started."""
+        return 0.0 if self.config is None else round(time.time() - self.config.age, 1)
+
     def listen(self) -> None:
         """Hear the hooks."""
         if self._hooks is not None:
@@ -265,7 +270,7 @@ class Watch:
                     record.doubted = self._nodes_due = True
                     self.wake.set()
                     return
-                end = twice(end, parts, self._nodes)
+                end = twice(end, parts, self._nodes, self._boot)
             self._gone(record, end)
             return
         if is_theirs(record.key):
@@ -287,10 +292,9 @@ class Watch:
                 self._stop(record, f"Slurm did not start it in {self._settings.patience:g} s ({reason})")
 
     async def _look_for_tasks(self) -> None:
-        boot = 0.0 if self.config is None else round(time.time() - self.config.age, 1)
         for record in self._spool.open:
             ours = not record.verdict and not is_theirs(record.key)
-            if ours and (why := await parted(record, self._nodes, boot, self._slurm)) is not None:
+            if ours and (why := await parted(record, self._nodes, self._boot, self._slurm)) is not None:
                 self._stop(record, why, self._mark(record))
 
     def _runs(self, record: Record, now: float) -> None:
