@@ -214,11 +214,10 @@ def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]
         first += count
     files = " ".join(f'"$hosts{n}"' for n, component in enumerate(components) if not component.alike)
     lines.append(f"ended=0; for ((i = 0; i < {len(components)}; i++)); do wait -n || {{ ended=$?; break; }}; done")
-    # not the job's fault; the exit code is some number where a node could not be reached, so srun's words are looked at
-    said = 'tail -c 4096 /proc/$$/fd/1 | grep -q "^srun: error: Application launch failed"'
-    lines.append(
-        f'if [ "$ended" = {NOT_LAUNCHED} ] || {{ [ "$ended" != 0 ] && {said}; }}; then kill -s {LAUNCH} $$; fi'
-    )
+    # not the job's fault; where a node could not be reached, only srun's words say so: it may end with 0 even then
+    said = "Application launch failed|aborted before step completely launched"
+    found = f'tail -c 4096 /proc/$$/fd/1 | grep -qE "^srun: .*({said})"'
+    lines.append(f'if [ "$ended" = {NOT_LAUNCHED} ] || {found}; then kill -s {LAUNCH} $$; fi')
     return [*lines, *([f"rm -f {files}"] if files else [])]
 
 
