@@ -61,11 +61,12 @@ def places(made: Dispatcher, name: str) -> dict[str, int]:
 
 def snapshot(state: State) -> dict[str, object]:
     """All that a state remembers, to be compared."""
-    hidden = ("time", "capacity", "used", "learned", "fits", "masks", "waiting")
+    hidden = ("time", "capacity", "used", "learned", "foresight", "fits", "masks", "waiting")
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
         "used": state.used.tolist(),
         "capacity": state.capacity.tolist(),
         "learned": state.learned.dump(),
+        "foresight": state.foresight.dump(),
     }

@@ -24,6 +24,7 @@ from berth.dispatch.events import (
     Event,
     Failed,
     Finished,
+    Foretold,
     PolicyChanged,
     QueuesChanged,
     ServerChanged,
@@ -124,6 +125,12 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.handle(Cancelled(self.now, data.draw(st.sampled_from(self.submitted))))
+
+    @precondition(lambda self: bool(self.submitted))
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 1.0, 30.0]))
+    def foretell(self, data: st.DataObject, seconds: float) -> None:
+        job = data.draw(st.sampled_from(self.submitted))
+        self.handle(Foretold(self.now, job, 0.5 * seconds, seconds, 2.0 * seconds))
 
     @rule()
     def decide(self) -> None:

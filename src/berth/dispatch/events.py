@@ -24,6 +24,7 @@ __all__ = [
     "Event",
     "Failed",
     "Finished",
+    "Foretold",
     "PolicyChanged",
     "QueuesChanged",
     "ServerChanged",
@@ -221,6 +222,21 @@ class Decided:
     kind: Literal["decided"] = "decided"
 
 
+@dataclass(frozen=True)
+class Foretold:
+    """A job that waits was found to start in so many seconds, between `low` and `high`; it will be seen how that held.
+
+    This is what came of playing the queue; what is told to anybody is wider, by how far such forecasts were off.
+    """
+
+    time: float
+    job: str
+    low: float
+    middle: float
+    high: float
+    kind: Literal["foretold"] = "foretold"
+
+
 Event = (
     Submitted
     | Cancelled
@@ -236,6 +252,7 @@ Event = (
     | PolicyChanged
     | ShadowChanged
     | Decided
+    | Foretold
 )
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])

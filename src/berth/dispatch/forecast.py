@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from berth.dispatch.foresight import ENOUGH, Range
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.state import JobRecord, State
 from berth.dispatch.view import limits_of, ordered, placed_in_order, view_of
 from berth.model import Floats, Ints
 from berth.random import stream
 
-__all__ = ["Eta", "eta", "expected", "speeds", "spoken"]
+__all__ = ["Eta", "eta", "expected", "played", "speeds", "spoken"]
 
 SAMPLES = 16
 GROWTH = 3
@@ -41,7 +42,7 @@ class Eta:
 
     `left_out` jobs that are far before it were not played. It may fit into gaps that they leave, so at least nothing is
     added for them; at most twice the time that they take if all servers are always full, which is the most that a
-    greedy order of single tasks may take.
+    greedy order of single tasks may take. Of so many forecasts that were `checked`, this part `held`.
     """
 
     low: float | None
@@ -49,6 +50,8 @@ class Eta:
     high: float | None
     reason: str = ""
     left_out: int = 0
+    checked: int = 0
+    held: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -57,6 +60,8 @@ class Eta:
         if self.middle is None:
             return self.reason
         words = f"in {spoken(self.low)} to {spoken(self.high)}, most likely about {spoken(self.middle)}"
+        if self.held is not None and self.checked >= ENOUGH:
+            words += f"; {self.held:.0%} of the last {self.checked} such forecasts held"
         return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
 
 
@@ -108,19 +113,34 @@ def _drawn(rng: np.random.Generator, seconds: Floats, wide: Floats, elapsed: Flo
 
 
 def eta(
+    state: State, record: JobRecord, time: float, *, seed: int = 0, order: Sequence[JobRecord] | None = None
+) -> Eta:
+    """When a job that waits, and could start some day, will start; `order` is who waits, if that is at hand.
+
+    It is as wide as it must be for earlier forecasts to have held.
+    """
+    order = [r for _, r in ordered(state, time)] if order is None else order
+    found, left_out = played(state, record, time, order, seed=seed)
+    if isinstance(found, str):
+        return Eta(None, None, None, found, left_out)
+    told, known = state.foresight.corrected(found), state.foresight
+    late = None if math.isinf(told.high) else told.high
+    return Eta(told.low, told.middle, late, "", left_out, known.checked, known.held if known.checked else None)
+
+
+def played(
     state: State,
     record: JobRecord,
     time: float,
+    order: Sequence[JobRecord],
     *,
     seed: int = 0,
     samples: int = SAMPLES,
-    order: Sequence[JobRecord] | None = None,
-) -> Eta:
-    """When a job that waits, and could start some day, will start; `order` is who waits, if that is at hand."""
-    order = [r for _, r in ordered(state, time)] if order is None else order
+) -> tuple[Range | str, int]:
+    """When it starts if nobody else comes, or why that cannot be said; and how many before it were only counted in."""
     place = next((i for i, r in enumerate(order) if r.number == record.number), None)
     if place is None:
-        return Eta(None, None, None, f"queue {record.job.queue} starts no jobs")
+        return f"queue {record.job.queue} starts no jobs", 0
     ahead = order[max(place - AHEAD, 0) : place]
     rng = stream(seed, "eta", record.job.id)
     means = speeds(state)
@@ -134,10 +154,9 @@ def eta(
     low, middle, high = (float(np.quantile(starts, q, method="higher")) for q in (0.1, 0.5, 0.9))
     left_out = order[: place - len(ahead)]
     if math.isinf(middle):
-        return Eta(None, None, None, "it did not start when the queue was played", len(left_out))
+        return "it did not start when the queue was played", len(left_out)
     least = _backlog(state, left_out, means)
-    late = None if math.isinf(high) else high + 2.0 * least
-    return Eta(low, middle + least, late, "", len(left_out))
+    return Range(low, middle + least, high + 2.0 * least), len(left_out)
 
 
 def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:

@@ -24,6 +24,7 @@ from berth.dispatch.events import (
     Event,
     Failed,
     Finished,
+    Foretold,
     PolicyChanged,
     QueuesChanged,
     ServerChanged,
@@ -36,6 +37,7 @@ from berth.dispatch.events import (
     Started,
     Submitted,
 )
+from berth.dispatch.foresight import Foresight, Range
 from berth.dispatch.jobs import Job, Place, Server
 from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
@@ -134,6 +136,7 @@ class DumpedState:
     resources: tuple[str, ...]
     usage: Mapping[str, tuple[float, float]]
     shadow: str | None = None
+    foresight: Mapping[str, Any] = field(default_factory=dict)
 
 
 class State:
@@ -156,6 +159,8 @@ class State:
         self.reserved: dict[str, str] = {}
         """Servers that are kept for a job."""
         self.learned = Learned()
+        self.foresight = Foresight()
+        """How forecasts of starts have held."""
         self.submissions = 0
         self.time = 0.0
         self.resources: dict[str, int] = {}
@@ -175,6 +180,7 @@ class State:
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
         made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned)
+        made.foresight = self.foresight.copied()
         return made
 
     def dump(self) -> DumpedState:
@@ -191,6 +197,7 @@ class State:
             tuple(self.resources),
             dict(self._usage),
             self.shadow,
+            self.foresight.dump(),
         )
 
     @classmethod
@@ -208,6 +215,7 @@ class State:
                 state._hold(record, 1)
         state.reserved = dict(dumped.reserved)
         state.learned = Learned.load(dumped.learned)
+        state.foresight = Foresight.load(dumped.foresight)
         state.submissions, state.time = dumped.submissions, dumped.time
         state._usage = dict(dumped.usage)
         return state
@@ -249,6 +257,10 @@ class State:
                 return Handled()
             case ShadowChanged():
                 self.shadow = event.policy
+                return Handled()
+            case Foretold():
+                if event.job in self.jobs and self.jobs[event.job].phase == "waiting":
+                    self.foresight.foretell(event.job, event.time, Range(event.low, event.middle, event.high))
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
@@ -299,6 +311,7 @@ class State:
                 record, phase="starting", attempt=start.attempt, places=start.places, since=event.time, reason=""
             )
             self._hold(begun, 1)
+            self.foresight.starts(start.job, event.time)
             changed.append(self._keep(begun))
         self.reserved = dict(event.reserved)
         return Handled(event.starts, tuple(changed))
@@ -452,6 +465,7 @@ class State:
     def _gone(self, record: JobRecord) -> Handled:
         del self.jobs[record.job.id]
         self.waiting.drop(record.job.id)
+        self.foresight.forget(record.job.id)
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
         return Handled(changed=(record,))
 

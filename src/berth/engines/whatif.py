@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from berth.dispatch.dispatcher import FALLBACK, Dispatcher
-from berth.dispatch.events import Decided, Event, Failed, Finished, PolicyChanged, ServerJoined, Start, Started
+from berth.dispatch.events import (
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    Foretold,
+    PolicyChanged,
+    ServerJoined,
+    Start,
+    Started,
+)
 from berth.dispatch.forecast import speeds, spoken
 from berth.dispatch.jobs import Job, Server
 from berth.dispatch.queues import Queues
@@ -133,7 +143,7 @@ def what_if(
     the history, and only jobs that are submitted later are counted.
     """
     truth = Measured.of(events, queues)
-    given = [event for event in events if not isinstance(event, Decided | Started | Finished | Failed)]
+    given = [event for event in events if not isinstance(event, Decided | Started | Finished | Failed | Foretold)]
     first = max(since, min((event.time for event in events), default=0.0))
     kept = [event for event in given if not (isinstance(event, PolicyChanged) and event.time >= first)]
     ours = _played(given, actual, truth, queues, seed)

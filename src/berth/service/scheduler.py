@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from berth.dispatch.dispatcher import Dispatcher
-from berth.dispatch.events import Decided, PolicyChanged, QueuesChanged, ShadowChanged
+from berth.dispatch.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
 from berth.dispatch.shadow import Baseline, Shadow
@@ -27,6 +27,7 @@ from berth.engines.clock import Clock
 from berth.engines.making import make_engine
 from berth.errors import BerthError
 from berth.service.contact import Contact
+from berth.service.foretelling import foretell_on
 from berth.service.pump import Closed, Journaled, Pump
 from berth.service.rounds import Conflict, Round, Submission
 from berth.service.settings import Settings
@@ -87,6 +88,7 @@ class Scheduler:
         engine = make_engine(settings.engine, self.clock, settings.engine_state)
         self._pump = Pump(settings, store, dispatcher, seq, self.clock)
         self._contact = Contact(engine, dispatcher, self._pump)
+        self._foretelling: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, settings: Settings) -> Scheduler:
@@ -107,10 +109,14 @@ class Scheduler:
         except BaseException:
             await scheduler.close()
             raise
+        scheduler._foretelling = asyncio.create_task(foretell_on(scheduler))
         return scheduler
 
     async def close(self) -> None:
         """Answer what has come in, write a snapshot, and let go of store and engine."""
+        if self._foretelling is not None:
+            self._foretelling.cancel()
+            await asyncio.gather(self._foretelling, return_exceptions=True)
         await self._contact.close()
         await self._pump.close()
         self._thinker.shutdown(wait=False, cancel_futures=True)
@@ -138,6 +144,10 @@ class Scheduler:
     async def resume(self, server: str, by: str = "") -> ServerRecord:
         """Use a drained server again."""
         return await self._pump.ask(lambda round_: round_.drain(server, False, by))
+
+    async def note(self, event: Event) -> None:
+        """Take note of something that asks for nothing."""
+        await self._pump.ask(lambda round_: round_.note(event))
 
     async def change_queues(self, queues: Queues, by: str = "") -> None:
         """Replace queues, shares and quotas."""

@@ -1,0 +1,120 @@
+"""How well forecasts of starts have held, and so how wide the next ones must be.
+
+A forecast plays the queue as it is. It knows nothing of jobs that are still to come, and policies have their own ways,
+so by itself it promises too much. Some jobs are therefore foretold while they wait, and when they start it is seen how
+far the forecast was off; the next ones are moved by as much as holds for nine of ten on each side (conformalized
+quantiles). Distances are of logarithms, because a forecast of hours is off by hours and one of seconds by seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["ENOUGH", "Foresight", "Range"]
+
+REMEMBERED = 200
+"""So many of the latest forecasts count."""
+ENOUGH = 20
+"""Fewer than so many say too little."""
+SHORTEST = 5.0
+"""Seconds that are added before logarithms are taken."""
+DOUBT = math.log(2.0), 0.0, math.log(3.0)
+"""How much earlier than at the low end, and later than at the high end, things may happen before anything was seen."""
+INSIDE = 0.9
+"""The part of starts that are to be after the low end, and before the high end."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """In how many seconds something happens: in 10, 50 and 90 of 100 cases before."""
+
+    low: float
+    middle: float
+    high: float
+
+    def holds(self, seconds: float) -> bool:
+        """Whether it happens between the ends."""
+        return self.low <= seconds <= self.high
+
+
+class Foresight:
+    """What was foretold and has not come yet, and how far off the latest forecasts were."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, tuple[float, Range]] = {}
+        """When a job was foretold, and what, as it was played."""
+        self._off: deque[tuple[float, float, float, bool]] = deque(maxlen=REMEMBERED)
+
+    def foretell(self, job: str, time: float, played: Range) -> None:
+        """This was found for a job that waits."""
+        self.pending[job] = time, played
+        if len(self.pending) > REMEMBERED:
+            del self.pending[next(iter(self.pending))]
+
+    def starts(self, job: str, time: float) -> None:
+        """A job starts, if it was foretold one learns from it."""
+        if job not in self.pending:
+            return
+        then, played = self.pending.pop(job)
+        seconds = max(time - then, 0.0)
+        low, middle, high = (_log(seconds) - _log(end) for end in (played.low, played.middle, played.high))
+        self._off.append((-low, middle, high, self.corrected(played).holds(seconds)))
+
+    def forget(self, job: str) -> None:
+        """A job is gone and never started."""
+        self.pending.pop(job, None)
+
+    def corrected(self, played: Range) -> Range:
+        """What is to be said where this was played."""
+        earlier, shift, later = DOUBT
+        if len(self._off) >= ENOUGH:
+            low, middle, high = (np.array([one[i] for one in self._off]) for i in range(3))
+            level = min(math.ceil((len(self._off) + 1) * INSIDE) / len(self._off), 1.0)
+            earlier, later = (float(np.quantile(off, level, method="inverted_cdf")) for off in (low, high))
+            shift = float(np.median(middle))
+        middle_ = _moved(played.middle, shift)
+        return Range(min(_moved(played.low, -earlier), middle_), middle_, max(_moved(played.high, later), middle_))
+
+    @property
+    def checked(self) -> int:
+        """How many of the latest forecasts were compared with what came."""
+        return len(self._off)
+
+    @property
+    def held(self) -> float:
+        """The part of them that held, as they were told; NaN where there was none."""
+        return sum(one[3] for one in self._off) / len(self._off) if self._off else math.nan
+
+    def copied(self) -> Foresight:
+        """One that stays as it is."""
+        made = Foresight()
+        made.pending, made._off = dict(self.pending), self._off.copy()
+        return made
+
+    def dump(self) -> dict[str, list[Sequence[float | str]]]:
+        """All of it, for JSON."""
+        pending = [(job, time, found.low, found.middle, found.high) for job, (time, found) in self.pending.items()]
+        return {"pending": list(pending), "off": list(self._off)}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Iterable[Sequence[float | str]]]) -> Foresight:
+        """What `dump` gave."""
+        made = cls()
+        for job, time, low, middle, high in dumped.get("pending", ()):
+            made.pending[str(job)] = float(time), Range(float(low), float(middle), float(high))
+        for low, middle, high, held in dumped.get("off", ()):
+            made._off.append((float(low), float(middle), float(high), bool(held)))
+        return made
+
+
+def _log(seconds: float) -> float:
+    return math.log(seconds + SHORTEST)
+
+
+def _moved(seconds: float, by: float) -> float:
+    return max((seconds + SHORTEST) * math.exp(by) - SHORTEST, 0.0)
