@@ -65,6 +65,7 @@ def snapshot(state: State) -> dict[str, object]:
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
+        "held": {owner: dict(held) for owner, held in state.held.items()},
         "used": state.used.tolist(),
         "capacity": state.capacity.tolist(),
         "learned": state.learned.dump(),
