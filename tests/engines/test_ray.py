@@ -8,13 +8,16 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.clusters.ray import LocalRay
-from berth.engines import EngineError, remote
+from berth.dispatch.events import Cancel, Failed, Finished, Start
+from berth.dispatch.jobs import Job, Place, Role
+from berth.engines import EngineError, Owner, Snapshot, remote
 from berth.engines.clock import Clock
 from berth.engines.making import make_engine
 from berth.engines.ray import RayEngine
@@ -220,6 +223,57 @@ def test_two_schedulers_that_start_the_same_attempt_begin_it_once(
         assert Counter((tmp_path / "lines").read_text().split()) == {"0": 5, "1": 5}
 
     drive(play)
+
+
+def test_another_store_has_the_cluster_only_when_the_first_is_through(ray_cluster: LocalRay) -> None:
+    def job(name: str, seconds: float) -> tuple[Start, Job]:
+        made = Job(name, "t", (Role("w", 1, {"cpu": 1000}),), payload={"command": ["sleep", str(seconds)]})
+        return Start(name, 1, (Place("n1", "w", 1),)), made
+
+    async def refused(engine: RayEngine) -> str:
+        with pytest.raises(
+            EngineError, match=r"this Ray cluster belongs to another berth service, with the store"
+        ) as it:
+            await engine.snapshot()
+        return str(it.value)
+
+    async def claimed(engine: RayEngine) -> Snapshot:
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(EngineError):
+                    return await engine.snapshot()
+                await asyncio.sleep(0.5)
+
+    async def play() -> None:
+        first = RayEngine(ray_cluster.address, Owner("aa", "first.db"))
+        second = RayEngine(ray_cluster.address, Owner("bb", "second.db"))
+        try:
+            await claimed(first)
+            assert await refused(second) == (
+                "this Ray cluster belongs to another berth service, with the store first.db: it is being served"
+            )
+            start, made = job("same", 600.0)
+            await first.execute(start, made)
+            await first.close()
+            await asyncio.sleep(7.0)
+            assert (await refused(second)).endswith("first.db: 1 of its gangs run, such as same")
+            found = await first.snapshot()
+            assert [a.job for a in found.attempts if a.end is None] == ["same"]
+            await first.execute(Cancel("same", 1), made)
+            await first.close()
+            found = await claimed(second)
+            assert found.attempts == ()
+            start, made = job("same", 0.1)  # the name of a job of the first one
+            await second.execute(start, made)
+            async for event in second.events():
+                if isinstance(event, Finished | Failed):
+                    assert (event.job, type(event)) == ("same", Finished)
+                    break
+        finally:
+            await first.close()
+            await second.close()
+
+    asyncio.run(play())
 
 
 def test_no_cluster_is_a_clear_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from berth.clusters.slurm import LocalSlurm
 from berth.dispatch.events import Cancel, Failed, Finished, ServerChanged, ServerLost, Start, Started
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
-from berth.engines import EngineError
+from berth.engines import EngineError, Owner
 from berth.engines.slurm import SlurmEngine, SlurmSettings
 from berth.engines.slurm.commands import Away, SlurmCommands
 from berth.engines.slurm.writing import MIB, Submission
@@ -215,6 +215,49 @@ def test_other_instances_are_left_alone(site: SlurmSite, tmp_path: Path) -> None
             await other.close()
             assert driver.end(("ours", 1)) is None
             assert [a.job for a in (await driver.look()).attempts if a.end is None] == ["ours"]
+
+    asyncio.run(run())
+
+
+def test_what_another_store_started_goes_on(site: SlurmSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    settings = SlurmSettings(conf=site.settings.conf, poll=0.2)
+
+    async def run() -> None:
+        first = SlurmEngine(settings, owner=Owner("aa"))
+        await settled(first)
+        await first.execute(*site.simple("first", 5.0, Place("n1", "w", 1)))
+        await first.close()
+        second = SlurmEngine(settings, owner=Owner("bb"))
+        assert (await settled(second)).attempts == ()
+        await second.close()
+        again = SlurmEngine(settings, owner=Owner("aa"))
+        async with asyncio.timeout(LIMIT):
+            while (end := (await settled(again)).attempts[0].end) is None:
+                await asyncio.sleep(0.2)
+        assert isinstance(end, Finished)
+        await again.close()
+
+    asyncio.run(run())
+
+
+def test_people_are_told_where_to_look(site: SlurmSite) -> None:
+    """Where the output of a job is, its number in Slurm, and the last line that it printed."""
+    roles = (Role("w", 1, {"cpu": MILLI}),)
+    words = ["sh", "-c", "echo first; echo no such model >&2; exit 3"]
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            job = Job("told", "t", roles, payload={"command": words})
+            await driver.execute(Start("told", 1, (Place("n1", "w", 1),)), job)
+            end = await driver.ended("told")
+            assert isinstance(end, Failed)
+            assert end.reason.startswith("it ended with exit code 3: ")
+            attempt = next(a for a in (await driver.look()).attempts if a.job == "told")
+            assert "no such model" in Path(attempt.details["output"]).read_text()
+            assert int(attempt.details["slurm job"]) > 0
+            started = [e for spell in driver.spells for e in spell.starts(("told", 1))]
+            assert all(event.details == attempt.details for event in started)
 
     asyncio.run(run())
 

@@ -18,13 +18,13 @@ from berth.cli import app
 from berth.dispatch.events import Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
-from berth.engines import EngineError
+from berth.engines import EngineError, Owner
 from berth.engines.slurm import SlurmSettings, read_settings
 from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
 from berth.engines.slurm.companion import request
 from berth.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.engines.slurm.judging import how_it_ended, server, when_it_began
-from berth.engines.slurm.marks import AGAIN, Mark, mark_of, read_mark
+from berth.engines.slurm.marks import AGAIN, Mark, last_words, mark_of, read_mark
 from berth.engines.slurm.reading import SlurmJob, read_config, read_jobs, read_nodes
 from berth.engines.slurm.spool import Record, Spool
 from berth.engines.slurm.writing import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
@@ -305,6 +305,51 @@ def test_times_are_narrowed_by_looks() -> None:
     record.hooked = {"began": 100.25, "ended": 130.75}
     assert when_it_began(record, [job], 200.0) == 100.25
     assert how_it_ended(record, [job], {}, 200.0).time == 130.75
+
+
+def test_a_spool_is_for_one_store_until_its_jobs_are_over(tmp_path: Path) -> None:
+    first, second = Owner("aa", "first.db"), Owner("bb", "second.db")
+    spool = Spool(tmp_path, first)
+    record, instance = spool.asked(("a", 1), (Place("n1", "w", 1),)), spool.instance
+    spool.close()
+    with pytest.raises(InvalidInput, match=r"spool: .* there are jobs of another store .*such as a; of first\.db"):
+        Spool(tmp_path, second)
+    spool = Spool(tmp_path, first)
+    assert (spool.instance, set(spool.records)) == (instance, {("a", 1)})
+    spool.ended(record, Finished(2.0, "a", 1, 1.0))
+    spool.close()
+    spool = Spool(tmp_path, second)
+    assert spool.instance != instance
+    assert not spool.records
+    spool.close()
+    spool = Spool(tmp_path, second)
+    assert not spool.records
+    spool.close()
+
+
+def test_by_default_each_store_has_a_spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert SlurmSettings().of(Owner("aa")).spool == tmp_path / "berth" / "slurm" / "aa"
+    assert SlurmSettings(spool=tmp_path / "mine").of(Owner("aa")).spool == tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"one\ntwo  words\n\n", "two words"),
+        (b"", ""),
+        (b"\x1b[31mred\x00\n", "[31mred"),
+        (b"x" * 10_000, "x" * 300),
+        (b"\xff\n", "\ufffd"),
+    ],
+)
+def test_the_last_words_of_a_job(said: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(said)
+    assert last_words(tmp_path / "out") == words
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    assert last_words(tmp_path / "link") == ""
+    assert last_words(tmp_path / "nothing") == ""
+    assert last_words(tmp_path) == ""
 
 
 def test_the_spool_remembers(tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ def run(live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     return ran
 
 
+def test_a_job_runs_where_it_was_submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("submit", "-J", "here", "--work", "1h", "--", "ls")[0] == 0
+    assert show(run, "here")["payload"]["workdir"] == str(tmp_path)
+    assert run("submit", "-J", "there", "-D", "/srv", "--work", "1h", "--", "ls")[0] == 0
+    assert show(run, "there")["payload"]["workdir"] == "/srv"
+    script = "#!/bin/sh\n#BERTH --name=script-there --chdir=/opt --work=1h\nls\n"
+    assert run("submit", "-f", "-", text=script)[0] == 0
+    assert show(run, "script-there")["payload"]["workdir"] == "/opt"
+    assert run("submit", "-J", "nothing-to-run", "--work", "1h")[0] == 0
+    assert "workdir" not in show(run, "nothing-to-run")["payload"]
+
+
 def show(run: Run, job: str) -> dict[str, Any]:
     code, out, _ = run("job", "show", job, "-o", "json")
     assert code == 0
@@ -88,7 +101,7 @@ def test_a_job_from_options(run: Run) -> None:
     assert job["roles"] == {"task": {"count": 3, "minimum": 2, "resources": {"cpu": "1", "memory": "2Gi"}}}
     assert (job["type"], job["team"], job["priority"], job["retries"], job["estimate"]) == ("etl", "t", 5, 1, 7200.0)
     assert job["needs"] == {"class": "cpu"}
-    assert job["payload"] == {"command": ["echo", "-n"]}
+    assert job["payload"] == {"command": ["echo", "-n"], "workdir": os.getcwd()}
 
 
 def test_jobs_from_files_and_standard_input(run: Run, tmp_path: Path) -> None:
@@ -98,7 +111,7 @@ def test_jobs_from_files_and_standard_input(run: Run, tmp_path: Path) -> None:
     assert show(run, "from-manifest")["type"] == "train"
     assert run("submit", "-f", "-", text=SCRIPT)[:2] == (0, "submitted from-script\n")
     job = show(run, "from-script")
-    assert job["payload"] == {"script": SCRIPT}
+    assert job["payload"] == {"script": SCRIPT, "workdir": os.getcwd()}
     assert job["estimate"] == 600.0
     code, out, _ = run("submit", "-f", "-", "-J", "changed", "-n", "1", "-o", "json", text=SCRIPT)
     assert code == 0
@@ -117,7 +130,7 @@ def test_a_script_without_f_is_hinted_at(run: Run, tmp_path: Path) -> None:
     code, out, err = run("submit", "-J", "hinted", str(file))
     assert (code, out) == (0, "submitted hinted\n")
     assert err == f"berth: hint: {file} is taken for a command; to submit the script itself: -f {file}\n"
-    assert show(run, "hinted")["payload"] == {"command": [str(file)]}
+    assert show(run, "hinted")["payload"] == {"command": [str(file)], "workdir": os.getcwd()}
 
 
 def test_the_same_key_twice_is_one_job(run: Run) -> None:

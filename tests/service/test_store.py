@@ -310,3 +310,15 @@ def test_a_store_of_another_program_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(file) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("t",)]
     connection.close()
+
+
+def test_a_store_keeps_its_name(where: str, tmp_path: Path) -> None:
+    store = Store(where)
+    name = store.name
+    store.close()
+    again = Store(where)
+    assert again.name == name
+    again.close()
+    other = Store(str(tmp_path / "another.db"))
+    assert other.name != name
+    other.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -58,6 +59,9 @@ WorkOption = Annotated[str | None, typer.Option("--work", help="How long it runs
 TimeOption = Annotated[str | None, typer.Option("--time", "-t", help="How long it will run, as far as you know.")]
 NameOption = Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")]
 RetriesOption = Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")]
+WorkdirOption = Annotated[
+    str | None, typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Where it runs; by default where you are now.")
+]
 CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What it runs.")]
 
 
@@ -134,6 +138,11 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
     return found
 
 
+def _at_home(spec: dict[str, Any]) -> dict[str, Any]:
+    """What runs something runs where it was submitted, unless told otherwise."""
+    return {"workdir": os.getcwd(), **spec} if "command" in spec or "script" in spec else spec
+
+
 def submit_command(
     command: CommandArgument = None,
     file: FileOption = None,
@@ -150,6 +159,7 @@ def submit_command(
     work: WorkOption = None,
     time: TimeOption = None,
     retries: RetriesOption = None,
+    workdir: WorkdirOption = None,
     key: Annotated[
         str | None, typer.Option("--key", help="An idempotency key: the same twice is accepted once.")
     ] = None,
@@ -175,8 +185,9 @@ def submit_command(
         "work": work,
         "estimate": time,
         "retries": retries,
+        "workdir": workdir,
     }
-    specs = _specs(file, changes, command)
+    specs = [_at_home(spec) for spec in _specs(file, changes, command)]
     headers = {"Idempotency-Key": key} if key else None
     answer = Client(url).ask("POST", path("jobs"), specs, headers=headers)
     found = answer["jobs"]

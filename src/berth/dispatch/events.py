@@ -85,11 +85,12 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Started:
-    """All tasks of an attempt run."""
+    """All tasks of an attempt run; `details` are what people may want to know of it, such as where its output is."""
 
     time: float
     job: str
     attempt: int
+    details: Mapping[str, str] = field(default_factory=dict)
     kind: Literal["started"] = "started"
 
 

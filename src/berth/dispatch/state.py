@@ -74,6 +74,8 @@ class JobRecord:
     unwanted: bool = False
     """Somebody cancelled it; it is gone when its attempt has ended."""
     reason: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What its engine says of its latest attempt that ran, for people."""
 
 
 @dataclass(frozen=True)
@@ -340,7 +342,7 @@ class State:
         record = self._attempt(event.job, event.attempt)
         if record is None or record.phase == "running":
             return Handled()
-        record = replace(record, started=event.time)
+        record = replace(record, started=event.time, details=event.details)
         if record.phase == "starting":
             record = replace(record, phase="running", since=event.time)
         return Handled(changed=(self._keep(record),))

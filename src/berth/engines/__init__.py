@@ -8,15 +8,15 @@ are all that happened since, and perhaps some of what the snapshot has already. 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from berth.dispatch.events import Command, Event, Failed, Finished
 from berth.dispatch.jobs import Job, Place, Server
 from berth.errors import BerthError
 
-__all__ = ["Attempt", "Engine", "EngineError", "Snapshot"]
+__all__ = ["Attempt", "Engine", "EngineError", "Owner", "Snapshot"]
 
 
 class EngineError(BerthError):
@@ -24,10 +24,21 @@ class EngineError(BerthError):
 
 
 @dataclass(frozen=True)
+class Owner:
+    """Whose attempts an engine keeps: the `name` of a store, which no other store has, and `where` that is.
+
+    What one store started is nothing that another may end, though it is not on its paper.
+    """
+
+    name: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class Attempt:
     """An attempt of a job that an engine knows: where it is, and how it ended if it has.
 
-    It may not have `began` yet where an engine takes its time after a start.
+    It may not have `began` yet where an engine takes its time after a start. `details` are as in `Started`.
     """
 
     job: str
@@ -35,6 +46,7 @@ class Attempt:
     places: tuple[Place, ...] = ()
     end: Finished | Failed | None = None
     began: bool = True
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from berth.engines import Engine
+from berth.engines import Engine, Owner
 from berth.engines.clock import Clock
 from berth.engines.ray import RayEngine
 from berth.engines.remote import RemoteEngine
@@ -15,8 +15,8 @@ from berth.errors import InvalidInput
 __all__ = ["make_engine"]
 
 
-def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engine:
-    """The engine that a person means.
+def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: Owner | None = None) -> Engine:
+    """The engine that a person means, for the attempts of an owner.
 
     * `simulated`: a small cluster in this process
     * `simulated:FILE`: the cluster of a YAML file, in this process
@@ -33,9 +33,9 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engin
         known = "simulated, simulated:FILE, simulated:unix:PATH, slurm, slurm:FILE, ray or ray:ADDRESS"
         raise InvalidInput(known, value=name, key="engine")
     if kind == "slurm":
-        return SlurmEngine(read_settings(Path(rest)) if rest else SlurmSettings())
+        return SlurmEngine(read_settings(Path(rest)) if rest else SlurmSettings(), owner=owner)
     if kind == "ray":
-        return RayEngine(rest or None)
+        return RayEngine(rest or None, owner)
     if rest.startswith("unix:"):
         return RemoteEngine(Path(rest.removeprefix("unix:")))
     cluster = read_cluster(Path(rest)) if rest else example_cluster()

@@ -3,7 +3,8 @@
 Ray's client blocks, and ends its process when the head of the cluster is gone for long. So it lives in a process of its
 own (`ray_bridge`), which comes and goes with the connection; what runs is in the hands of an actor on the cluster
 (`ray_keeper`) and goes on without either. The service must run on a machine of the cluster, as every Ray program, and
-one service has a cluster for itself, though other programs of Ray may use it too.
+one service has a cluster for itself, though other programs of Ray may use it too; one with another store may have it
+when nothing of the first runs there any more.
 
 A node that is not heard for the length of a lease is lost, and whatever it runs is killed there, by then or as soon as
 it goes on: 30 s, or what `BERTH_RAY_LEASE` says when the first service comes to a cluster.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import berth
 from berth.dispatch.specs import parse_duration
-from berth.engines import EngineError
+from berth.engines import EngineError, Owner
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated_server import LINE
 from berth.errors import InvalidInput, MissingExtra
@@ -45,11 +46,12 @@ def _lease() -> float:
 class RayEngine(RemoteEngine):
     """The cluster at `address`, or the one that RAY_ADDRESS names, or the one of this machine."""
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, owner: Owner | None = None) -> None:
         if importlib.util.find_spec("ray") is None:
             raise MissingExtra("running jobs on Ray", "ray")
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
         self._place, self._lease = host_and_port(self._address), _lease()
+        self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
         super().__init__(self._address)
 
@@ -70,6 +72,7 @@ class RayEngine(RemoteEngine):
             "berth.engines.ray_bridge",
             self._address,
             str(self._lease),
+            *([] if self._owner is None else [self._owner.name, self._owner.where]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},

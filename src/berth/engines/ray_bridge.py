@@ -1,4 +1,4 @@
-"""A process between `berth.engines.ray` and the keeper of gangs on a Ray cluster: `… ADDRESS LEASE`.
+"""A process between `berth.engines.ray` and the keeper of gangs on a Ray cluster: `… ADDRESS LEASE [OWNER WHERE]`.
 
 It speaks as `simulated_server` does, on standard input and output, and ends when its input does, or when the cluster or
 the keeper is gone.
@@ -53,8 +53,8 @@ def keeper_of(address: str, lease: float) -> Any:
 class Bridge:
     """Passes on questions and events."""
 
-    def __init__(self, address: str, lease: float) -> None:
-        self._address, self._lease = address, lease
+    def __init__(self, address: str, lease: float, *owner: str) -> None:
+        self._address, self._lease, self._owner = address, lease, owner
         self._keeper: Any = None
         self._connecting = asyncio.Lock()
         self._news: asyncio.Task[None] | None = None
@@ -86,7 +86,8 @@ class Bridge:
             if self._keeper is None:
                 self._keeper = await asyncio.to_thread(keeper_of, self._address, self._lease)
         async with asyncio.timeout(TOO_LONG):
-            found: dict[str, Any] = json.loads(await self._keeper.ask.remote(json.dumps(asked)))
+            told = {**asked, "owner": self._owner}
+            found: dict[str, Any] = json.loads(await self._keeper.ask.remote(json.dumps(told)))
         return found
 
     async def _listen(self, life: str, told: int) -> None:
@@ -122,7 +123,7 @@ def _end(status: int) -> NoReturn:
 
 def main() -> None:
     """Pass on until the input ends."""
-    asyncio.run(Bridge(sys.argv[1], float(sys.argv[2])).run())
+    asyncio.run(Bridge(sys.argv[1], float(sys.argv[2]), *sys.argv[3:]).run())
     _end(0)
 
 

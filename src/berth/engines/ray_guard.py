@@ -105,11 +105,14 @@ def run(told: dict[str, Any], rest: bytes) -> dict[str, Any]:
     prctl(ADOPT_ORPHANS, 1)
     try:
         with open(told["out"], "ab") as out, open(told["err"], "ab") as err:
-            words = arguments(told)
+            words, where = arguments(told), told["workdir"]
+            if where and not os.path.isdir(where):  # as Slurm does
+                err.write(f"berth: there is no directory {where} here: going to /tmp instead\n".encode())
+                where = "/tmp"
             began = clock()
             task = subprocess.Popen(
                 words,
-                cwd=told["workdir"],
+                cwd=where,
                 env=told["environment"],
                 stdin=subprocess.DEVNULL,
                 stdout=out,

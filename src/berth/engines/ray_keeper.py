@@ -32,6 +32,8 @@ FIRST_WORD = 20.0
 """Seconds that agents have to begin: whoever asks first waits so long for them, and then they are tried again."""
 TWINS = 60.0
 """Seconds after which two nodes of one name are taken to be two: one of them may be lost, and nobody knows yet."""
+AWAY = 6.0
+"""Seconds after which an owner that is not heard any more is taken to be away."""
 NEWS = 2.0
 """Seconds after which somebody who asks for news gets an answer even if there is none."""
 REMEMBERED = 10_000
@@ -71,6 +73,8 @@ class Keeper:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: Any = None
+        self._owner: list[str] = json.loads(self._store("_internal_kv_get", b"owner") or "[]")
+        self._owner_heard = float("-inf")
         self._recall()
 
     # ------------------------------------------------------------------ what others ask
@@ -79,6 +83,8 @@ class Keeper:
         """A question, or an order, as JSON; the answer."""
         self._begin()
         asked = json.loads(text)
+        if refusal := self._claim(asked.get("owner") or []):
+            return json.dumps({"error": refusal})
         while any(node.heard is None for node in self._nodes.values()) and time.monotonic() < self._born + FIRST_WORD:
             await asyncio.sleep(0.05)
         if asked.get("do") == "snapshot":
@@ -94,6 +100,7 @@ class Keeper:
         self._begin()
         if life != self._life or since < self._told - len(self._events):
             return "null"
+        self._owner_heard = time.monotonic()
         if since == self._told:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), NEWS)
@@ -112,6 +119,27 @@ class Keeper:
     async def result(self, job: str, attempt: int) -> list[bytes | None] | None:
         """What the callable of a job gave, pickled, for each task in the order of roles and ranks."""
         return self._results.get((job, attempt))
+
+    def _claim(self, owner: list[str]) -> str | None:
+        """Let an owner have the cluster, or say why not: what runs there belongs to one, and only to that one.
+
+        When another comes, all that the first one did there is forgotten.
+        """
+        if owner and owner[:1] != self._owner[:1]:
+            running = [key[0] for key, known in self._known.items() if known["end"] is None]
+            here = time.monotonic() - self._owner_heard < AWAY
+            if self._owner and (running or here):
+                what = f"{len(running)} of its gangs run, such as {running[0]}" if running else "it is being served"
+                return f"this Ray cluster belongs to another berth service, with the store {self._owner[-1]}: {what}"
+            for key in list(self._known):
+                self._forget(key)
+            self._ended.clear()
+            self._events.clear()
+            self._owner, self._life, self._told = owner, os.urandom(8).hex(), 0
+            self._store("_internal_kv_put", b"owner", json.dumps(owner).encode(), True)
+        if owner:
+            self._owner_heard = time.monotonic()
+        return None
 
     # ------------------------------------------------------------------ attempts
 
@@ -150,7 +178,9 @@ class Keeper:
         self._spawn(self._run(key, gang))
 
     async def _run(self, key: Key, gang: Gang) -> None:
-        await gang.run(lambda: self._tell({"kind": "started", "job": key[0], "attempt": key[1]}))
+        where = f"berth/{key[0]}-{key[1]} in the directory `logs` of Ray's session, on each of its nodes"
+        started = {"kind": "started", "job": key[0], "attempt": key[1], "details": {"output": where}}
+        await gang.run(lambda: self._tell(started))
         del self._gangs[key]
         if gang.verdict is not None:
             self._end(key, *gang.verdict)
@@ -183,10 +213,12 @@ class Keeper:
         self._ended.append(key)
         self._tell(end)
         if len(self._ended) > REMEMBERED:
-            oldest = self._ended.popleft()
-            del self._known[oldest]
-            self._results.pop(oldest, None)
-            self._store("_internal_kv_del", _name(oldest))
+            self._forget(self._ended.popleft())
+
+    def _forget(self, key: Key) -> None:
+        del self._known[key]
+        self._results.pop(key, None)
+        self._store("_internal_kv_del", _name(key))
 
     def _tell(self, event: Json) -> None:
         self._events.append({"time": time.time(), **event})

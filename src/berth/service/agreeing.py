@@ -57,7 +57,7 @@ def differences(state: State, snapshot: Snapshot, now: float) -> Iterator[Event]
         elif attempt.end is not None:
             yield attempt.end
         elif record.phase == "starting" and attempt.began:
-            yield Started(now, *key)
+            yield Started(now, *key, attempt.details)
 
 
 def outstanding(state: State) -> list[Command]:

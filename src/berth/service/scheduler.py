@@ -23,6 +23,7 @@ from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
 from berth.dispatch.shadow import Baseline, Shadow
 from berth.dispatch.state import JobRecord, Phase, ServerRecord
+from berth.engines import Owner
 from berth.engines.clock import Clock
 from berth.engines.making import make_engine
 from berth.errors import BerthError
@@ -85,7 +86,8 @@ class Scheduler:
         self.shadow: Shadow | None = None
         self._watch_on()
         self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
-        engine = make_engine(settings.engine, self.clock, settings.engine_state)
+        owner = Owner(store.name, store.where)
+        engine = make_engine(settings.engine, self.clock, settings.engine_state, owner)
         self._pump = Pump(settings, store, dispatcher, seq, self.clock)
         self._contact = Contact(engine, dispatcher, self._pump)
         self._foretelling: asyncio.Task[None] | None = None
@@ -250,6 +252,7 @@ def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
     store = Store(settings.store)
     try:
         store.lock()
+        store.name  # noqa: B018  (asked for here, where it may take long)
         dispatcher = Dispatcher(
             seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter, learn_by=settings.learn_by
         )

@@ -7,9 +7,11 @@ snapshot is what the journal leads to, so that a restart need not read all of it
 from __future__ import annotations
 
 import json
+import secrets
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,7 +23,7 @@ from berth.dispatch.state import JobRecord
 from berth.errors import BerthError
 from berth.service.database import Database, InUse, StoreError
 from berth.service.records import read_record, row_of
-from berth.service.schema import idempotency, jobs, journal, migrate, snapshots, tokens
+from berth.service.schema import idempotency, jobs, journal, meta, migrate, snapshots, tokens
 
 __all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token", "packed"]
 
@@ -90,6 +92,11 @@ class Store:
     def where(self) -> str:
         """The address, without a password."""
         return self._database.where
+
+    @cached_property
+    def name(self) -> str:
+        """What this store is called in other places: no other store has this name, wherever it is moved to."""
+        return self._database.write(_named)
 
     def lock(self) -> None:
         """Be the only one who schedules with this store."""
@@ -253,6 +260,14 @@ class Store:
         """Let nobody in with this token any more; whether there was one that did."""
         change = sa.update(tokens).where(tokens.c.name == name, tokens.c.revoked.is_(None)).values(revoked=time)
         return bool(self._database.write(lambda connection: connection.execute(change).rowcount))
+
+
+def _named(connection: sa.Connection) -> str:
+    name = connection.execute(sa.select(meta.c.value).where(meta.c.name == "name")).scalar()
+    if name is None:
+        name = secrets.token_hex(8)
+        connection.execute(sa.insert(meta).values(name="name", value=name))
+    return str(name)
 
 
 def packed(dumped: Dumped) -> bytes:

@@ -101,6 +101,7 @@ class JobView(_View):
     started: str | None
     ended: str | None
     reason: str
+    details: dict[str, str]
     payload: dict[str, Any]
 
 
@@ -138,6 +139,7 @@ def job_view(record: JobRecord) -> JobView:
         started=iso(record.started),
         ended=iso(record.ended),
         reason=record.reason,
+        details=dict(record.details),
         payload=dict(job.payload),
     )
 

@@ -26,7 +26,7 @@ from berth.dispatch.events import (
     Submitted,
 )
 from berth.dispatch.jobs import Job
-from berth.engines import Attempt, EngineError, Snapshot
+from berth.engines import Attempt, EngineError, Owner, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs
 from berth.engines.slurm.rest import SlurmRest
@@ -45,11 +45,13 @@ SURE = 5.0
 class SlurmEngine:
     """Jobs on a Slurm cluster."""
 
-    def __init__(self, settings: SlurmSettings | None = None, slurm: Slurm | None = None) -> None:
-        self.settings = settings or SlurmSettings()
+    def __init__(
+        self, settings: SlurmSettings | None = None, slurm: Slurm | None = None, owner: Owner | None = None
+    ) -> None:
+        self.settings = (settings or SlurmSettings()).of(owner)
         way = SlurmRest if self.settings.rest else SlurmCommands
         self.slurm: Slurm = slurm or way(self.settings)
-        self._spool = Spool(self.settings.spool)
+        self._spool = Spool(self.settings.spool, owner)
         with suppress(OSError):  # it may be one that only the nodes have
             self.settings.outputs.mkdir(parents=True, exist_ok=True)
         try:
@@ -65,7 +67,13 @@ class SlurmEngine:
         seen = (ServerJoined, ServerChanged, ServerLost, Submitted, Cancelled)
         self._watch.told = deque(event for event in self._watch.told if not isinstance(event, seen))
         attempts = [
-            Attempt(*record.key, record.places, record.end, record.began or record.end is not None)
+            Attempt(
+                *record.key,
+                record.places,
+                record.end,
+                record.began or record.end is not None,
+                self._watch.details(record),
+            )
             for record in self._spool.records.values()
             if record.end is not None or record.slurm is not None
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from berth.dispatch.events import Failed, Finished
 
-__all__ = ["AGAIN", "LAUNCH", "Mark", "mark_of", "read_mark", "sweep"]
+__all__ = ["AGAIN", "LAUNCH", "Mark", "last_words", "mark_of", "output_of", "read_mark", "sweep"]
 
 AGAIN = 61
 """The signal by which a script ends that has run before."""
@@ -26,6 +27,8 @@ KILLED = (128 + 9, 128 + 15)
 """Exit codes of scripts whose tasks were killed, as Slurm does with those that slurmctld has forgotten."""
 KEPT = 86400.0
 """Seconds for which marks are kept."""
+WORDS = 4096
+"""Bytes at the end of an output in which its last line is looked for."""
 LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
 
 
@@ -51,20 +54,40 @@ class Mark:
         return Finished(self.ended, *key, self.seconds)
 
 
+def output_of(directory: Path, job: str, attempt: int) -> Path:
+    """The file of what an attempt prints."""
+    return directory / f"{job}.{attempt}.out"
+
+
+def last_words(path: Path) -> str:
+    """The last line that an attempt printed, if it can be read here."""
+    lines = [line for line in _read(path, WORDS, last=True).splitlines() if line.strip()]
+    return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
+
+
+def _read(path: Path, size: int, last: bool = False) -> str:
+    """The first or the last bytes of a file; nothing of what is no plain file: its job could leave anything there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        return os.pread(descriptor, size, max(found.st_size - size, 0) if last else 0).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
 def mark_of(directory: Path, instance: str, job: str, attempt: int) -> Path:
     """The file of an attempt."""
     return directory / f"{job}.{attempt}.{instance}.mark"
 
 
 def read_mark(path: Path) -> Mark | None:
-    """What a mark says, if there is one. Its job could write anything there."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        text = file.read(200).decode("ascii", "replace")
-    match = LINES.fullmatch(text)
+    """What a mark says, if there is one."""
+    match = LINES.fullmatch(_read(path, 200))
     if match is None:
         return None
     return Mark(float(match[1]), None if match[2] is None else float(match[2]), int(match[3] or 0))

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from berth.dispatch.specs import parse_duration
+from berth.engines import Owner
 from berth.errors import InvalidInput
 
 __all__ = ["SlurmSettings", "read_settings"]
@@ -33,7 +34,7 @@ class SlurmSettings:
     * `partition`: where jobs are submitted, and whose nodes are the servers; Slurm's default one where left out
     * `companion`: a partition whose held jobs berth places and releases
     * `poll`: seconds between two looks at Slurm; `patience`: seconds that Slurm may take to start a job
-    * `spool`: a directory for what must be remembered; each berth service needs its own
+    * `spool`: a directory for what must be remembered; each berth service needs its own, and by default has one
     * `hooks`: where the hooks of slurmctld write, if they are installed
     * `output`: a directory for what jobs print, seen from the nodes
     * `time_factor`: give jobs a time limit of this many times their estimate; none where 0
@@ -61,6 +62,12 @@ class SlurmSettings:
     def outputs(self) -> Path:
         """The directory for what jobs print."""
         return self.output or self.spool / "output"
+
+    def of(self, owner: Owner | None) -> SlurmSettings:
+        """The settings for an owner, who has a directory of its own where none was chosen."""
+        if owner is None or self.spool != _state():
+            return self
+        return dataclasses.replace(self, spool=self.spool / owner.name)
 
     def __post_init__(self) -> None:
         for name in ("conf", "spool", "hooks", "output", "token"):

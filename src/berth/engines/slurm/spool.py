@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from berth.dispatch.events import Failed, Finished, read_event, write_event
 from berth.dispatch.jobs import Place
+from berth.engines import Owner
 from berth.engines.slurm.reading import SlurmJob
 from berth.errors import BerthError, InvalidInput
 
@@ -65,9 +66,12 @@ class Record:
 
 
 class Spool:
-    """The records of a directory, which belongs to one process at a time."""
+    """The records of a directory, which belongs to one process at a time, and to the store of one owner.
 
-    def __init__(self, directory: Path) -> None:
+    Another owner may have it when all that the first one started has ended; then nothing of it is remembered.
+    """
+
+    def __init__(self, directory: Path, owner: Owner | None = None) -> None:
         self.directory = directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -84,18 +88,37 @@ class Spool:
         self.records: dict[Key, Record] = {}
         path = directory / "attempts.jsonl"
         try:
-            self.instance = self._named(directory / "instance")
             self._load(path)
+            if owner is not None:
+                self._claim(directory / "owner", owner)
+            self.instance = self._named(directory / "instance")
             self._file = self._compacted(path)
         except BaseException:
             self._lock.close()
             raise
 
+    def _claim(self, path: Path, owner: Owner) -> None:
+        name, _, where = path.read_text(encoding="utf-8").strip().partition(" ") if path.exists() else ("", "", "")
+        if name in ("", owner.name):
+            if not name:
+                _written(path, f"{owner.name} {owner.where}")
+            return
+        if self.open:
+            jobs = ", ".join(record.key[0] for record in self.open[:3])
+            raise InvalidInput(
+                "a directory of its own: there are jobs of another store in this one, which it would have to end "
+                f"({len(self.open)}, such as {jobs}; of {where}). Serve that store, or remove the directory if they "
+                "are over",
+                value=str(self.directory),
+                key="spool",
+            )
+        self.records.clear()
+        (self.directory / "instance").unlink(missing_ok=True)
+        _written(path, f"{owner.name} {owner.where}")
+
     def _named(self, path: Path) -> str:
         if not path.exists():
-            beside = path.with_name("instance.new")
-            beside.write_text(f"{secrets.token_hex(4)}\n", encoding="ascii")
-            beside.replace(path)
+            _written(path, secrets.token_hex(4))
         return path.read_text(encoding="ascii").strip()
 
     def _load(self, path: Path) -> None:
@@ -196,6 +219,13 @@ class Spool:
         """Let others have it."""
         self._file.close()
         self._lock.close()
+
+
+def _written(path: Path, text: str) -> None:
+    """Write a line, all of it or nothing."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(f"{text}\n", encoding="utf-8")
+    beside.replace(path)
 
 
 def _line(key: Key, what: str, **more: Any) -> str:

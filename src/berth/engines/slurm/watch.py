@@ -15,6 +15,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from berth.dispatch.events import (
@@ -34,7 +36,7 @@ from berth.engines.slurm.commands import Refused, Slurm
 from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
 from berth.engines.slurm.hooks import Hooks
 from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, twice, when_it_began
-from berth.engines.slurm.marks import Mark, mark_of, read_mark, sweep
+from berth.engines.slurm.marks import Mark, last_words, mark_of, output_of, read_mark, sweep
 from berth.engines.slurm.parting import parted
 from berth.engines.slurm.reading import Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
@@ -271,6 +273,9 @@ class Watch:
                     self.wake.set()
                     return
                 end = twice(end, parts, self._nodes, self._boot)
+            if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
+                words = last_words(output_of(self._outputs, *record.key))
+                end = replace(end, reason=f"{end.reason}: {words}") if words else end
             self._gone(record, end)
             return
         if is_theirs(record.key):
@@ -301,10 +306,19 @@ class Watch:
         if not record.began:
             record.began = True
             record.started = min(when_it_began(record, record.parts, now), now)
-            self.told.append(Started(record.started, *record.key))
+            self.told.append(Started(record.started, *record.key, self.details(record)))
+
+    def details(self, record: Record) -> dict[str, str]:
+        """What people may want to know of it; where their own jobs print is their affair."""
+        number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
+        return number if is_theirs(record.key) else {**number, "output": str(output_of(self._outputs, *record.key))}
+
+    @property
+    def _outputs(self) -> Path:
+        return self._settings.outputs.absolute()
 
     def _mark(self, record: Record) -> Mark | None:
-        return read_mark(mark_of(self._settings.outputs, self._spool.instance, *record.key))
+        return read_mark(mark_of(self._outputs, self._spool.instance, *record.key))
 
     def _stop(self, record: Record, reason: str, mark: Mark | None = None) -> None:
         """Have Slurm end it; when it has, this is told. One of their jobs is held again instead."""

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI, Amounts, format_quantity
-from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of
+from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of, output_of
 from berth.engines.slurm.settings import SlurmSettings
 from berth.errors import BerthError
 
@@ -318,7 +318,7 @@ def submission(
         _marked(str(mark_of(output, instance, start.job, start.attempt)), lines),
         _environment(job, start, user),
         directory,
-        str(output / f"{start.job}.{start.attempt}.out"),
+        str(output_of(output, start.job, start.attempt)),
         settings.partition,
         None if limit is None else max(1, math.ceil(limit / 60)),
         user.pw_name if settings.users else "",
