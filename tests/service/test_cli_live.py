@@ -70,6 +70,18 @@ def test_a_job_runs_where_it_was_submitted(run: Run, tmp_path: Path, monkeypatch
     assert "workdir" not in show(run, "nothing-to-run")["payload"]
 
 
+def test_an_engine_that_is_away_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path, "--engine", f"simulated:unix:{tmp_path / 'nobody'}") as live:
+        monkeypatch.setenv("BERTH_URL", live.url)
+        assert main(["jobs"]) == 0
+        said = capsys.readouterr()
+        assert said.out == "no jobs\n"
+        assert said.err.startswith("berth: warning: the engine cannot be reached: no engine at ")
+        assert said.err.endswith("; what follows is what was known before\n")
+
+
 def show(run: Run, job: str) -> dict[str, Any]:
     code, out, _ = run("job", "show", job, "-o", "json")
     assert code == 0

@@ -106,7 +106,7 @@ class Client:
     """A service somewhere."""
 
     def __init__(self, url: str | None = None, timeout: float = TIMEOUT) -> None:
-        self._timeout = timeout
+        self._timeout, self._warned = timeout, False
         self.url = (url or DEFAULT_URL).rstrip("/")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -134,6 +134,7 @@ class Client:
         request = Request(address, data, sent, method=method)
         try:
             with urlopen(request, timeout=self._timeout) as answer:
+                self._warn(answer.headers.get("Berth-Trouble"))
                 return json.loads(answer.read())
         except HTTPError as error:
             raise ServiceRefused(error.code, _problem(error)) from None
@@ -142,6 +143,12 @@ class Client:
             raise ServiceUnreachable(
                 f"no berth service at {self.url} ({reason}); start one with: berth serve"
             ) from None
+
+    def _warn(self, trouble: str | None) -> None:
+        """What is told is what is on paper; once it is said why it may be out of date."""
+        if trouble and not self._warned:
+            self._warned = True
+            typer.echo(f"berth: warning: {trouble}; what follows is what was known before", err=True)
 
     def get(self, path: str, **query: Any) -> Any:
         """Read something."""

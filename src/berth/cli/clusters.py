@@ -96,14 +96,16 @@ def _up(kind: KindName, directory: Path | None) -> Standing:
 
 @cluster_app.command("status")
 def status_command(kind: KindArgument, directory: DirectoryOption = None, output: FormatOption = Format.table) -> None:
-    """Say whether it is up, and which of its daemons run; the exit code is 1 where it is not."""
+    """Say whether it is up, and which of its daemons run; the exit code is 1 where not all of them do."""
     found = _up(kind, directory)
-    if shown(_told(found), output):
-        return
     ended = [name for name in found.daemons if name not in found.running]
+    if shown(_told(found), output):
+        raise typer.Exit(1 if ended else 0)
     typer.echo(f"{found.kind} in {found.directory}: {len(found.running)} of {len(found.daemons)} daemons run")
     for name in ended:
         typer.echo(f"  {name} has ended")
     if not found.supervised:
-        typer.echo("  its supervisor was killed; berth cluster down ends what is left")
+        typer.echo(f"  its supervisor was killed; berth cluster down {found.kind} ends what is left")
     typer.echo("\n".join(f"  {line}" for line in found.use))
+    if ended:
+        raise typer.Exit(1)

@@ -43,7 +43,12 @@ def serve_command(
     ] = None,
     store: StoreOption = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", envvar="BERTH_ENGINE", help="Where jobs run; simulated by default.")
+        str | None,
+        typer.Option(
+            "--engine",
+            envvar="BERTH_ENGINE",
+            help="Where jobs run: simulated (the default), simulated:FILE, slurm, slurm:FILE, ray or ray:ADDRESS.",
+        ),
     ] = None,
     policy: Annotated[
         str | None,

@@ -86,7 +86,10 @@ def up(kind: Kind, directory: Path, settings: Mapping[str, Any]) -> Standing:
     folder = _made(directory)
     if (found := standing(folder)) is not None:
         if found.supervised:
-            raise ClusterError(f"a {found.kind} cluster is up in {folder}; berth cluster down ends it")
+            raise ClusterError(
+                f"a {found.kind} cluster is up in {folder}; berth cluster down {found.kind} ends it "
+                f"(with --directory {folder}, if that was chosen)"
+            )
         down(folder)
     make_cluster(kind, folder, settings)  # what is wrong with the settings is said here
     log = folder / "supervisor.log"

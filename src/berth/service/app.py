@@ -7,7 +7,7 @@ are problems (`berth.service.problems`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
@@ -153,27 +153,33 @@ def create_app(
         return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
 
     app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")
-    app.add_middleware(SafeHeaders)
+    app.add_middleware(Headers, trouble=lambda: scheduler.health.trouble)
     return app
 
 
-class SafeHeaders:
-    """Headers that keep a browser from doing anything with a page of ours but showing it."""
+class Headers:
+    """Headers that keep a browser from doing anything with our pages but show them, and one that says what is wrong.
 
-    HEADERS = (
+    What the API answers is what is on paper; where store or engine cannot be reached, whoever asks is to know.
+    """
+
+    SAFE = (
         (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
         (b"cache-control", b"no-cache"),
     )
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, trouble: Callable[[], str | None]) -> None:
+        self._app, self._trouble = app, trouble
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start" and scope["path"] != "/v1/docs":  # those come from elsewhere
-                message["headers"] = [*message["headers"], *self.HEADERS]
+                message["headers"] = [*message["headers"], *self.SAFE]
+                if scope["path"].startswith("/v1/") and message["status"] < 300 and (trouble := self._trouble()):
+                    plain = " ".join(trouble.split())[:300].encode("ascii", "replace")
+                    message["headers"].append((b"berth-trouble", plain))
             await send(message)
 
         await self._app(scope, receive, with_headers)

@@ -59,7 +59,14 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        return self.store is None and self.engine is None
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong, in words."""
+        if self.store is not None:
+            return f"the store cannot be written: {self.store}"
+        return None if self.engine is None else f"the engine cannot be reached: {self.engine}"
 
 
 def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
