@@ -243,7 +243,8 @@ function why({ text, why: parts }) {
   if (!parts.blocks) return card("Why", h("p", {}, text));
   const eta = parts.eta;
   const starts = eta && (eta.middle === null ? `nobody can say: ${eta.reason}`
-    : `in ${seconds(eta.low)} to ${seconds(eta.high)}, most likely about ${seconds(eta.middle)}`);
+    : `in ${seconds(eta.low)} to ${seconds(eta.high)}, most likely about ${seconds(eta.middle)}`
+      + (eta.checked >= 20 ? `; ${Math.round(100 * eta.held)} % of the last ${eta.checked} such forecasts held` : ""));
   return card(parts.phase === "waiting" ? "Why it waits" : "Why it is there",
     h("ul", { class: "reasons" }, parts.blocks.map((one) => h("li", {}, one))),
     parts.servers.length ? table([["servers", (one) => String(one.servers), "right"],
@@ -261,7 +262,7 @@ async function oneJob(id) {
   const facts = { type: one.type, user: one.user, team: one.team, queue: one.queue, priority: one.priority,
     submitted: clock(one.submitted), started: one.started && clock(one.started), ended: one.ended && clock(one.ended),
     attempt: one.attempt || null, reason: one.reason, needs: pairs(one.needs), work: one.work && seconds(one.work),
-    estimate: one.estimate && seconds(one.estimate), deadline: one.deadline && seconds(one.deadline) };
+    estimate: one.estimate && seconds(one.estimate), deadline: one.deadline && seconds(one.deadline), ...one.details };
   const runs = { command: (one.payload.command ?? []).join(" "), workdir: one.payload.workdir,
     environment: pairs(one.payload.environment ?? {}), script: one.payload.script };
   const list = (given) => h("dl", {}, Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "")
