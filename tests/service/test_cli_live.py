@@ -82,6 +82,24 @@ def test_an_engine_that_is_away_is_told(
         assert said.err.endswith("; what follows is what was known before\n")
 
 
+def test_servers_that_are_learned_as_one_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = {
+        "servers": [{"name": f"n{i}", "capacity": {"cpu": 4}, "labels": {"class": "ab"[i % 2]}} for i in range(4)]
+    }
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(cluster))
+    with serving(tmp_path, "--engine", f"simulated:{tmp_path / 'cluster.yaml'}", "--learn-by", "class") as live:
+        monkeypatch.setenv("BERTH_URL", live.url)
+        assert main(["submit", "-J", "quick", "-r", "cpu=1", "--work", "100ms"]) == 0
+        live.wait_for("/v1/jobs/quick", lambda job: job["phase"] == "finished")
+        capsys.readouterr()
+        assert main(["learned"]) == 0
+        (_, line) = capsys.readouterr().out.splitlines()
+        assert line.split()[:3] in (["default", "class=a", "1"], ["default", "class=b", "1"])
+        assert len(live.ask("GET", "/v1/learned")) == 2
+
+
 def show(run: Run, job: str) -> dict[str, Any]:
     code, out, _ = run("job", "show", job, "-o", "json")
     assert code == 0

@@ -110,7 +110,7 @@ def learned_command(
     url: UrlOption = None,
     output: FormatOption = Format.table,
 ) -> None:
-    """How fast jobs of each type ran on each server, and how sure that is."""
+    """How fast jobs of each type ran on each server, or each group that is learned as one, and how sure that is."""
     found = Client(url).get(path("learned"), type=type)
     if shown(found, output):
         return
@@ -120,9 +120,11 @@ def learned_command(
 
     def row(line: dict[str, Any]) -> dict[str, str]:
         sure = "" if line["uncertainty"] is None else f"± {line['uncertainty']:.3f}"
-        return {**{k: str(v) for k, v in line.items()}, "speed": f"{line['speed']:.3f}", "95%": sure}
+        said = {**{k: str(v) for k, v in line.items()}, "speed": f"{line['speed']:.3f}", "95%": sure}
+        return {**said, "server": line["group"] or line["server"]}
 
-    table([row(line) for line in found], ("type", "server", "runs", "cut", "speed", "95%"))
+    rows = {(line["type"], line["group"] or line["server"]): row(line) for line in found}
+    table(list(rows.values()), ("type", "server", "runs", "cut", "speed", "95%"))
 
 
 def decisions_command(

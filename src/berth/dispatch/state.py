@@ -395,12 +395,16 @@ class State:
         shared = alike if self.learn_by is not None else {}
         return Outcome(record.number, record.job, record.places, speed, gains, cut, shared)
 
+    def group(self, server: str) -> str | None:
+        """The label and value that servers have which are learned as one with this one; None where it is by itself."""
+        known = self.servers.get(server)
+        mine = None if known is None or self.learn_by is None else known.server.labels.get(self.learn_by)
+        return None if mine is None else f"{self.learn_by}={mine}"
+
     def _alike(self, server: str) -> tuple[str, ...]:
         """Servers of which one learns with this one."""
-        mine = self.servers[server].server.labels.get(self.learn_by) if self.learn_by is not None else None
-        if mine is None:
-            return (server,)
-        return tuple(name for name, one in self.servers.items() if one.server.labels.get(self.learn_by or "") == mine)
+        group = self.group(server)
+        return (server,) if group is None else tuple(name for name in self.servers if self.group(name) == group)
 
     def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)

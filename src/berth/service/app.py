@@ -311,17 +311,19 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.get("/learned", tags=["policies"])
     async def learned(caller: Caller = allow.read, type: Filter = None) -> list[LearnedView]:
         """How fast jobs of each type ran on each server."""
+        state = scheduler.dispatcher.state
         return [
             LearnedView(
                 type=kind,
                 server=server,
+                group=state.group(server),
                 runs=speed.runs,
                 cut=speed.cut,
                 speed=speed.mean,
                 deviation=speed.deviation,
                 uncertainty=speed.uncertainty if speed.runs > 1 else None,
             )
-            for kind, server, speed in scheduler.dispatcher.state.learned
+            for kind, server, speed in state.learned
             if type is None or kind == type
         ]
 

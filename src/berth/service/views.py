@@ -282,11 +282,13 @@ def decision_view(number: int, decided: Decided) -> DecisionView:
 class LearnedView(_View):
     """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run.
 
-    Of the runs `cut` were cut off, and count because they were slow already.
+    Of the runs `cut` were cut off, and count because they were slow already. Servers of a `group` (`label=value`) were
+    learned as one, so each of them has the runs of all.
     """
 
     type: str
     server: str
+    group: str | None
     runs: int
     cut: int
     speed: float
