@@ -167,6 +167,9 @@ class State:
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
+        """What is not free: what our jobs hold, and what others have taken."""
+        self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
+        """What others have taken, as engines tell; with what our jobs hold it may be more than there is."""
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
         self._usage: dict[str, tuple[float, float]] = {}
@@ -402,6 +405,11 @@ class State:
 
     def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)
+        if known is not None and not (known.lost and there):
+            if replace(known.server, taken={}) == replace(server, taken={}):  # what fits on it if nothing ran stays so
+                self.servers[server.name] = replace(known, server=server)
+                self._take(known.index, server)
+                return Handled()
         if known is None:
             record = ServerRecord(server, len(self.servers))
         else:
@@ -411,7 +419,7 @@ class State:
         for name in server.capacity:
             self.resources.setdefault(name, len(self.resources))
         shape = len(self.servers), len(self.resources)
-        for table in ("capacity", "used"):
+        for table in ("capacity", "used", "taken"):
             old = getattr(self, table)
             new = np.zeros(shape, dtype=np.int64)
             new[: old.shape[0], : old.shape[1]] = old
@@ -419,8 +427,17 @@ class State:
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
+        self._take(record.index, server)
         self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
+
+    def _take(self, row: int, server: Server) -> None:
+        """Others hold this much of a server now, whatever they held before."""
+        self.used[row] -= self.taken[row]
+        self.taken[row] = 0
+        for name, milli in server.taken.items():
+            self.taken[row, self.resources[name]] = milli
+        self.used[row] += self.taken[row]
 
     def _refit(self) -> None:
         """Forget what fits: servers changed."""
