@@ -217,6 +217,7 @@ def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]
     # not the job's fault; where a node could not be reached, only srun's words say so: it may end with 0 even then
     said = "Application launch failed|aborted before step completely launched"
     found = f'tail -c 4096 /proc/$$/fd/1 | grep -qE "^srun: .*({said})"'
+    found = f"{{ [ -f /proc/$$/fd/1 ] && {found}; }}"
     lines.append(f'if [ "$ended" = {NOT_LAUNCHED} ] || {found}; then kill -s {LAUNCH} $$; fi')
     return [*lines, *([f"rm -f {files}"] if files else [])]
 
