@@ -209,9 +209,9 @@ class Machine(RuleBasedStateMachine):
     def what_is_used_is_what_jobs_hold(self) -> None:
         state = self.dispatcher.state
         used = np.zeros_like(state.used)
-        for server in state.servers.values():
-            for name, milli in server.server.taken.items():
-                used[server.index, state.resources[name]] += milli
+        for there in state.servers.values():
+            for name, milli in there.server.taken.items():
+                used[there.index, state.resources[name]] += milli
         held: dict[str, dict[str, int]] = {}
         for record in state.jobs.values():
             state.add(used, record.job, record.places, 1)

@@ -110,7 +110,8 @@ class _Trial:
                 p for p in other.places if self.state.reserved.get(p.server, self.record.job.id) == self.record.job.id
             ]
             self.state.add(free, other.job, kept, 1)
-        return np.clip(free, 0, self.state.capacity)
+        left: Ints = np.clip(free, 0, self.state.capacity)
+        return left
 
     def ends(self) -> str | None:
         """The end of some jobs: of those on the servers that need fewest, as few as will do."""

@@ -152,7 +152,7 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
 
 def _without_others(state: State) -> Ints:
     """What would be free if others had taken nothing."""
-    free = np.maximum(state.capacity - state.used + state.taken, 0)
+    free: Ints = np.maximum(state.capacity - state.used + state.taken, 0)
     for server in state.reserved:
         free[state.servers[server].index] = 0
     return free

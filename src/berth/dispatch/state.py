@@ -405,11 +405,10 @@ class State:
 
     def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)
-        if known is not None and not (known.lost and there):
-            if replace(known.server, taken={}) == replace(server, taken={}):  # what fits on it if nothing ran stays so
-                self.servers[server.name] = replace(known, server=server)
-                self._take(known.index, server)
-                return Handled()
+        if known is not None and not (known.lost and there) and _same_but_taken(known.server, server):
+            self.servers[server.name] = replace(known, server=server)
+            self._take(known.index, server)
+            return Handled()
         if known is None:
             record = ServerRecord(server, len(self.servers))
         else:
@@ -529,6 +528,11 @@ class State:
     def teams(self) -> Iterable[str]:
         """Those that used something."""
         return self._usage.keys()
+
+
+def _same_but_taken(one: Server, other: Server) -> bool:
+    """Whether servers differ in nothing but what others have taken, so that what would fit if nothing ran stays."""
+    return replace(one, taken={}) == replace(other, taken={})
 
 
 def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
