@@ -61,12 +61,13 @@ def places(made: Dispatcher, name: str) -> dict[str, int]:
 
 def snapshot(state: State) -> dict[str, object]:
     """All that a state remembers, to be compared."""
-    hidden = ("time", "capacity", "used", "learned", "foresight", "fits", "masks", "waiting")
+    hidden = ("time", "capacity", "used", "taken", "learned", "foresight", "fits", "masks", "waiting")
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
         "held": {owner: dict(held) for owner, held in state.held.items()},
         "used": state.used.tolist(),
+        "taken": state.taken.tolist(),
         "capacity": state.capacity.tolist(),
         "learned": state.learned.dump(),
         "foresight": state.foresight.dump(),

@@ -94,7 +94,7 @@ def test_forgotten_are_those_foretold_first() -> None:
 
 @pytest.mark.parametrize("policy", ["in-order-best-fit", "tetris"])
 def test_on_a_simulated_cluster_most_forecasts_hold(policy: str) -> None:
-    found = forecasts(policy, 0.95, seed=11, jobs=300)
+    found = forecasts(policy, 0.95, seed=11, jobs=400)
     told = np.mean([one.told.holds(one.seconds) for one in found])
     assert len(found) > 50
     assert told > 0.65

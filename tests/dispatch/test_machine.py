@@ -137,7 +137,10 @@ class Machine(RuleBasedStateMachine):
         decided = self.dispatcher.decide(self.now)
         if decided is not None:
             assert decided.refused is None
+            state = self.dispatcher.state
+            before = state.used.copy()
             self.handle(decided)
+            assert (state.used <= state.capacity)[state.used > before].all()  # nothing goes where others are
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 20.0, 300.0]), mixed=st.booleans(), seed=st.integers(0, 3))
     def time_passes(self, seconds: float, mixed: bool, seed: int) -> None:
@@ -158,7 +161,17 @@ class Machine(RuleBasedStateMachine):
     def close(self, which: int, why: str) -> None:
         name = SERVERS[which].name
         if name not in self.cluster.lost:
-            self.handle(ServerChanged(self.now, replace(SERVERS[which], closed=why)))
+            self.handle(ServerChanged(self.now, replace(self.cluster.servers[name], closed=why)))
+
+    @rule(which=st.integers(0, 3), cpu=st.sampled_from([0, 500, 3000, 9000]), gpu=st.sampled_from([0, 1000]))
+    def others_take(self, which: int, cpu: int, gpu: int) -> None:
+        there = self.cluster.servers[SERVERS[which].name]
+        if there.name not in self.cluster.lost:
+            held = {"cpu": cpu, "gpu": gpu}
+            changed = replace(there, taken={name: held[name] for name in there.capacity})
+            self.cluster.servers[there.name] = changed
+            closed = self.dispatcher.state.servers[there.name].server.closed
+            self.handle(ServerChanged(self.now, replace(changed, closed=closed)))
 
     @rule(which=st.integers(0, 3), drain=st.booleans())
     def drain(self, which: int, drain: bool) -> None:
@@ -188,13 +201,17 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def nobody_holds_more_than_there_is(self) -> None:
         state = self.dispatcher.state
-        assert (state.used >= 0).all()
-        assert (state.used <= state.capacity).all()
+        own = state.used - state.taken
+        assert (own >= 0).all()
+        assert (own <= state.capacity).all()
 
     @invariant()
     def what_is_used_is_what_jobs_hold(self) -> None:
         state = self.dispatcher.state
         used = np.zeros_like(state.used)
+        for there in state.servers.values():
+            for name, milli in there.server.taken.items():
+                used[there.index, state.resources[name]] += milli
         held: dict[str, dict[str, int]] = {}
         for record in state.jobs.values():
             state.add(used, record.job, record.places, 1)

@@ -73,7 +73,7 @@ def test_a_requeued_job_is_ended_and_told(site: SlurmSite) -> None:
 
 
 def test_what_slurm_does_not_start_fails(site: SlurmSite) -> None:
-    """Somebody else has the node, which berth does not know."""
+    """Somebody else has the node, and it is to start there all the same."""
 
     async def run() -> None:
         async with driven(site) as driver:

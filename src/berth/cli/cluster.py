@@ -22,7 +22,7 @@ def _amounts(given: dict[str, str]) -> str:
 
 @servers_app.callback()
 def servers(context: typer.Context, url: UrlOption = None, output: FormatOption = Format.table) -> None:
-    """List servers, and what is free of each."""
+    """List servers, what is free of each, and what others than berth's jobs have taken of it."""
     if context.invoked_subcommand:
         return
     found = Client(url).get(path("servers"))
@@ -33,11 +33,13 @@ def servers(context: typer.Context, url: UrlOption = None, output: FormatOption 
             **{key: str(value or "") for key, value in server.items()},
             "capacity": _amounts(server["capacity"]),
             "free": _amounts(server["free"]),
+            "taken": _amounts(server["taken"]),
             "labels": _amounts(server["labels"]),
         }
         for server in found
     ]
-    columns = ("name", "state", "free", "capacity")
+    taken = ("taken",) if any(server["taken"] for server in found) else ()
+    columns = ("name", "state", "free", *taken, "capacity")
     table(rows, (*columns, "labels", "speed", "kept_for", "closed") if output is Format.wide else columns)
 
 

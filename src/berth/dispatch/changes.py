@@ -103,13 +103,15 @@ class _Trial:
     # ------------------------------------------------------------------ others end
 
     def _with(self, gone: Sequence[JobRecord]) -> Ints:
-        free = self.free.copy()
+        over = np.maximum(self.state.used - self.state.capacity, 0)  # others have taken what our jobs hold
+        free = self.free - over
         for other in gone:
             kept = [
                 p for p in other.places if self.state.reserved.get(p.server, self.record.job.id) == self.record.job.id
             ]
             self.state.add(free, other.job, kept, 1)
-        return np.minimum(free, self.state.capacity)
+        left: Ints = np.clip(free, 0, self.state.capacity)
+        return left
 
     def ends(self) -> str | None:
         """The end of some jobs: of those on the servers that need fewest, as few as will do."""

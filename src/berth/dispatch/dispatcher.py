@@ -266,16 +266,23 @@ def proposed(driver: Driver, view: View) -> Placing:
 
 
 def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:
-    """Servers on which a job fits once they are empty: those already kept for it, or else the least busy."""
+    """Servers on which a job fits once our jobs there have ended, or if need be those of others too."""
+    ours = np.maximum(view.capacity - state.taken, 0)
+    found = _empty_servers(view, record, state, ours)
+    return found or (_empty_servers(view, record, state, view.capacity) if state.taken.any() else [])
+
+
+def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> list[str]:
+    """Servers on which a job fits once this is free of each: those already kept for it, or else the least busy."""
     kept = [server for server, job in state.reserved.items() if job == record.job.id]
     index = {name: i for i, name in enumerate(view.servers)}
     if kept:
         mine = np.zeros(len(view.servers), dtype=bool)
         mine[[index[server] for server in kept]] = True
-        if len(placed_in_order(view, np.where((mine & view.usable)[:, None], view.capacity, 0)).job):
+        if len(placed_in_order(view, np.where((mine & view.usable)[:, None], whole, 0)).job):
             return kept
     # the more is free of a server, the less is left of it for others: prefer what is nearly free already
-    capacity = np.where(view.usable[:, None], view.capacity, 0)
+    capacity = np.where(view.usable[:, None], whole, 0)
     order = np.argsort((state.used * view.weight).sum(axis=1), kind="stable")
     empty = np.zeros_like(capacity)
     some = np.zeros(0, dtype=np.int64)

@@ -204,6 +204,7 @@ def _servers(state: State, record: JobRecord, view: View) -> tuple[Group, ...]:
     names, resources = view.servers, view.resources
     rooms = _rooms(view)
     lacking = view.gangs.demand[:, None, :] > view.free[None, :, :]
+    lacking = lacking * np.where(state.taken > 0, 2, 1)  # and others have some of it
     groups: dict[tuple[Any, ...], list[int]] = {}
     table = np.concatenate([rooms, lacking.transpose(0, 2, 1).reshape(-1, len(names))]).T.tolist()
     for r, server in enumerate(state.servers.values()):
@@ -245,9 +246,17 @@ def _said(record: JobRecord, view: View, rows: Sequence[int], key: tuple[Any, ..
                 best = int(view.free[list(rows), k].max())
                 asked = format_quantity(role.demand[resource])
                 most = "at most " if len(rows) > 1 else ""
-                lacks.append(f"{resource} ({most}{format_quantity(best)} free, {asked} asked)")
+                others = _others(view.state, rows, k)
+                lacks.append(f"{resource} ({most}{format_quantity(best)} free, {asked} asked{others})")
         words.append(f"too little {', '.join(lacks)}{' for a task' + name if name else ''}")
     return "; ".join(words)
+
+
+def _others(state: State, rows: Sequence[int], k: int) -> str:
+    """How much of a resource of these servers others have taken."""
+    there = state.taken[list(rows), k]
+    least, most = format_quantity(int(there.min())), format_quantity(int(there.max()))
+    return f", {least if least == most else f'{least} to {most}'} taken by others" if there.any() else ""
 
 
 def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
@@ -255,6 +264,16 @@ def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
     where = ", ".join(f"{tasks_of(place.count, place.role)} on {place.server}" for place in record.places)
     lines = [f"it has {where}", *([f"decided by {by}"] if by else [])]
     here = {place.server for place in record.places}
+    if record.phase == "starting":
+        rows = {name: state.servers[name].index for name in sorted(here)}
+        columns = {name: state.resources[name] for name, milli in record.job.total.items() if milli}
+        over = (state.used > state.capacity) & (state.taken > 0)
+        lines += [
+            f"{server}: too little {resource}{_others(state, [row], k)}"
+            for server, row in rows.items()
+            for resource, k in columns.items()
+            if over[row, k]
+        ]
     known = [(server, speed) for type_, server, speed in state.learned if type_ == record.job.type]
     mine = [f"{server} {speed.mean:.3g} in {counted(speed.runs, 'run')}" for server, speed in known if server in here]
     lines.append(

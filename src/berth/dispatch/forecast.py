@@ -154,9 +154,17 @@ def played(
     low, middle, high = (float(np.quantile(starts, q, method="higher")) for q in (0.1, 0.5, 0.9))
     left_out = order[: place - len(ahead)]
     if math.isinf(middle):
-        return "it did not start when the queue was played", len(left_out)
+        return _why_not(state, record, time), len(left_out)
     least = _backlog(state, left_out, means)
     return Range(low, middle + least, high + 2.0 * least), len(left_out)
+
+
+def _why_not(state: State, record: JobRecord, time: float) -> str:
+    """Why a job did not start when the queue was played: perhaps what others hold is in its way even then."""
+    left = view_of(state, time, (record,), np.maximum(state.capacity - state.taken, 0))
+    if state.taken.any() and not len(placed_in_order(left).job):
+        return "it has to wait for jobs that are not berth's, and nobody here knows when they end"
+    return "it did not start when the queue was played"
 
 
 def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:

@@ -141,7 +141,8 @@ class Job:
 class Server:
     """A server: what it has, its labels, and how fast it is said to be.
 
-    `closed` says why nothing new may start on it, where its engine says so; what runs there goes on.
+    `closed` says why nothing new may start on it, where its engine says so; what runs there goes on. `taken` is what
+    its engine says is not for berth: others hold it, or its own jobs hold it beyond what they asked for.
     """
 
     name: str
@@ -149,12 +150,18 @@ class Server:
     labels: Mapping[str, str] = field(default_factory=dict)
     speed: float = 1.0
     closed: str = ""
+    taken: Amounts = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_id(self.name, "server")
-        for name, milli in self.capacity.items():
-            if milli < 0:
-                raise InvalidInput("an amount ≥ 0", value=milli, key=f"{self.name}.capacity.{name}")
+        for what, amounts in (("capacity", self.capacity), ("taken", self.taken)):
+            for name, milli in amounts.items():
+                if milli < 0:
+                    raise InvalidInput("an amount ≥ 0", value=milli, key=f"{self.name}.{what}.{name}")
+        for name in self.taken:
+            if name not in self.capacity:
+                there = ", ".join(self.capacity) or "it has none"
+                raise InvalidInput(f"a resource of the server: {there}", value=name, key=f"{self.name}.taken")
         if not (math.isfinite(self.speed) and self.speed > 0):
             raise InvalidInput("a finite number > 0", value=self.speed, key=f"{self.name}.speed")
 

@@ -132,9 +132,11 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
     view = view_of(state, time, records, free)
     next_ = {start.job for start in view.starts(placed_in_order(view))}
     rooms = _rooms(view).tolist()
+    without = _rooms(view_of(state, time, records, _without_others(state))).tolist() if state.taken.any() else rooms
     said = {}
     for i, record in enumerate(view.records):
-        here = rooms[int(view.gangs.start[i]) : int(view.gangs.start[i + 1])]
+        mine = slice(int(view.gangs.start[i]), int(view.gangs.start[i + 1]))
+        here = rooms[mine]
         short = next(((role, n) for role, n in zip(record.job.roles, here, strict=True) if n < role.minimum), None)
         if record.job.id in next_:
             said[record.job.id] = "it may start with the next decision"
@@ -142,8 +144,18 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
             said[record.job.id] = "what is free is for jobs before it, or scattered"
         else:
             name = short[0].name if len(record.job.roles) > 1 else "task"
-            said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}"
+            alone = all(n >= role.minimum for role, n in zip(record.job.roles, without[mine], strict=True))
+            others = ", others have taken the rest" if alone else ""
+            said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}{others}"
     return said
+
+
+def _without_others(state: State) -> Ints:
+    """What would be free if others had taken nothing."""
+    free: Ints = np.maximum(state.capacity - state.used + state.taken, 0)
+    for server in state.reserved:
+        free[state.servers[server].index] = 0
+    return free
 
 
 def _rooms(view: View) -> Ints:

@@ -169,6 +169,9 @@ class State:
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
+        """What is not free: what our jobs hold, and what others have taken."""
+        self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
+        """What others have taken, as engines tell; with what our jobs hold it may be more than there is."""
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
         self._usage: dict[str, tuple[float, float]] = {}
@@ -408,6 +411,10 @@ class State:
 
     def _server(self, server: Server, there: bool) -> Handled:
         known = self.servers.get(server.name)
+        if known is not None and not (known.lost and there) and _same_but_taken(known.server, server):
+            self.servers[server.name] = replace(known, server=server)
+            self._take(known.index, server)
+            return Handled()
         if known is None:
             record = ServerRecord(server, len(self.servers))
         else:
@@ -417,7 +424,7 @@ class State:
         for name in server.capacity:
             self.resources.setdefault(name, len(self.resources))
         shape = len(self.servers), len(self.resources)
-        for table in ("capacity", "used"):
+        for table in ("capacity", "used", "taken"):
             old = getattr(self, table)
             new = np.zeros(shape, dtype=np.int64)
             new[: old.shape[0], : old.shape[1]] = old
@@ -425,8 +432,17 @@ class State:
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
+        self._take(record.index, server)
         self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
+
+    def _take(self, row: int, server: Server) -> None:
+        """Others hold this much of a server now, whatever they held before."""
+        self.used[row] -= self.taken[row]
+        self.taken[row] = 0
+        for name, milli in server.taken.items():
+            self.taken[row, self.resources[name]] = milli
+        self.used[row] += self.taken[row]
 
     def _refit(self) -> None:
         """Forget what fits: servers changed."""
@@ -518,6 +534,11 @@ class State:
     def teams(self) -> Iterable[str]:
         """Those that used something."""
         return self._usage.keys()
+
+
+def _same_but_taken(one: Server, other: Server) -> bool:
+    """Whether servers differ in nothing but what others have taken, so that what would fit if nothing ran stays."""
+    return replace(one, taken={}) == replace(other, taken={})
 
 
 def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:

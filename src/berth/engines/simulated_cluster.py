@@ -141,8 +141,9 @@ class SimulatedCluster:
             if place.server in self.lost or place.server not in self.servers:
                 return Failed(time, start.job, start.attempt, f"server {place.server} is away", "server")
         for (server, resource), milli in takes.items():
-            free = self.servers[server].capacity.get(resource, 0) - self._used.get((server, resource), 0)
-            if milli > free:
+            there = self.servers[server]
+            left = there.capacity.get(resource, 0) - there.taken.get(resource, 0)
+            if milli > max(left - self._used.get((server, resource), 0), 0):
                 return Failed(time, start.job, start.attempt, f"too little {resource} is free on {server}", "engine")
         return None
 

@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from berth.dispatch.events import Decided, Event, Failed, Finished, Started, Submitted
 from berth.dispatch.state import State
 
@@ -101,7 +103,8 @@ class History:
         """What is held, and how many wait, from now until it is looked at again."""
         state = self._state
         there = [record.index for record in state.servers.values() if not record.lost]
-        whole, held = state.capacity[there].sum(axis=0), state.used[there].sum(axis=0)
+        whole = state.capacity[there].sum(axis=0)
+        held = np.minimum(state.used, state.capacity)[there].sum(axis=0)
         self._share = {name: float(held[k] / whole[k]) for name, k in state.resources.items() if whole[k] > 0}
         self._waiting = minute.waiting = sum(record.phase == "waiting" for record in state.jobs.values())
 

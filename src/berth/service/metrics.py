@@ -44,7 +44,8 @@ class _Now(Collector):
         usable = [record.index for record in state.servers.values() if not record.lost]
         for name, text, table in (
             ("berth_resource_capacity", "What servers that are there have.", state.capacity),
-            ("berth_resource_used", "What jobs hold of it.", state.used),
+            ("berth_resource_used", "What jobs hold of it.", state.used - state.taken),
+            ("berth_resource_taken", "What others have taken of it.", state.taken),
         ):
             family = GaugeMetricFamily(name, f"{text} In base units: cores, bytes, devices.", labels=["resource"])
             for resource, column in state.resources.items():

@@ -215,7 +215,7 @@ def holder_views(state: State) -> list[HolderView]:
 
 
 class ServerView(_View):
-    """A server and what is free of it."""
+    """A server, what is free of it, and what others than berth's jobs have taken of it."""
 
     name: str
     state: Literal["up", "closed", "drained", "lost"]
@@ -224,6 +224,7 @@ class ServerView(_View):
     speed: float
     capacity: Quantities
     free: Quantities
+    taken: Quantities
     kept_for: str | None
 
 
@@ -240,6 +241,7 @@ def server_view(record: ServerRecord, state: State) -> ServerView:
         speed=record.server.speed,
         capacity=format_amounts({name: int(state.capacity[row, k]) for name, k in columns.items()}),
         free=format_amounts(left),
+        taken=format_amounts({name: milli for name, milli in record.server.taken.items() if milli}),
         kept_for=state.reserved.get(record.server.name),
     )
 

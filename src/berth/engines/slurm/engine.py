@@ -114,7 +114,7 @@ class SlurmEngine:
             return
         await self._watch.confirm()
         config = self._watch.config
-        record = self._spool.asked((start.job, start.attempt), start.places, job.payload.get("script") is None)
+        record = self._spool.asked((start.job, start.attempt), start.places, job.payload.get("script") is None, job)
         if self._is_away(start, record):
             return
         try:
@@ -146,7 +146,7 @@ class SlurmEngine:
         if start.job not in self._watch.waiting:
             await self._watch.look()
         there = self._watch.waiting.get(start.job)
-        record = self._spool.asked(key, start.places)
+        record = self._spool.asked(key, start.places, job=None if there is None else there.job)
         if there is None:
             self._fail(record, "it does not wait in Slurm any more", "cancelled")
             return

@@ -134,6 +134,10 @@ class SlurmJob:
     tres_per_node: str = ""
     features: str = ""
     required: tuple[str, ...] = ()
+    resources: object = None
+    """What it has of each node, as Slurm writes it (`berth.engines.slurm.others`)."""
+    gres: tuple[str, ...] = ()
+    """What it has of the GRES of each node."""
 
     @property
     def ended(self) -> bool:
@@ -144,6 +148,11 @@ class SlurmJob:
     def running(self) -> bool:
         """Whether it runs, or did until it was suspended."""
         return bool(self.states & {"RUNNING", "SUSPENDED", "STOPPED"}) and "CONFIGURING" not in self.states
+
+    @property
+    def holding(self) -> bool:
+        """Whether something of nodes is its own: it runs, or they are made ready for it or cleaned up after it."""
+        return bool(self.nodes) and not self.ended and ("COMPLETING" in self.states or not self.pending)
 
     @property
     def pending(self) -> bool:
@@ -263,6 +272,8 @@ def _job(found: Mapping[str, Any]) -> SlurmJob:
         _text(found, "tres_per_node"),
         _text(found, "features"),
         _required_nodes(found.get("required_nodes")),
+        found.get("job_resources"),
+        tuple(str(each) for each in found.get("gres_detail") or ()),
     )
 
 

@@ -10,13 +10,14 @@ import fcntl
 import json
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from berth.dispatch.events import Failed, Finished, read_event, write_event
-from berth.dispatch.jobs import Place
+from berth.dispatch.jobs import Job, Place
+from berth.dispatch.quantities import Amounts
 from berth.engines import Owner
 from berth.engines.slurm.reading import SlurmJob
 from berth.errors import BerthError, InvalidInput
@@ -37,6 +38,8 @@ class Record:
     asked: float = 0.0
     steps: bool = False
     """Whether all that it does is done in steps of Slurm."""
+    demands: Mapping[str, Amounts] | None = None
+    """What a task of each role asks for; None where that is not known."""
     slurm: int | None = None
     end: Finished | Failed | None = None
     verdict: Finished | Failed | None = None
@@ -139,6 +142,7 @@ class Spool:
                 record.asked = float(found["at"])
                 record.places = tuple(Place(str(s), str(r), int(c)) for s, r, c in found["places"])
                 record.steps = bool(found.get("steps"))
+                record.demands = found.get("demands")
             case "taken":
                 record.slurm = int(found["slurm"])
             case "stopped":
@@ -167,7 +171,8 @@ class Spool:
 
     def _lines(self, record: Record) -> Iterator[str]:
         places = [[p.server, p.role, p.count] for p in record.places]
-        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps)
+        demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
+        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands)
         if record.slurm is not None:
             yield _line(record.key, "taken", slurm=record.slurm)
         if record.verdict is not None:
@@ -184,9 +189,10 @@ class Spool:
         """Attempts whose end is not known."""
         return [record for record in self.records.values() if record.end is None]
 
-    def asked(self, key: Key, places: tuple[Place, ...], steps: bool = False) -> Record:
+    def asked(self, key: Key, places: tuple[Place, ...], steps: bool = False, job: Job | None = None) -> Record:
         """An attempt is to be submitted."""
-        record = self.records[key] = Record(key, places, time.time(), steps, ours=True)
+        demands = None if job is None else {role.name: role.demand for role in job.roles}
+        record = self.records[key] = Record(key, places, time.time(), steps, demands, ours=True)
         for line in self._lines(record):
             self._write(line)
         return record

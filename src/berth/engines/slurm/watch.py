@@ -37,6 +37,7 @@ from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
 from berth.engines.slurm.hooks import Hooks
 from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, twice, when_it_began
 from berth.engines.slurm.marks import Mark, last_words, mark_of, output_of, read_mark, sweep
+from berth.engines.slurm.others import Taken, asked_for
 from berth.engines.slurm.parting import parted
 from berth.engines.slurm.reading import Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
@@ -134,8 +135,10 @@ class Watch:
             if self._hooks is not None:
                 self._hooks.read()
             self._compare(jobs, began, clock)
-            if nodes_too:  # told after the ends of what ran there, which Slurm knows at the same time
-                self._tell_servers({node.name: server(node) for node in self._nodes.values() if node.there})
+            servers = {name: server(n) for name, n in self._nodes.items() if n.there} if nodes_too else self.servers
+            # told after the ends of what ran there, which Slurm knows at the same time
+            self._tell_servers(servers, self._taken(jobs))
+            if nodes_too:
                 self._looked = clock
                 await self._look_for_tasks()
             await self._tidy()
@@ -202,8 +205,23 @@ class Watch:
         if self._settings.companion and not config.default_memory and "MEMORY" in config.select.upper():
             log.warning("Slurm gives jobs that do not ask for memory all of it: set DefMemPerCPU")
 
-    def _tell_servers(self, there: dict[str, Server]) -> None:
+    def _taken(self, jobs: Sequence[SlurmJob]) -> Taken:
+        """What is not for berth. An attempt of ours is never taken for another's job, however it stands."""
+        taken = Taken()
+        for job in jobs:
+            if not job.holding:
+                continue
+            key = read_tag(job.comment, self._spool.instance)
+            record = self._spool.records.get(key) if key is not None and self._is_ours(job, key) else None
+            if record is None or (record.end is not None and is_theirs(record.key)):  # somebody released it by hand
+                taken.add(job)
+            elif record.end is None and record.demands is not None:
+                taken.add(job, asked_for(record.places, record.demands))
+        return taken
+
+    def _tell_servers(self, there: dict[str, Server], taken: Taken) -> None:
         now = time.time()
+        there = {name: taken.of(found) for name, found in there.items()}
         for name, found in there.items():
             if name not in self.servers:
                 self.told.append(ServerJoined(now, found))

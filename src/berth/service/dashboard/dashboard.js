@@ -70,9 +70,10 @@ function bar(part) {
 
 function serverCard(server, held = []) {
   const rows = Object.entries(server.capacity).map(([name, whole]) => {
-    const all = amount(whole), part = share(server, name);
+    const all = amount(whole), part = share(server, name), taken = server.taken[name];
+    const others = taken === undefined ? "" : `, ${short(amount(taken))} by others`;
     return h("div", { class: "resource" }, h("span", {}, name), bar(part),
-      h("span", { class: "quiet" }, `${short(all * part)} of ${short(all)}`));
+      h("span", { class: "quiet" }, `${short(all * part)} of ${short(all)}${others}`));
   });
   return h("section", { class: `card server ${server.state}` },
     h("h2", {}, server.name, " ", server.state === "up" ? null : h("span", { class: "phase away" }, server.state)), rows,
