@@ -28,7 +28,7 @@ from berth.dispatch.events import (
 from berth.dispatch.jobs import Job
 from berth.engines import Attempt, EngineError, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
-from berth.engines.slurm.companion import is_theirs
+from berth.engines.slurm.companion import is_theirs, pinned
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -144,8 +144,7 @@ class SlurmEngine:
             return
         if self._is_away(start, record):
             return
-        nodes = ",".join(dict.fromkeys(place.server for place in start.places))
-        changes = {"ReqNodeList": nodes, "Comment": write_tag(self._spool.instance, *key)}
+        changes = {**pinned(there.job, start.places), "Comment": write_tag(self._spool.instance, *key)}
         record.sending = True
         try:
             await self.slurm.update(there.slurm, changes)
