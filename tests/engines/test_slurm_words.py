@@ -124,6 +124,10 @@ def test_away_is_told_from_refused() -> None:
     refused = failure("sbatch", f"sbatch: error: Memory\n{base}Requested node configuration is not available")
     assert isinstance(refused, Refused)
     assert str(refused).endswith("Requested node configuration is not available")
+    lost = failure("sinfo", "sinfo: error: fetch_config\nsinfo: fatal: Could not establish a configuration source")
+    assert isinstance(lost, Away)
+    assert not lost.heard
+    assert "SLURM_CONF" in str(lost)
 
 
 # ---------------------------------------------------------------------------- what it is told
@@ -315,7 +319,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
     spool.taken(first, 7)
     spool.ended(second, Failed(5.0, "b", 1, "why", "engine"))
     spool.forgotten(third)
-    with pytest.raises(InvalidInput, match="no other berth service uses"):
+    with pytest.raises(InvalidInput, match="service uses: set `spool` to another"):
         Spool(tmp_path)
     spool.close()
     with (tmp_path / "attempts.jsonl").open("a") as file:

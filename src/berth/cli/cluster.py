@@ -37,8 +37,9 @@ def servers(context: typer.Context, url: UrlOption = None, output: FormatOption 
         }
         for server in found
     ]
-    columns = ("name", "state", "free", "capacity")
-    table(rows, (*columns, "labels", "speed", "kept_for", "closed") if output is Format.wide else columns)
+    more = ("labels", "speed", "kept_for") if output is Format.wide else ()
+    why = ("closed",) if more or any(server["closed"] for server in found) else ()
+    table(rows, ("name", "state", "free", "capacity", *more, *why))
 
 
 @servers_app.command("drain")

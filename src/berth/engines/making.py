@@ -33,7 +33,11 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None) -> Engin
         known = "simulated, simulated:FILE, simulated:unix:PATH, slurm, slurm:FILE, ray or ray:ADDRESS"
         raise InvalidInput(known, value=name, key="engine")
     if kind == "slurm":
-        return SlurmEngine(read_settings(Path(rest)) if rest else SlurmSettings())
+        file = Path(rest) if rest else None
+        try:
+            return SlurmEngine(read_settings(file) if file else SlurmSettings(), file=file)
+        except InvalidInput as error:
+            raise error.at(file=file) from None
     if kind == "ray":
         return RayEngine(rest or None)
     if rest.startswith("unix:"):

@@ -28,6 +28,8 @@ class Contact:
         """What is wrong with the engine."""
         self.tried = asyncio.Event()
         """Set when the engine was asked for the first time, whatever it said."""
+        self.refusal: InvalidInput | None = None
+        """Why the settings of the engine cannot be right, where that was its first answer."""
         self._engine, self._dispatcher, self._pump = engine, dispatcher, pump
         self._commander = Commander(engine, self._look)
         pump.act = self._commander.want
@@ -66,7 +68,11 @@ class Contact:
     async def _agree(self) -> None:
         """Compare paper and engine while nothing is under way between them."""
         await self._commander.pause()
-        snapshot = await self._engine.snapshot()
+        try:
+            snapshot = await self._engine.snapshot()
+        except InvalidInput as error:
+            self.refusal = None if self.tried.is_set() else error
+            raise
         await self._pump.ask(lambda round_: self._compare(round_, snapshot))
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()

@@ -79,7 +79,9 @@ class Spool:
         except OSError:
             self._lock.close()
             raise InvalidInput(
-                "a directory that no other berth service uses", value=str(directory), key="spool"
+                "a directory that no other berth service uses: set `spool` to another one",
+                value=str(directory),
+                key="spool",
             ) from None
         self.records: dict[Key, Record] = {}
         path = directory / "attempts.jsonl"
