@@ -124,8 +124,8 @@ def test_a_requeued_job_is_ended_and_told(site: SlurmSite) -> None:
     asyncio.run(run())
 
 
-def test_what_slurm_does_not_start_fails(site: SlurmSite) -> None:
-    """Somebody else has the node, which berth does not know."""
+def test_what_slurm_does_not_start_fails(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody else has the node, which berth does not know; Slurm's reason is in the log before it is given up."""
 
     async def run() -> None:
         async with driven(site) as driver:
@@ -135,6 +135,7 @@ def test_what_slurm_does_not_start_fails(site: SlurmSite) -> None:
             assert isinstance(end, Failed)
             assert end.fault == "engine"
             assert end.reason == "Slurm did not start it in 4 s (Resources)"
+            assert "Slurm has not started job late yet: Resources" in caplog.messages
 
     asyncio.run(run())
 

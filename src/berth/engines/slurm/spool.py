@@ -62,6 +62,8 @@ class Record:
     """Whether it was seen to be cancelled, and its nodes are to be looked at first."""
     hooked: dict[str, float] = field(default_factory=dict)
     """When hooks said that it began and ended."""
+    kept: str = ""
+    """Why Slurm did not start it, as far as this was said."""
 
 
 class Spool:
