@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -49,7 +50,12 @@ def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] 
     more = [f"PrologSlurmctld={script}", f"EpilogSlurmctld={script}"]
     if companion:
         (folder / "job_submit.lua").write_text(hold_script(companion))
-        more += ["DefMemPerCPU=100", "JobSubmitPlugins=lua", f"PartitionName={companion} Nodes=ALL State=UP"]
+        more += [
+            "DefMemPerCPU=100",
+            "JobSubmitPlugins=lua",
+            "Licenses=matlab:2",
+            f"PartitionName={companion} Nodes=ALL State=UP",
+        ]
     if tokens:
         folder.chmod(0o755)
         (folder / "jwt.key").touch(mode=0o600)
@@ -168,7 +174,7 @@ async def driven(site: SlurmSite) -> AsyncIterator[Driver]:
         yield driver
     finally:
         await driver.close()
-        left = [line for line in site.cluster.ask("squeue", "-h", "-o", "%i").split() if line]
+        left = {re.split("[_+]", line)[0] for line in site.cluster.ask("squeue", "-h", "-o", "%i").split()}
         if left:
             site.cluster.ask("scancel", *left)
         async with asyncio.timeout(LIMIT):

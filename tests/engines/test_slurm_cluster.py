@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +21,7 @@ from berth.engines import EngineError, Owner
 from berth.engines.slurm import SlurmEngine, SlurmSettings
 from berth.engines.slurm.commands import Away, SlurmCommands
 from berth.engines.slurm.writing import MIB, Submission
+from berth.errors import InvalidInput
 from berth.testing.site import Script
 from tests.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, settled, slurm
 
@@ -34,6 +37,55 @@ def cluster() -> Iterator[LocalSlurm]:
 @pytest.fixture
 def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
     return SlurmSite(cluster, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("conf: {folder}/none.conf", "conf: got {folder}/none.conf: No such file or directory, expected a slurm.conf"),
+        ("partition: mian", "partition: got 'mian', expected a partition of Slurm (main); did you mean 'main'?"),
+        ("companion: nope", "companion: got 'nope', expected a partition of Slurm (main)"),
+        ("output: {folder}/file/below", "output: got {folder}/file/below: Not a directory, expected a directory"),
+        ("spool: {folder}/file", "spool: got '{folder}/file', expected a directory that can be written"),
+    ],
+)
+def test_settings_that_cannot_be_right_are_refused_at_the_start(
+    cluster: LocalSlurm, tmp_path: Path, line: str, said: str
+) -> None:
+    """The service ends at once, with one error that names file, key and value."""
+    (tmp_path / "file").touch()
+    given = {"conf": str(cluster.conf), "spool": str(tmp_path / "spool")}
+    key, _, value = line.format(folder=tmp_path).partition(": ")
+    settings = tmp_path / "slurm.yaml"
+    settings.write_text("".join(f"{name}: {text}\n" for name, text in {**given, key: value}.items()))
+    words = ["--engine", f"slurm:{settings}", "--store", str(tmp_path / "store.db"), "--port", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "berth", "serve", *words], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert f"{settings}: {said.format(folder=tmp_path)}" in " ".join(done.stderr.split())
+
+
+def test_where_slurm_does_not_answer_partitions_are_asked_for_again(site: SlurmSite) -> None:
+    """An engine cannot refuse what nobody has denied."""
+    site.settings = replace(site.settings, partition="mian")
+
+    async def run() -> None:
+        engine = await site.engine()
+        try:
+            site.cluster.kill("slurmctld")
+            with pytest.raises(EngineError):
+                await engine.snapshot()
+            site.cluster.begin("slurmctld")
+            with pytest.raises(InvalidInput, match="partition: got 'mian'"):
+                await settled(engine)
+        finally:
+            await engine.close()
+            if "slurmctld" not in site.cluster.daemons():
+                site.cluster.begin("slurmctld")
+
+    asyncio.run(run())
 
 
 def test_drained_nodes_are_closed(site: SlurmSite) -> None:
@@ -72,8 +124,8 @@ def test_a_requeued_job_is_ended_and_told(site: SlurmSite) -> None:
     asyncio.run(run())
 
 
-def test_what_slurm_does_not_start_fails(site: SlurmSite) -> None:
-    """Somebody else has the node, and it is to start there all the same."""
+def test_what_slurm_does_not_start_fails(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody else has the node, and it is to start there all the same; Slurm's reason is in the log."""
 
     async def run() -> None:
         async with driven(site) as driver:
@@ -83,6 +135,7 @@ def test_what_slurm_does_not_start_fails(site: SlurmSite) -> None:
             assert isinstance(end, Failed)
             assert end.fault == "engine"
             assert end.reason == "Slurm did not start it in 4 s (Resources)"
+            assert "Slurm has not started job late yet: Resources" in caplog.messages
 
     asyncio.run(run())
 
@@ -276,14 +329,22 @@ def test_short_memory_is_warned_of(site: SlurmSite, caplog: pytest.LogCaptureFix
     assert "Slurm forgets jobs 5 s after their end" in caplog.text
 
 
-def test_a_partition_that_is_not_there(site: SlurmSite) -> None:
-    async def run() -> None:
-        engine = SlurmEngine(replace(site.settings, partition="nowhere"))
-        with pytest.raises(EngineError, match="no nodes in partition nowhere"):
-            await engine.snapshot()
-        await engine.close()
+def test_a_partition_without_nodes(site: SlurmSite) -> None:
+    """It may get some, so it is asked for again."""
 
-    asyncio.run(run())
+    async def run() -> None:
+        engine = SlurmEngine(replace(site.settings, partition="empty"))
+        try:
+            with pytest.raises(EngineError, match="no nodes in partition empty"):
+                await engine.snapshot()
+        finally:
+            await engine.close()
+
+    site.cluster.ask("scontrol", "create", "PartitionName=empty")
+    try:
+        asyncio.run(run())
+    finally:
+        site.cluster.ask("scontrol", "delete", "PartitionName=empty")
 
 
 def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

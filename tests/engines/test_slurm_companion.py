@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from berth.dispatch.events import Cancel, Cancelled, Failed, Finished, Start, St
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI
 from berth.engines.slurm.writing import MIB
+from berth.traces.slurm import expand_hosts
 from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm
 
 pytestmark = needs_slurm
@@ -56,7 +58,7 @@ def test_from_sbatch_to_its_end(site: SlurmSite) -> None:
             job = await submitted(driver)
             assert state(site, number).startswith("PENDING JobHeld")  # by the snippet: nobody said --hold
             assert (job.type, job.work, job.estimate, job.origin) == ("resnet", 7200.0, 600.0, "slurm")
-            assert (job.needs, job.user) == ({"fast": "yes"}, "root")
+            assert (job.needs, job.user) == ({"fast": "yes", "partition.shared": "yes"}, "root")
             (role,) = job.roles
             assert (role.count, role.per_server) == (2, 1)
             assert role.demand == {"cpu": 2 * MILLI, "memory": 300 * MIB, "gpu": MILLI}
@@ -159,12 +161,135 @@ def test_a_new_driver_knows_what_waits_and_runs(site: SlurmSite) -> None:
     asyncio.run(run())
 
 
-def test_what_is_not_taken(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
-    """Arrays stay held, with a warning; jobs of other partitions and jobs of berth itself run as ever."""
+def test_a_job_is_taken_when_it_may_run(site: SlurmSite) -> None:
+    """One with a time to begin at is held, and taken when that has come; it is another job to berth each time."""
 
     async def run() -> None:
         async with driven(site) as driver:
-            sbatch(site, "--array=1-3", "-n1")
+            number = sbatch(site, "-n1", "--begin=now+1hour", command="true")
+            other = sbatch(site, "-n1")
+            assert state(site, number).startswith("PENDING JobHeld")
+            assert (await submitted(driver)).id.startswith(f"slurm-{other}-")
+            assert [job.id.split("-")[1] for job in (await driver.look()).waiting] == [other]
+            site.cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
+            job = await submitted(driver)
+            assert job.id.startswith(f"slurm-{number}-")
+            site.cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+1hour")
+            await driver.until(Cancelled)
+            site.cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+1")
+            again = await submitted(driver)
+            assert again.id != job.id
+            await driver.execute(Start(again.id, 1, (Place("n3", "node", 1),)), again)
+            assert isinstance(await driver.ended(again.id), Finished)
+
+    asyncio.run(run())
+
+
+LEFT = {
+    "an array": ["--array=1-3"],
+    "several components": ["-n1", ":", "-p", "shared", "-n2"],
+    "a dependency": ["--dependency=afterany:1"],
+    "nodes of its own": ["-w", "n3"],
+    "nodes to avoid": ["-x", "n3"],
+    "--exclusive": ["-N2", "--exclusive"],
+    "--exclusive or": ["--exclusive=user"],
+    "or --oversubscribe": ["-s"],
+    "a fixed number of nodes": ["-N", "1-3"],
+    "features that each node must have": ["-C", "fast|class=big"],
+    "with & between": ["-C", "fast*1"],
+    "a reservation": ["--reservation=kept"],
+    "licences": ["-L", "matlab:1"],
+    "nodes side by side": ["-N2", "--contiguous"],
+    "features to prefer": ["--prefer=fast"],
+    "all memory": ["--mem=0"],
+    "one node (-N 1) where GPUs": ["--gpus=2"],
+    "where GPUs are asked for per job or task": ["-N2", "-n2", "--gpus-per-task=1"],
+    "memory per GPU": ["-N1", "--gpus=1", "--mem-per-gpu=100"],
+    "CPUs per GPU": ["-N1", "--gpus=1", "--cpus-per-gpu=1"],
+    "threads of a core": ["--hint=nomultithread"],
+    "sockets": ["-B", "1:1"],
+    "tasks per core": ["--ntasks-per-core=1"],
+}
+"""What berth has no words for, with words of its warning."""
+
+
+@pytest.fixture
+def kept(cluster: LocalSlurm) -> Iterator[None]:
+    words = ["ReservationName=kept", "StartTime=now", "Duration=60", "Users=root", "Nodes=n6"]
+    cluster.ask("scontrol", "create", "reservation", *words)
+    yield
+    cluster.ask("scontrol", "delete", "ReservationName=kept")
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_berth_has_no_words_for_is_left_to_slurm(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
+    """The snippet does not hold it, and where somebody else does, it stays held, with one warning."""
+    later = "--begin=now+1hour"  # so that nothing of it runs
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            # a list that Slurm holds itself would prove nothing
+            free = {said: sbatch(site, later, *_each(words, later)) for said, words in LEFT.items()}
+            held = {said: sbatch(site, "--hold", *_each(words, "--hold")) for said, words in LEFT.items()}
+            taken = sbatch(site, "-n1")
+            assert (await submitted(driver)).id.startswith(f"slurm-{taken}-")
+            assert [job.id.split("-")[1] for job in (await driver.look()).waiting] == [taken]
+            assert {said for said, number in free.items() if "JobHeld" in state(site, number)} == set()
+            assert {said for said, number in held.items() if "JobHeld" not in state(site, number)} == set()
+            for said, number in held.items():
+                lines = [line for line in caplog.messages if line.startswith(f"job {number} waits in Slurm and is not")]
+                assert len(lines) == 1, said
+                assert said in lines[0]
+
+    asyncio.run(run())
+
+
+def _each(words: list[str], option: str) -> list[str]:
+    """An option for every component of a job."""
+    return [part for word in words for part in ([":", option] if word == ":" else [word])]
+
+
+@pytest.mark.parametrize(
+    ("words", "places", "booked"),
+    [
+        (["-N2", "-n4"], ["n3", "n4"], 2),  # by itself Slurm gives three of one and one of the other
+        (["-N2", "-n5"], ["n3", "n4"], 3),
+        (["-n2"], ["n5"], 2),
+        (["-N1", "--mincpus=2"], ["n5"], 2),
+        (["-n8", "--overcommit", "-N2"], ["n1", "n2"], 1),
+        (["-N1", "-n2", "--gpus-per-task=1"], ["n2"], 2),
+        (["-N1", "--gpus=2"], ["n1"], 1),
+    ],
+)
+def test_slurm_gives_what_was_booked(site: SlurmSite, words: list[str], places: list[str], booked: int) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            number = sbatch(site, *words)
+            job = await submitted(driver)
+            (role,) = job.roles
+            assert (role.count, role.demand["cpu"]) == (len(places), booked * MILLI)
+            await driver.execute(Start(job.id, 1, tuple(Place(name, "node", 1) for name in places)), job)
+            await driver.until(Started)
+            said = site.cluster.ask("scontrol", "-d", "-o", "show", "job", number)
+            given = {
+                name: (cpus, memory, gres)
+                for names, ids, memory, gres in re.findall(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)", said)
+                for name in expand_hosts(names)
+                for cpus in [len(expand_hosts(f"[{ids}]"))]
+            }
+            assert {name: cpus for name, (cpus, _, _) in given.items()} == dict.fromkeys(places, booked)
+            assert {memory for _, memory, _ in given.values()} == {str(role.demand["memory"] // MIB)}
+            gpus = [sum(map(int, re.findall(r"gpu:(\d+)", gres))) for _, _, gres in given.values()]
+            assert gpus == [role.demand.get("gpu", 0) // MILLI] * len(places)
+
+    asyncio.run(run())
+
+
+def test_what_is_not_taken(site: SlurmSite) -> None:
+    """Jobs of other partitions and jobs of berth itself run as ever."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
             other = site.cluster.ask("sbatch", "--parsable", "-p", "main", "-o", "/dev/null", "--wrap", "true").strip()
             await driver.execute(*site.simple("own", 0.5, Place("n1", "w", 1)))
             assert isinstance(await driver.ended("own"), Finished)
@@ -174,7 +299,23 @@ def test_what_is_not_taken(site: SlurmSite, caplog: pytest.LogCaptureFixture) ->
             assert (await driver.look()).waiting == ()
 
     asyncio.run(run())
-    assert "waits in Slurm and is not taken: expected a job that is neither an array" in caplog.text
+
+
+def test_jobs_of_the_default_partition_are_held_where_it_is_the_one(site: SlurmSite) -> None:
+    def given() -> str:
+        return state(site, site.cluster.ask("sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true").strip())
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            assert "JobHeld" not in given()
+            site.cluster.ask("scontrol", "update", "PartitionName=shared", "Default=YES")
+            try:
+                assert given().startswith("PENDING JobHeld")
+            finally:
+                site.cluster.ask("scontrol", "update", "PartitionName=main", "Default=YES")
+            await submitted(driver)
+
+    asyncio.run(run())
 
 
 def test_own_jobs_in_the_same_partition_are_not_held(site: SlurmSite) -> None:

@@ -51,7 +51,8 @@ def test_jobs_of_both_shapes_mean_the_same(version: str) -> None:
     assert bad.ended is (version == "22.05")  # the other is still completing
     job = request(held, INSTANCE)
     (role,) = job.roles
-    assert (job.type, job.user, job.work, job.estimate, job.needs) == ("resnet", "ann", 3600.0, 1800.0, {"fast": "yes"})
+    assert (job.type, job.user, job.work, job.estimate) == ("resnet", "ann", 3600.0, 1800.0)
+    assert job.needs == {"fast": "yes", "partition.side": "yes"}
     assert (role.count, role.per_server) == (2, 1)
     assert role.demand == {"cpu": 2 * MILLI, "memory": 100 * MIB, "lic": MILLI}
     assert job.id == f"slurm-{held.id}-{int(held.submit or 0)}"
@@ -123,6 +124,10 @@ def test_away_is_told_from_refused() -> None:
     refused = failure("sbatch", f"sbatch: error: Memory\n{base}Requested node configuration is not available")
     assert isinstance(refused, Refused)
     assert str(refused).endswith("Requested node configuration is not available")
+    lost = failure("sinfo", "sinfo: error: fetch_config\nsinfo: fatal: Could not establish a configuration source")
+    assert isinstance(lost, Away)
+    assert not lost.heard
+    assert "SLURM_CONF" in str(lost)
 
 
 # ---------------------------------------------------------------------------- what it is told
@@ -359,7 +364,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
     spool.taken(first, 7)
     spool.ended(second, Failed(5.0, "b", 1, "why", "engine"))
     spool.forgotten(third)
-    with pytest.raises(InvalidInput, match="no other berth service uses"):
+    with pytest.raises(InvalidInput, match="service uses: set `spool` to another"):
         Spool(tmp_path)
     spool.close()
     with (tmp_path / "attempts.jsonl").open("a") as file:

@@ -476,6 +476,11 @@ def test_jobs_that_wait_at_the_engine_are_taken_once_and_end_there_when_they_end
             gone = await scheduler.get("gone")
             assert gone is not None
             assert gone.reason == "cancelled by there"
+            engine.commands.clear()
+            engine.waiting = tuple(theirs)  # all of them come back, and only what was cancelled here is to end
+            engine.cut.set()
+            await until(cancelled_there)
+            assert set(engine.commands) == {Cancel("unwanted", 0)}
             assert len((await scheduler.list_jobs()).records) == 3
 
     asyncio.run(run())

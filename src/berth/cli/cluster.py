@@ -38,9 +38,10 @@ def servers(context: typer.Context, url: UrlOption = None, output: FormatOption 
         }
         for server in found
     ]
+    more = ("labels", "speed", "kept_for") if output is Format.wide else ()
+    why = ("closed",) if more or any(server["closed"] for server in found) else ()
     taken = ("taken",) if any(server["taken"] for server in found) else ()
-    columns = ("name", "state", "free", *taken, "capacity")
-    table(rows, (*columns, "labels", "speed", "kept_for", "closed") if output is Format.wide else columns)
+    table(rows, ("name", "state", "free", *taken, "capacity", *more, *why))
 
 
 @servers_app.command("drain")

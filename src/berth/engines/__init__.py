@@ -65,7 +65,10 @@ class Engine(Protocol):
     """Where jobs run."""
 
     async def snapshot(self) -> Snapshot:
-        """What is there now; connects where there is a connection to make."""
+        """What is there now; connects where there is a connection to make.
+
+        `EngineError` where it cannot be known now, and `InvalidInput` where the engine's settings cannot be right.
+        """
         ...
 
     def events(self) -> AsyncIterator[Event]:

@@ -33,7 +33,11 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: O
         known = "simulated, simulated:FILE, simulated:unix:PATH, slurm, slurm:FILE, ray or ray:ADDRESS"
         raise InvalidInput(known, value=name, key="engine")
     if kind == "slurm":
-        return SlurmEngine(read_settings(Path(rest)) if rest else SlurmSettings(), owner=owner)
+        file = Path(rest) if rest else None
+        try:
+            return SlurmEngine(read_settings(file) if file else SlurmSettings(), owner=owner, file=file)
+        except InvalidInput as error:
+            raise error.at(file=file) from None
     if kind == "ray":
         return RayEngine(rest or None, owner)
     if rest.startswith("unix:"):

@@ -8,6 +8,7 @@ import logging
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancel, Command, Start, Submitted
 from berth.dispatch.jobs import Job
+from berth.dispatch.state import ENDED
 from berth.engines import Engine, EngineError, Snapshot
 from berth.errors import InvalidInput
 from berth.service.agreeing import differences, is_news, orphans, outstanding
@@ -28,6 +29,8 @@ class Contact:
         """What is wrong with the engine."""
         self.tried = asyncio.Event()
         """Set when the engine was asked for the first time, whatever it said."""
+        self.refusal: InvalidInput | None = None
+        """Why the settings of the engine cannot be right, where that was its first answer."""
         self._engine, self._dispatcher, self._pump = engine, dispatcher, pump
         self._commander = Commander(engine, self._look)
         pump.act = self._commander.want
@@ -66,7 +69,11 @@ class Contact:
     async def _agree(self) -> None:
         """Compare paper and engine while nothing is under way between them."""
         await self._commander.pause()
-        snapshot = await self._engine.snapshot()
+        try:
+            snapshot = await self._engine.snapshot()
+        except InvalidInput as error:
+            self.refusal = None if self.tried.is_set() else error
+            raise
         await self._pump.ask(lambda round_: self._compare(round_, snapshot))
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()
@@ -75,13 +82,18 @@ class Contact:
         self.tried.set()
 
     async def _adopt(self, job: Job) -> None:
-        """Take a job that somebody gave to the engine; what has ended on paper is to end there."""
+        """Take a job that somebody gave to the engine; what was cancelled on paper, not there, is to end there."""
         try:
             submission = Submission.of([job], "", None)
             await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
         except Conflict:
-            if job.id not in self._dispatcher.state.jobs:
+            known = await self._pump.ask(lambda round_: round_.record(job.id), job=job.id)
+            if known is None or known.phase not in ENDED:
+                return
+            if known.phase == "cancelled" and known.reason != f"cancelled by {job.origin}":
                 self._commander.want([Cancel(job.id, 0)])
+            else:
+                log.warning("job %s waits at the engine again, has %s here, and is not taken", job.id, known.phase)
         except InvalidInput as error:
             log.warning("job %s waits at the engine and is not taken: %s", job.id, error)
 

@@ -114,6 +114,8 @@ class Scheduler:
             if settings.policy is not None and settings.policy != dispatcher.state.policy:
                 await scheduler.change_policy(settings.policy, "settings", "given at the start")
             await scheduler._contact.tried.wait()
+            if scheduler._contact.refusal is not None:
+                raise scheduler._contact.refusal
             await asyncio.to_thread(dispatcher.warm)
         except BaseException:
             await scheduler.close()

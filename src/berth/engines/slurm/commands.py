@@ -30,7 +30,7 @@ PARALLEL = 4
 """Commands that run together."""
 NOT_SENT = re.compile(
     "connect failure|Connection refused|Protocol authentication error|Munge|cannot stat file|"
-    "Unable to process configuration|resolve hostname"
+    "Unable to process configuration|establish a configuration source|resolve hostname"
 )
 """What the commands say when slurmctld has certainly heard nothing."""
 AWAY = re.compile(
@@ -200,7 +200,7 @@ class SlurmCommands:
         return read_nodes(await self._ask("scontrol", "-o", "show", "nodes"))
 
     async def partitions(self) -> dict[str, bool]:
-        return read_partitions(await self._ask("scontrol", "-o", "show", "partitions"))
+        return read_partitions(await self._ask("scontrol", "-o", "--all", "show", "partitions"))
 
     async def config(self) -> Config:
         return read_config(await self._ask("scontrol", "show", "config"))
@@ -289,6 +289,8 @@ def _content(file: BinaryIO) -> str:
 def failure(name: str, said: str) -> EngineError:
     """What a command said, as an error: slurmctld is away, or it refused."""
     last = re.sub(r"^(\w+): (error|fatal): ", "", said.splitlines()[-1].strip())
+    if "configuration source" in last:
+        last += " (say where slurm.conf is: with `conf` in the settings of the engine, or with SLURM_CONF)"
     if NOT_SENT.search(said):
         return Away(f"{name}: {last}", heard=False)
     if AWAY.search(said):

@@ -7,10 +7,12 @@ when a hook of slurmctld calls (`watch`). Each attempt is written down before it
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from berth.dispatch.events import (
@@ -28,41 +30,84 @@ from berth.dispatch.events import (
 from berth.dispatch.jobs import Job
 from berth.engines import Attempt, EngineError, Owner, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
-from berth.engines.slurm.companion import is_theirs
+from berth.engines.slurm.companion import is_theirs, pinned
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
 from berth.engines.slurm.watch import Watch
 from berth.engines.slurm.writing import NotPossible, submission, write_tag
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, did_you_mean
 
 __all__ = ["SlurmEngine"]
 
 SURE = 5.0
 """Seconds after which a submission that was not answered is not under way any more."""
+log = logging.getLogger(__name__)
 
 
 class SlurmEngine:
     """Jobs on a Slurm cluster."""
 
     def __init__(
-        self, settings: SlurmSettings | None = None, slurm: Slurm | None = None, owner: Owner | None = None
+        self,
+        settings: SlurmSettings | None = None,
+        slurm: Slurm | None = None,
+        owner: Owner | None = None,
+        file: Path | None = None,
     ) -> None:
         self.settings = (settings or SlurmSettings()).of(owner)
+        self._file = file
+        """Where the settings stand, for errors."""
+        self._check_conf()
         way = SlurmRest if self.settings.rest else SlurmCommands
         self.slurm: Slurm = slurm or way(self.settings)
         self._spool = Spool(self.settings.spool, owner)
-        with suppress(OSError):  # it may be one that only the nodes have
-            self.settings.outputs.mkdir(parents=True, exist_ok=True)
         try:
+            self._make_outputs()
             self._watch = Watch(self.settings, self.slurm, self._spool)
         except BaseException:
             self._spool.close()
             raise
         self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._checked = False
+
+    def _check_conf(self) -> None:
+        conf = self.settings.conf
+        if conf is None or self.settings.rest:
+            return
+        try:
+            conf.open("rb").close()
+        except OSError as error:
+            found = f"{conf}: {error.strerror or error}"
+            raise InvalidInput("a slurm.conf that can be read", found=found, key="conf") from None
+
+    def _make_outputs(self) -> None:
+        outputs = self.settings.outputs
+        try:
+            outputs.mkdir(parents=True, exist_ok=True)
+        except (NotADirectoryError, FileExistsError) as error:
+            found = f"{outputs}: {error.strerror}"
+            raise InvalidInput("a directory", found=found, key="output") from None
+        except OSError as error:  # it may be one that only the nodes have
+            log.warning("%s, where jobs write what they print, is not here: %s", outputs, error.strerror or error)
+
+    async def _check_partitions(self) -> None:
+        """Refuse partitions that Slurm does not have."""
+        named = {key: getattr(self.settings, key) for key in ("partition", "companion")}
+        known = await self.slurm.partitions() if any(named.values()) else {}
+        for key, name in named.items():
+            if name and name not in known:
+                expected = f"a partition of Slurm ({', '.join(sorted(known))}){did_you_mean(name, known)}"
+                raise InvalidInput(expected, value=name, key=key, file=self._file)
+        self._checked = True
 
     async def snapshot(self) -> Snapshot:
-        """All that Slurm knows of our attempts, and all that is remembered of those that have ended."""
+        """All that Slurm knows of our attempts, and all that is remembered of those that have ended.
+
+        `InvalidInput` where Slurm knows that the settings are wrong.
+        """
+        if not self._checked:
+            await self._check_partitions()
         await self._watch.look(everything=True)
         seen = (ServerJoined, ServerChanged, ServerLost, Submitted, Cancelled)
         self._watch.told = deque(event for event in self._watch.told if not isinstance(event, seen))
@@ -152,8 +197,7 @@ class SlurmEngine:
             return
         if self._is_away(start, record):
             return
-        nodes = ",".join(dict.fromkeys(place.server for place in start.places))
-        changes = {"ReqNodeList": nodes, "Comment": write_tag(self._spool.instance, *key)}
+        changes = {**pinned(there.job, start.places), "Comment": write_tag(self._spool.instance, *key)}
         record.sending = True
         try:
             await self.slurm.update(there.slurm, changes)

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from berth.engines import EngineError
+from berth.engines.slurm.wishes import beyond
 from berth.errors import InvalidInput
 from berth.traces.slurm import expand_hosts
 
@@ -138,6 +139,15 @@ class SlurmJob:
     """What it has of each node, as Slurm writes it (`berth.engines.slurm.others`)."""
     gres: tuple[str, ...] = ()
     """What it has of the GRES of each node."""
+    eligible: float | None = None
+    """When it may run at the earliest."""
+    most_nodes: int | None = None
+    least_cpus: int = 1
+    """CPUs that each of its nodes gives at least."""
+    tres_per_job: str = ""
+    tres_per_task: str = ""
+    beyond: str = ""
+    """What it asks for that berth has no words for."""
 
     @property
     def ended(self) -> bool:
@@ -272,8 +282,14 @@ def _job(found: Mapping[str, Any]) -> SlurmJob:
         _text(found, "tres_per_node"),
         _text(found, "features"),
         _required_nodes(found.get("required_nodes")),
-        found.get("job_resources"),
-        tuple(str(each) for each in found.get("gres_detail") or ()),
+        resources=found.get("job_resources"),
+        gres=tuple(str(each) for each in found.get("gres_detail") or ()),
+        eligible=_time(found.get("eligible_time")),
+        most_nodes=_whole(found.get("max_nodes")) or None,
+        least_cpus=_whole(found.get("minimum_cpus_per_node")) or 1,
+        tres_per_job=_text(found, "tres_per_job"),
+        tres_per_task=_text(found, "tres_per_task"),
+        beyond=beyond(found),
     )
 
 

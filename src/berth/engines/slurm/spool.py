@@ -66,6 +66,8 @@ class Record:
     """Whether it was seen to be cancelled, and its nodes are to be looked at first."""
     hooked: dict[str, float] = field(default_factory=dict)
     """When hooks said that it began and ended."""
+    kept: str = ""
+    """Why Slurm did not start it, as far as this was said."""
 
 
 class Spool:
@@ -86,7 +88,9 @@ class Spool:
         except OSError:
             self._lock.close()
             raise InvalidInput(
-                "a directory that no other berth service uses", value=str(directory), key="spool"
+                "a directory that no other berth service uses: set `spool` to another one",
+                value=str(directory),
+                key="spool",
             ) from None
         self.records: dict[Key, Record] = {}
         path = directory / "attempts.jsonl"

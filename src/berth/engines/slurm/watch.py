@@ -58,6 +58,8 @@ CONFIRMED = 0.1
 """Seconds for which it is believed that slurmctld was not started again."""
 LINGERING = 300.0
 """Seconds after a start of slurmctld in which nodes may still speak of jobs that it forgot, by their numbers."""
+SLOW = 3.0
+"""Seconds after which it is said why Slurm does not start a job."""
 SHORT_MEMORY = 60.0
 """Seconds; a slurmctld that remembers jobs for less is warned of."""
 log = logging.getLogger(__name__)
@@ -310,8 +312,11 @@ class Watch:
             record.ran = began
         elif any(job.pending for job in parts):
             record.waited = began
+            reason = next(job.reason for job in parts if job.pending)
+            if clock - record.since > SLOW and reason not in ("", "None", record.kept):
+                record.kept = reason
+                log.warning("Slurm has not started job %s yet: %s", record.key[0], reason)
             if clock - record.since > self._settings.patience:
-                reason = next(job.reason for job in parts if job.pending)
                 self._stop(record, f"Slurm did not start it in {self._settings.patience:g} s ({reason})")
 
     async def _look_for_tasks(self) -> None:
