@@ -6,14 +6,18 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
+
 from berth.dispatch.events import Foretold
 from berth.dispatch.jobs import Job, Role
+from berth.service import foretelling
 from berth.service.foretelling import foretell, foretell_on
 from berth.service.scheduler import Scheduler
 from berth.service.settings import Settings
 
 
-def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path) -> None:
+def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretelling, "SHARE", 1.0)
     given = Settings(str(tmp_path / "berth.db"), faster=200.0, tick=0.05, soon=0.0, budget=60.0)
 
     def jobs(count: int, prefix: str) -> list[Job]:
@@ -34,7 +38,7 @@ def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path) -> No
                     assert one.event.job == found.job
                     break
             task = asyncio.create_task(foretell_on(scheduler, every=0.05))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while scheduler.dispatcher.state.foresight.checked < 3:
                     await asyncio.sleep(0.05)
             task.cancel()
