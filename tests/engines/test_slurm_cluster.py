@@ -305,7 +305,7 @@ def test_people_are_told_where_to_look(site: SlurmSite) -> None:
             await driver.execute(Start("told", 1, (Place("n1", "w", 1),)), job)
             end = await driver.ended("told")
             assert isinstance(end, Failed)
-            assert end.reason.startswith("it ended with exit code 3: ")
+            assert end.reason == "it ended with exit code 3: no such model"
             attempt = next(a for a in (await driver.look()).attempts if a.job == "told")
             assert "no such model" in Path(attempt.details["output"]).read_text()
             assert int(attempt.details["slurm job"]) > 0

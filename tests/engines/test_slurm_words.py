@@ -342,6 +342,8 @@ def test_by_default_each_store_has_a_spool_of_its_own(tmp_path: Path, monkeypatc
     ("said", "words"),
     [
         (b"one\ntwo  words\n\n", "two words"),
+        (b"no such model\nsrun: error: n1: task 0: Exited with exit code 3\n", "no such model"),
+        (b"srun: error: Unable to create step\n", "srun: error: Unable to create step"),
         (b"", ""),
         (b"\x1b[31mred\x00\n", "[31mred"),
         (b"x" * 10_000, "x" * 300),

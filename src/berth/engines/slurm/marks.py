@@ -29,6 +29,7 @@ KEPT = 86400.0
 """Seconds for which marks are kept."""
 WORDS = 4096
 """Bytes at the end of an output in which its last line is looked for."""
+SLURM_SAYS = ("srun: ", "slurmstepd: ")
 LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
 
 
@@ -60,8 +61,9 @@ def output_of(directory: Path, job: str, attempt: int) -> Path:
 
 
 def last_words(path: Path) -> str:
-    """The last line that an attempt printed, if it can be read here."""
-    lines = [line for line in _read(path, WORDS, last=True).splitlines() if line.strip()]
+    """The last line that an attempt printed, if it can be read here; its own, where Slurm has said something after it."""
+    found = [line for line in _read(path, WORDS, last=True).splitlines() if line.strip()]
+    lines = [line for line in found if not line.startswith(SLURM_SAYS)] or found
     return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
 
 
