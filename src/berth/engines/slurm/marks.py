@@ -61,7 +61,7 @@ def output_of(directory: Path, job: str, attempt: int) -> Path:
 
 
 def last_words(path: Path) -> str:
-    """The last line that an attempt printed, if it can be read here; its own, where Slurm has said something after it."""
+    """The last line that an attempt printed, if it can be read here; its own, where Slurm has spoken after it."""
     found = [line for line in _read(path, WORDS, last=True).splitlines() if line.strip()]
     lines = [line for line in found if not line.startswith(SLURM_SAYS)] or found
     return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
