@@ -62,6 +62,8 @@ class Contact:
                 self._pump.deciding = False
                 self.trouble = str(error)
                 self.tried.set()
+                if self.refusal is not None:  # asking again would not help: the start is refused
+                    return
                 log.warning("engine: %s; again in %.2g s", error, wait)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)

@@ -132,7 +132,8 @@ class _Teller(_Broken):
                 yield told
 
     def tell(self, event: Event) -> list[Event]:
-        raise NotImplementedError
+        """What is told in place of an event."""
+        return [event]
 
 
 class HidesFailures(_Teller):
