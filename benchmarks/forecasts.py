@@ -21,7 +21,7 @@ from berth.dispatch.events import Decided, Event, Foretold, Submitted
 from berth.dispatch.forecast import played
 from berth.dispatch.foresight import Range
 from berth.dispatch.jobs import Job, Role, Server
-from berth.dispatch.state import Handled
+from berth.dispatch.records import Handled
 from berth.dispatch.view import ordered
 from berth.engines.playing import play
 from berth.engines.simulated_cluster import SimulatedCluster, Truth

@@ -8,7 +8,8 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, ServerJoined, Start, Started, Submitted
 from berth.dispatch.jobs import Job, Place, Role, Server
 from berth.dispatch.quantities import amounts
-from berth.dispatch.state import Handled, State
+from berth.dispatch.records import Handled
+from berth.dispatch.state import State
 
 __all__ = ["begin", "begun", "dispatcher", "job", "places", "server", "snapshot", "started"]
 

@@ -20,7 +20,7 @@ from berth.dispatch.events import (
 from berth.dispatch.jobs import Job, Role, Server
 from berth.dispatch.quantities import amounts
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.state import Handled
+from berth.dispatch.records import Handled
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
 
 SERVERS = tuple(

@@ -37,7 +37,8 @@ from berth.dispatch.events import (
 )
 from berth.dispatch.jobs import Job, Role
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.state import ENDED, HOLDING, taken
+from berth.dispatch.records import ENDED, HOLDING
+from berth.dispatch.state import taken
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
 from tests.dispatch.builders import server, snapshot
 from tests.dispatch.test_dispatcher import POLICIES

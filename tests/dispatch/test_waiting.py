@@ -12,7 +12,8 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import ServerJoined, Submitted
 from berth.dispatch.jobs import Job, Role, Server
 from berth.dispatch.queues import Queue
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import View, make_view, ordered
 from tests.dispatch.plays import moves, play
 

@@ -1,4 +1,4 @@
-"""A real Ray cluster for the tests of this folder."""
+"""Real clusters for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 from berth.clusters.processes import marked
 from berth.clusters.ray import LocalRay, RayNode
+from berth.clusters.slurm import LocalSlurm
+from tests.engines.slurm_site import SlurmSite, slurm
 
 NODES = (
     RayNode("n1", gpus=4, labels={"class": "fast"}),
@@ -43,3 +45,15 @@ def ray_cluster() -> Iterator[LocalRay]:
         cluster.stop()
         assert not marked(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalSlurm]:
+    """Six nodes of Slurm; modules that need it otherwise have their own."""
+    with slurm() as there:
+        yield there
+
+
+@pytest.fixture
+def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
+    return SlurmSite(cluster, tmp_path)

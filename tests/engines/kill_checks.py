@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, Failed, Finished, Submitted
-from berth.dispatch.state import ENDED, JobRecord
+from berth.dispatch.records import ENDED, JobRecord
 from berth.service.store import Store
 from tests.engines.killing import Task, Trial
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,20 +22,9 @@ from berth.engines.slurm.commands import Away, SlurmCommands
 from berth.engines.slurm.writing import MIB, Submission
 from berth.errors import InvalidInput
 from berth.testing.site import Script
-from tests.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, settled, slurm
+from tests.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, settled
 
 pytestmark = needs_slurm
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalSlurm]:
-    with slurm() as there:
-        yield there
-
-
-@pytest.fixture
-def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
-    return SlurmSite(cluster, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from berth.clusters.slurm import LocalSlurm
 from berth.engines.slurm import SlurmSettings
 from berth.testing import ENGINE_CHECKS, check_engine
-from tests.engines.slurm_site import SlurmSite, needs_slurm, slurm
+from tests.engines.slurm_site import SlurmSite, needs_slurm
 
 pytestmark = needs_slurm
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalSlurm]:
-    with slurm() as there:
-        yield there
 
 
 def test_every_promise_is_kept_where_slurm_is_polled(cluster: LocalSlurm, tmp_path: Path) -> None:

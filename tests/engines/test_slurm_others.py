@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from berth.clusters.slurm import LocalSlurm
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancel, Failed, ServerChanged, ServerJoined, Start, Started, Submitted
 from berth.dispatch.jobs import Job, Place, Role, Server
@@ -20,7 +19,7 @@ from berth.engines.slurm.reading import SlurmJob, read_jobs
 from berth.engines.slurm.spool import Spool
 from berth.engines.slurm.writing import MIB
 from berth.testing.site import Script
-from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm
+from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm
 
 OLDER = {
     "job_id": 7,
@@ -126,17 +125,6 @@ def test_what_was_asked_for_is_known_after_a_restart(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- a real cluster
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalSlurm]:
-    with slurm() as there:
-        yield there
-
-
-@pytest.fixture
-def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
-    return SlurmSite(cluster, tmp_path)
 
 
 class Scheduled:

@@ -32,7 +32,7 @@ from typing import Any, BinaryIO
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Command, Decided, Submitted
 from berth.dispatch.jobs import Job, Place, Role
-from berth.dispatch.state import ENDED, JobRecord
+from berth.dispatch.records import ENDED, JobRecord
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated import example_cluster
 from berth.service.database import Database

@@ -18,7 +18,7 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancel, Command, Decided, Event, Failed, Start, Started, Submitted
 from berth.dispatch.jobs import Job, Role
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.state import ENDED, JobRecord, Phase
+from berth.dispatch.records import ENDED, JobRecord, Phase
 from berth.engines import Attempt, EngineError, Snapshot
 from berth.engines.clock import Clock
 from berth.engines.simulated import SimulatedEngine, example_cluster

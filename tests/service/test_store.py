@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, ServerJoined, Submitted
 from berth.dispatch.jobs import Job, Role, Server
-from berth.dispatch.state import JobRecord
+from berth.dispatch.records import JobRecord
 from berth.errors import BerthError, InvalidInput
 from berth.service.schema import SCHEMA, migrate
 from berth.service.store import DAY, HOUR, Batch, InUse, Key, Store, StoreError, Token, _thinned, packed

@@ -17,7 +17,8 @@ import numpy as np
 
 from berth.dispatch.jobs import Job, Role
 from berth.dispatch.quantities import format_quantity
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import placed_in_order, view_of
 from berth.dispatch.wording import tasks_of
 from berth.model import Ints

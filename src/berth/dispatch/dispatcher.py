@@ -19,7 +19,8 @@ from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import Driver, make_driver
 from berth.dispatch.events import Decided, Event, PolicyChanged, ShadowChanged, Start
 from berth.dispatch.queues import Queues
-from berth.dispatch.state import DumpedState, Handled, JobRecord, Outcome, State
+from berth.dispatch.records import DumpedState, Handled, JobRecord, Outcome
+from berth.dispatch.state import State
 from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, spread_out, violations
 from berth.dispatch.warming import play
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput

@@ -20,7 +20,8 @@ from berth.dispatch.drivers.later import seconds_to_wait
 from berth.dispatch.forecast import Eta, eta, speeds
 from berth.dispatch.quantities import format_quantity
 from berth.dispatch.reasons import labels_nowhere
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import View, blocked_by_limits, fits_empty, limits_of, ordered, placed_in_order, view_of
 from berth.dispatch.wording import counted, tasks_of
 from berth.errors import InvalidInput

@@ -19,7 +19,8 @@ from scipy.special import ndtr, ndtri
 
 from berth.dispatch.foresight import ENOUGH, Range
 from berth.dispatch.jobs import Job, Place
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import limits_of, ordered, placed_in_order, view_of
 from berth.model import Floats, Ints
 from berth.random import stream

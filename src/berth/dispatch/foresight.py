@@ -87,7 +87,7 @@ class Foresight:
 
     @property
     def held(self) -> float:
-        """The part of them that held, as they were told; NaN where there was none."""
+        """The part of them that held, corrected as far as was known when the job started; NaN where there was none."""
         return sum(one[3] for one in self._off) / len(self._off) if self._off else math.nan
 
     def copied(self) -> Foresight:

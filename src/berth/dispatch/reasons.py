@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from berth.dispatch.quantities import Amounts
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import (
     CHUNK,
     View,

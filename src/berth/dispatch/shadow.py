@@ -15,7 +15,7 @@ from typing import Any, Self
 from berth.dispatch.dispatcher import FALLBACK, proposed
 from berth.dispatch.drivers import make_driver
 from berth.dispatch.forecast import Means, expected, speeds
-from berth.dispatch.state import Outcome
+from berth.dispatch.records import Outcome
 from berth.dispatch.view import Placing, View, placed_in_order, violations
 from berth.errors import BerthError
 from berth.lab.statistics import Estimate, estimate

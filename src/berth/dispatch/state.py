@@ -9,9 +9,8 @@ Axes: R servers, K resources.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from berth.dispatch.events import (
     Cancel,
     Cancelled,
-    Command,
     Decided,
     Event,
     Failed,
@@ -42,103 +40,15 @@ from berth.dispatch.jobs import Job, Place, Server
 from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
+from berth.dispatch.records import HOLDING, DumpedState, Handled, JobRecord, Outcome, Phase, ServerRecord
 from berth.dispatch.waiting import Waiting, own_copy
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
-__all__ = ["ENDED", "HOLDING", "DumpedState", "Handled", "JobRecord", "Outcome", "Phase", "ServerRecord", "State"]
+__all__ = ["State"]
 
-Phase = Literal["waiting", "starting", "running", "ending", "finished", "failed", "cancelled"]
-ENDED = frozenset({"finished", "failed", "cancelled"})
-HOLDING = frozenset({"starting", "running", "ending"})
 UNLUCKY = 20
 """So often a job is started again after faults that were not its own."""
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """A job and how it stands; `number` counts submissions. `reason` says why it ended, or waits again."""
-
-    job: Job
-    number: int
-    submitted: float
-    phase: Phase = "waiting"
-    attempt: int = 0
-    failures: int = 0
-    unlucky: int = 0
-    places: tuple[Place, ...] = ()
-    since: float = 0.0
-    """When it came to this phase."""
-    started: float | None = None
-    ended: float | None = None
-    unwanted: bool = False
-    """Somebody cancelled it; it is gone when its attempt has ended."""
-    reason: str = ""
-    details: Mapping[str, str] = field(default_factory=dict)
-    """What its engine says of its latest attempt that ran, for people."""
-
-
-@dataclass(frozen=True)
-class ServerRecord:
-    """A server and whether it may be used."""
-
-    server: Server
-    index: int
-    lost: bool = False
-    drained: bool = False
-
-    @property
-    def standing(self) -> Literal["up", "closed", "drained", "lost"]:
-        """Whether it may be used, and if not why: its engine lost it or closed it, or somebody here drained it."""
-        return "lost" if self.lost else "drained" if self.drained else "closed" if self.server.closed else "up"
-
-    @property
-    def usable(self) -> bool:
-        """Whether something new may start there."""
-        return self.standing == "up"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A run that teaches: the job, where it ran, and its speed, or one for each server.
-
-    One that was `cut` off did not reach that speed. `alike` are servers that count as one, by each of its servers.
-    """
-
-    number: int
-    job: Job
-    places: tuple[Place, ...]
-    speed: float
-    gains: Mapping[str, float] = field(default_factory=dict)
-    cut: bool = False
-    alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Handled:
-    """What came of an event: what is to be done, whose records changed, and what was learned."""
-
-    commands: tuple[Command, ...] = ()
-    changed: tuple[JobRecord, ...] = ()
-    outcome: Outcome | None = None
-
-
-@dataclass(frozen=True)
-class DumpedState:
-    """All of a state that is not computed from the rest; nothing changes it any more."""
-
-    queues: Queues
-    policy: str
-    jobs: tuple[JobRecord, ...]
-    servers: tuple[ServerRecord, ...]
-    reserved: Mapping[str, str]
-    learned: Mapping[str, Any]
-    submissions: int
-    time: float
-    resources: tuple[str, ...]
-    usage: Mapping[str, tuple[float, float]]
-    shadow: str | None = None
-    foresight: Mapping[str, Any] = field(default_factory=dict)
 
 
 class State:

@@ -16,7 +16,8 @@ from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queue
-from berth.dispatch.state import JobRecord, ServerRecord, State
+from berth.dispatch.records import JobRecord, ServerRecord
+from berth.dispatch.state import State
 from berth.dispatch.waiting import part
 from berth.kernels.berthing import Gangs, Placed, berth_in_order
 from berth.model import Floats, Ints

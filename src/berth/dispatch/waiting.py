@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from berth.dispatch.jobs import Job, Server
+from berth.dispatch.records import JobRecord
 from berth.kernels.berthing import Gangs
 from berth.model import Floats, Ints
-
-if TYPE_CHECKING:
-    from berth.dispatch.state import JobRecord
 
 __all__ = ["Shapes", "Waiting", "own_copy", "part"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Event, ServerChanged, ServerJoined, ServerLost
-from berth.dispatch.state import ENDED, JobRecord
+from berth.dispatch.records import ENDED, JobRecord
 from berth.engines.simulated_cluster import SimulatedCluster
 from berth.errors import BerthError
 

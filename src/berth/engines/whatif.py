@@ -29,8 +29,9 @@ from berth.dispatch.events import (
 from berth.dispatch.forecast import speeds, spoken
 from berth.dispatch.jobs import Job, Server
 from berth.dispatch.queues import Queues
+from berth.dispatch.records import JobRecord
 from berth.dispatch.shadow import Batches
-from berth.dispatch.state import JobRecord, State, taken
+from berth.dispatch.state import State, taken
 from berth.engines.playing import Played, play
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
 from berth.errors import InvalidInput

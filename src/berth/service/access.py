@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
-from berth.dispatch.state import JobRecord
+from berth.dispatch.records import JobRecord
 from berth.dispatch.wording import NAME
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.problems import Refused

@@ -25,7 +25,8 @@ from berth.dispatch.events import (
     Start,
     Started,
 )
-from berth.dispatch.state import HOLDING, State
+from berth.dispatch.records import HOLDING
+from berth.dispatch.state import State
 from berth.engines import Snapshot
 
 __all__ = ["differences", "is_news", "orphans", "outstanding"]

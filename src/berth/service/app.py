@@ -23,8 +23,8 @@ from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.events import write_event
 from berth.dispatch.jobs import Job
 from berth.dispatch.reasons import out_of_reach
+from berth.dispatch.records import Phase
 from berth.dispatch.specs import JobSpec
-from berth.dispatch.state import Phase
 from berth.dispatch.wording import NAME
 from berth.service.access import Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper

@@ -8,7 +8,7 @@ import logging
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancel, Command, Start, Submitted
 from berth.dispatch.jobs import Job
-from berth.dispatch.state import ENDED
+from berth.dispatch.records import ENDED
 from berth.engines import Engine, EngineError, Snapshot
 from berth.errors import InvalidInput
 from berth.service.agreeing import differences, is_news, orphans, outstanding

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from berth.dispatch.events import Foretold
 from berth.dispatch.forecast import played
 from berth.dispatch.foresight import Range
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import ordered
 from berth.service.pump import Closed
 

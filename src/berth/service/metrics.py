@@ -14,7 +14,8 @@ from prometheus_client.registry import Collector
 import berth
 from berth.dispatch.events import Decided, Event, Failed, Finished, Started, Submitted
 from berth.dispatch.quantities import MILLI
-from berth.dispatch.state import HOLDING, State
+from berth.dispatch.records import HOLDING
+from berth.dispatch.state import State
 
 __all__ = ["Metrics"]
 

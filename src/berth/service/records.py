@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from berth.dispatch.state import JobRecord
+from berth.dispatch.records import JobRecord
 
 __all__ = ["read_record", "row_of"]
 

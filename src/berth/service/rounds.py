@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError
 from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancelled, Command, Event, ServerDrained, ServerResumed, Submitted
 from berth.dispatch.jobs import Job
-from berth.dispatch.state import JobRecord, ServerRecord
+from berth.dispatch.records import JobRecord, ServerRecord
 from berth.errors import BerthError, InvalidInput
 from berth.service.store import Batch, Key, Store
 

@@ -21,8 +21,8 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
+from berth.dispatch.records import JobRecord, Phase, ServerRecord
 from berth.dispatch.shadow import Baseline, Shadow
-from berth.dispatch.state import JobRecord, Phase, ServerRecord
 from berth.engines import Owner
 from berth.engines.clock import Clock
 from berth.engines.making import make_engine

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from berth.dispatch.dispatcher import Dumped, read_dump, write_dump
 from berth.dispatch.events import Event, read_event, write_event
-from berth.dispatch.state import JobRecord
+from berth.dispatch.records import JobRecord
 from berth.errors import BerthError
 from berth.service.database import Database, InUse, StoreError
 from berth.service.records import read_record, row_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from berth.dispatch import FALLBACK
-from berth.dispatch.state import Outcome
+from berth.dispatch.records import Outcome
 from berth.dispatch.view import Placing, View
 from berth.errors import InvalidInput, UnknownName
 from berth.registry import PolicySpec

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from berth.dispatch.drivers.fleet import Fleet, fleet_of, forget_old, reach_of
-from berth.dispatch.state import JobRecord, Outcome
+from berth.dispatch.records import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
 from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot

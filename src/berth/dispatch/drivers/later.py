@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from berth.dispatch.state import JobRecord, State
+from berth.dispatch.records import JobRecord
+from berth.dispatch.state import State
 from berth.dispatch.view import Placing, View
 from berth.kernels.later import Releases, ends_later
 from berth.model import Floats

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from berth.dispatch.drivers.fleet import Fleet, fleet_of, reach_of
 from berth.dispatch.jobs import Place
-from berth.dispatch.state import JobRecord, Outcome
+from berth.dispatch.records import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, rest_in_order
 from berth.errors import UnsupportedProblem
 from berth.model import Floats, Instance, Ints, JobType

@@ -20,7 +20,7 @@ import numpy as np
 
 from berth.dispatch.drivers.fleet import fleet_of, forget_old, reach_of
 from berth.dispatch.drivers.later import without_those_who_wait
-from berth.dispatch.state import JobRecord, Outcome
+from berth.dispatch.records import JobRecord, Outcome
 from berth.dispatch.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
 from berth.problems.selection import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
