@@ -353,14 +353,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kind", choices=["slurm", "ray"])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, help="gangs a run; 240 on Slurm, 60 on Ray")
+    parser.add_argument("--jobs", type=int, help="gangs a run; 240 on Slurm, 100 on Ray")
     parser.add_argument("--nodes", type=int, help="8 on Slurm, 4 on Ray")
     parser.add_argument("--rate", type=float, help="gangs a second; 2.5 on Slurm, 1.2 on Ray")
     parser.add_argument("--work", type=float, default=2.5, help="seconds at speed 1")
     parser.add_argument("--runners", nargs="+", choices=RUNNERS, help="who places; all that there are by default")
     parser.add_argument("--out", type=Path, default=Path("runs/real-clusters"))
     given = parser.parse_args()
-    usual = {"slurm": (240, 8, 2.5), "ray": (60, 4, 1.2)}[given.kind]
+    usual = {"slurm": (240, 8, 2.5), "ray": (100, 4, 1.2)}[given.kind]
     given.jobs, given.nodes, given.rate = (
         own if own is not None else default
         for own, default in zip((given.jobs, given.nodes, given.rate), usual, strict=True)

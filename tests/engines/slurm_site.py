@@ -55,6 +55,7 @@ def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] 
             "JobSubmitPlugins=lua",
             "Licenses=matlab:2",
             f"PartitionName={companion} Nodes=ALL State=UP",
+            "PartitionName=narrow Nodes=n3,n4 State=UP",
         ]
     if tokens:
         folder.chmod(0o755)

@@ -303,6 +303,44 @@ def test_people_are_told_where_to_look(site: SlurmSite) -> None:
     asyncio.run(run())
 
 
+UNEVEN = (Place("n1", "w", 3), Place("n2", "w", 1))
+
+
+def test_an_uneven_gang_is_one_world(site: SlurmSite) -> None:
+    """All of its tasks are one step, as MPI wants it, though Slurm has them in two components."""
+    words = ["sh", "-c", "echo task $BERTH_RANK $SLURM_PROCID $SLURM_NTASKS $PMI_SIZE"]
+    payload = {"command": words, "environment": {"SLURM_MPI_TYPE": "pmi2"}}
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            job = Job("world", "t", (Role("w", 4, {"cpu": MILLI}),), payload=payload)
+            await driver.execute(Start("world", 1, UNEVEN), job)
+            assert isinstance(await driver.ended("world"), Finished)
+            (attempt,) = [a for a in (await driver.look()).attempts if a.job == "world"]
+            printed = Path(attempt.details["output"]).read_text().splitlines()
+            assert sorted(line for line in printed if line.startswith("task")) == [
+                f"task {i} {i} 4 4" for i in range(4)
+            ]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("places", [(Place("n3", "w", 4),), UNEVEN], ids=["even", "uneven"])
+def test_the_code_of_the_task_that_failed_is_told(site: SlurmSite, places: tuple[Place, ...]) -> None:
+    """Not that of those which Slurm ended with it."""
+    words = ["sh", "-c", "[ $BERTH_RANK = 2 ] || exec sleep 600; echo no such model; exit 7"]
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            job = Job("code", "t", (Role("w", 4, {"cpu": MILLI}),), payload={"command": words})
+            await driver.execute(Start("code", 1, places), job)
+            end = await driver.ended("code")
+            assert isinstance(end, Failed)
+            assert (end.fault, end.reason) == ("job", "it ended with exit code 7: no such model")
+
+    asyncio.run(run())
+
+
 def test_short_memory_is_warned_of(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
     class Forgetful(SlurmCommands):
         async def config(self):  # type: ignore[no-untyped-def]

@@ -328,3 +328,22 @@ def test_own_jobs_in_the_same_partition_are_not_held(site: SlurmSite) -> None:
             assert not [event for event in driver.events if isinstance(event, Submitted)]
 
     asyncio.run(run())
+
+
+def test_nodes_on_which_own_jobs_could_not_run_are_no_servers(
+    site: SlurmSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.settings = replace(site.settings, partition="narrow")
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            assert sorted(server.name for server in (await driver.look()).servers) == ["n3", "n4"]
+            number = sbatch(site, "-N1", command="sleep 0.1")
+            job = await submitted(driver)
+            await driver.execute(Start(job.id, 1, (Place("n4", "node", 1),)), job)
+            assert isinstance(await driver.ended(job.id), Finished)
+            assert site.cluster.ask("squeue", "-h", "-t", "all", "-j", number, "-o", "%N").strip() == "n4"
+
+    asyncio.run(run())
+    said = "nodes of partition shared that are not in partition narrow (`partition`) are not used: n1, n2, n5, n6"
+    assert said in caplog.messages

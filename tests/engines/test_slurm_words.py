@@ -229,7 +229,7 @@ def test_a_script_runs_as_its_first_line_says(script: str, printed: bytes, tmp_p
     """It leaves its marks, and run a second time it ends by the signal of those that have run."""
     (tmp_path / "output").mkdir()
     _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2), tmp=tmp_path)
-    assert text.startswith("#!/bin/bash\nmark=")  # sbatch looks for options in comments at the top only
+    assert text.startswith("#!/bin/bash\n_mark=")  # sbatch looks for options in comments at the top only
     assert run_here(text, tmp_path) == (3, printed)
     mark = read_mark(mark_of(tmp_path / "output", INSTANCE, "j", 1))
     assert mark is not None
@@ -343,6 +343,7 @@ def test_by_default_each_store_has_a_spool_of_its_own(tmp_path: Path, monkeypatc
     [
         (b"one\ntwo  words\n\n", "two words"),
         (b"no such model\nsrun: error: n1: task 0: Exited with exit code 3\n", "no such model"),
+        (b"no such model\nslurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED ***\nTerminated\n", "no such model"),
         (b"srun: error: Unable to create step\n", "srun: error: Unable to create step"),
         (b"", ""),
         (b"\x1b[31mred\x00\n", "[31mred"),

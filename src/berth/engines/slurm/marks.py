@@ -29,7 +29,8 @@ KEPT = 86400.0
 """Seconds for which marks are kept."""
 WORDS = 4096
 """Bytes at the end of an output in which its last line is looked for."""
-SLURM_SAYS = ("srun: ", "slurmstepd: ")
+NOT_ITS_OWN = re.compile(r"srun: |slurmstepd\S*: |(Terminated|Killed)$")
+"""What Slurm says, and shells of tasks that were ended with another."""
 LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
 
 
@@ -61,9 +62,9 @@ def output_of(directory: Path, job: str, attempt: int) -> Path:
 
 
 def last_words(path: Path) -> str:
-    """The last line that an attempt printed, if it can be read here; its own, where Slurm has spoken after it."""
+    """The last line that an attempt printed, if it can be read here; its own, where others have spoken after it."""
     found = [line for line in _read(path, WORDS, last=True).splitlines() if line.strip()]
-    lines = [line for line in found if not line.startswith(SLURM_SAYS)] or found
+    lines = [line for line in found if not NOT_ITS_OWN.match(line)] or found
     return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
 
 

@@ -154,12 +154,12 @@ class Watch:
             self._partition = next((name for name, default in found.items() if default), "")
             if not self._partition:
                 raise EngineError("Slurm has no default partition: set one with `partition`")
-        ours = {self._partition, *filter(None, [self._settings.companion])}
-        self._nodes = {node.name: node for node in nodes if ours & set(node.partitions)}
+        self._nodes = {node.name: node for node in nodes if self._partition in node.partitions}
         if not self._nodes:
-            raise EngineError(f"Slurm has no nodes in partition {' or '.join(sorted(ours))}")
+            raise EngineError(f"Slurm has no nodes in partition {self._partition}")
         if self.config is None:
             self._warn(config)
+            self._warn_of_others(nodes)
         self._settle(config)
         if self._settled != config.boot:
             known = [record.slurm for record in self._spool.records.values() if record.slurm is not None]
@@ -206,6 +206,18 @@ class Watch:
             log.warning("Slurm gives whole cores, and node %s has several CPUs in each: ask for whole ones", shared[0])
         if self._settings.companion and not config.default_memory and "MEMORY" in config.select.upper():
             log.warning("Slurm gives jobs that do not ask for memory all of it: set DefMemPerCPU")
+
+    def _warn_of_others(self, nodes: Sequence[Node]) -> None:
+        """Berth's own jobs could not run on nodes of the companion partition alone, so that these are no servers."""
+        companion = self._settings.companion
+        others = [node.name for node in nodes if companion in node.partitions and node.name not in self._nodes]
+        if others:
+            log.warning(
+                "nodes of partition %s that are not in partition %s (`partition`) are not used: %s",
+                companion,
+                self._partition,
+                ", ".join(others[:5]) + (", …" if len(others) > 5 else ""),
+            )
 
     def _taken(self, jobs: Sequence[SlurmJob]) -> Taken:
         """What is not for berth. An attempt of ours is never taken for another's job, however it stands."""

@@ -38,6 +38,8 @@ COMPONENTS = 128
 """The most components that a heterogeneous job may have."""
 LONGEST = 120_000
 """Bytes of a command with its arguments, which is one argument of another command."""
+ALL = 1_000_000
+"""Bytes of the commands of all components, which are arguments of one command."""
 NOT_LAUNCHED = 253
 """The exit code of srun when it could not do its part."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -166,19 +168,19 @@ def quote(text: str) -> str:
     return shlex.quote(text).replace("\r", "'$'\\r''") if "\r" in text else shlex.quote(text)
 
 
-def _task(component: Component, first: int, command: Sequence[str], alone: bool) -> str:
+def _task(component: Component, first: int, before: int, command: Sequence[str], alone: bool) -> str:
     """What each task runs: says which it is, and becomes the command.
 
-    Of several tasks, one that fails waits a moment: srun would not end those that are only just being started.
+    The component's tasks have ranks from `first`, of which Slurm does not count those `before` its step. Of several
+    tasks, one that fails waits a moment: srun would not end those that are only just being started.
     """
-    roles, at = [], 0
+    roles, at = [], first
     for place in component.places:
         at += place.count
         roles.append((at, place.role))
     merged = [pair for pair, after in zip(roles, [*roles[1:], (0, "")], strict=True) if pair[1] != after[1]]
-    lines = [f"BERTH_ROLE={merged[-1][1]}"]
-    lines += [f'[ "$SLURM_PROCID" -ge {upto} ] || BERTH_ROLE={role}' for upto, role in reversed(merged[:-1])]
-    lines.append(f'BERTH_RANK=$(({first} + SLURM_PROCID)) BERTH_SERVER="$SLURMD_NODENAME"')
+    lines = [f'BERTH_RANK=$(({before} + SLURM_PROCID)) BERTH_SERVER="$SLURMD_NODENAME"', f"BERTH_ROLE={merged[-1][1]}"]
+    lines += [f'[ "$BERTH_RANK" -ge {upto} ] || BERTH_ROLE={role}' for upto, role in reversed(merged[:-1])]
     lines.append("export BERTH_ROLE BERTH_RANK BERTH_SERVER")
     words = " ".join(shlex.quote(word) for word in command)
     last = [f"exec {words}"] if alone else [words, "ended=$?; [ $ended = 0 ] || sleep 1; exit $ended"]
@@ -186,40 +188,60 @@ def _task(component: Component, first: int, command: Sequence[str], alone: bool)
 
 
 def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]:
-    """Lines that run a command in every task, until all have ended or one has failed."""
+    """Lines that run a command in every task, until all have ended or one has failed.
+
+    It is one step, and for MPI one world, except where roles share servers: only one component of a step can have a
+    file that says where its tasks run, so that each then has a step of its own.
+    """
     lines = ["unset SLURM_HOSTFILE " + _unset(len(components)), f"export SLURM_EXIT_ERROR={NOT_LAUNCHED}"]
-    first = 0
-    for number, component in enumerate(components):
-        count = sum(place.count for place in component.places)
+    counts = [sum(place.count for place in component.places) for component in components]
+    together = all(component.alike for component in components)
+    parts, first = [], 0
+    for number, (component, count) in enumerate(zip(components, counts, strict=True)):
         options = ["--kill-on-bad-exit=1", f"--nodes={len(component.nodes)}", f"--ntasks={count}"]
-        before = ""
         if component.alike:
             options += [f"--ntasks-per-node={component.tasks}", f"--cpus-per-task={component.cpus}"]
-        else:  # a file that says where each task runs
-            names = " ".join(f"{quote(place.server)} {place.count}" for place in component.places)
-            lines += [
-                f"hosts{number}=$(mktemp) || exit 1",
-                f"set -- {names}",
-                'while [ $# -gt 0 ]; do for ((i = 0; i < $2; i++)); do echo "$1"; done; shift 2; done '
-                f'>"$hosts{number}"',
-            ]
-            before = f'SLURM_HOSTFILE="$hosts{number}" '
+        else:
             options += ["--distribution=arbitrary", "--overcommit"]
         if len(components) > 1:
             options.insert(0, f"--het-group={number}")
-        text = _task(component, first, command, alone=len(components) == count == 1)
-        if len(text.encode("utf-8", "surrogateescape")) > LONGEST:
-            raise NotPossible(f"a command of at most {LONGEST} bytes, with its arguments; longer ones go into a script")
-        lines.append(f"{before}srun {' '.join(options)} /bin/sh -c {quote(text)} &")
+        text = _task(component, first, 0 if together else first, command, alone=sum(counts) == 1)
+        most = min(LONGEST, ALL // len(components))
+        if len(text.encode("utf-8", "surrogateescape")) > most:
+            raise NotPossible(f"a command of at most {most} bytes, with its arguments; longer ones go into a script")
+        parts.append(f"{' '.join(options)} /bin/sh -c {quote(text)}")
         first += count
-    files = " ".join(f'"$hosts{n}"' for n, component in enumerate(components) if not component.alike)
-    lines.append(f"ended=0; for ((i = 0; i < {len(components)}; i++)); do wait -n || {{ ended=$?; break; }}; done")
+    if together:
+        lines.append(f"srun {' : '.join(parts)} &")
+    else:
+        for number, (component, part) in enumerate(zip(components, parts, strict=True)):
+            lines += _hosts(number, component)
+            told = "" if component.alike else f'SLURM_HOSTFILE="$_hosts{number}" '
+            lines.append(f"{told}srun {part} &")
+    files = " ".join(f'"$_hosts{n}"' for n, component in enumerate(components) if not component.alike)
+    steps = 1 if together else len(components)
+    lines.append(f"_ended=0; for ((_i = 0; _i < {steps}; _i++)); do wait -n || {{ _ended=$?; break; }}; done")
+    # what srun says; one whose output is no file says nothing that could be read again
+    lines.append('_said=; [ ! -f /proc/$$/fd/1 ] || _said=$(tail -c 4096 /proc/$$/fd/1 | grep -a "^srun: ")')
     # not the job's fault; where a node could not be reached, only srun's words say so: it may end with 0 even then
-    said = "Application launch failed|aborted before step completely launched"
-    found = f'tail -c 4096 /proc/$$/fd/1 | grep -qE "^srun: .*({said})"'
-    found = f"{{ [ -f /proc/$$/fd/1 ] && {found}; }}"
-    lines.append(f'if [ "$ended" = {NOT_LAUNCHED} ] || {found}; then kill -s {LAUNCH} $$; fi')
+    failed = '[[ "$_said" =~ "Application launch failed"|"aborted before step completely launched" ]]'
+    lines.append(f'if [ "$_ended" = {NOT_LAUNCHED} ] || {failed}; then kill -s {LAUNCH} $$; fi')
+    if sum(counts) > 1:  # those that were ended with the first that failed have higher codes
+        own = '[[ "$_said" =~ "Exited with exit code "([0-9]+) ]]'
+        lines.append(f'if [ "$_ended" -gt 128 ] && {own}; then _code=${{BASH_REMATCH[1]}}; fi')
     return [*lines, *([f"rm -f {files}"] if files else [])]
+
+
+def _hosts(number: int, component: Component) -> list[str]:
+    """Lines that write a file that says where each task of a component runs, where Slurm is not to choose."""
+    if component.alike:
+        return []
+    names = " ".join(f"{quote(place.server)} {place.count}" for place in component.places)
+    return [
+        f"_hosts{number}=$(mktemp) || exit 1",
+        f"set -- {names}",
+        f'while [ $# -gt 0 ]; do for ((_i = 0; _i < $2; _i++)); do echo "$1"; done; shift 2; done >"$_hosts{number}"',
+    ]
 
 
 def _unset(components: int) -> str:
@@ -242,19 +264,24 @@ def _script(text: str) -> list[str]:
     while here in text:
         here += "-"
     return [
-        "script=$(mktemp) || exit 1",
-        f"cat >\"$script\" <<'{here}'",
+        "_script=$(mktemp) || exit 1",
+        f"cat >\"$_script\" <<'{here}'",
         text,
         here,
-        f'{words} "$script"; ended=$?; rm -f "$script"',
+        f'{words} "$_script"; _ended=$?; rm -f "$_script"',
     ]
 
 
 def _marked(mark: str, lines: Sequence[str]) -> str:
-    """The batch script: it leaves marks (`berth.engines.slurm.marks`), and does not run a second time."""
-    before = f'(set -C; date "+began %s.%N" >"$mark") 2>/dev/null || [ ! -e "$mark" ] || kill -s {AGAIN} $$'
-    after = '[ ! -f "$mark" ] || date "+ended %s.%N $ended" >>"$mark"'
-    return "\n".join(["#!/bin/bash", f"mark={quote(mark)}", before, *lines, after, "exit $ended", ""])
+    """The batch script: it leaves marks (`berth.engines.slurm.marks`), and does not run a second time.
+
+    Its variables begin with `_`, so that they are none of those that a job was given.
+    """
+    before = f'(set -C; date "+began %s.%N" >"$_mark") 2>/dev/null || [ ! -e "$_mark" ] || kill -s {AGAIN} $$'
+    after = '[ ! -f "$_mark" ] || date "+ended %s.%N $_ended" >>"$_mark"'
+    return "\n".join(
+        ["#!/bin/bash", f"_mark={quote(mark)} _code=", before, *lines, after, "exit ${_code:-$_ended}", ""]
+    )
 
 
 def _environment(job: Job, start: Start, user: pwd.struct_passwd) -> dict[str, str]:
