@@ -306,10 +306,19 @@ def test_people_are_told_where_to_look(site: SlurmSite) -> None:
 UNEVEN = (Place("n1", "w", 3), Place("n2", "w", 1))
 
 
-def test_an_uneven_gang_is_one_world(site: SlurmSite) -> None:
+@pytest.mark.parametrize(("spanning", "worlds"), [(True, [4, 4, 4, 4]), (False, [3, 3, 3, 1])])
+def test_an_uneven_gang_is_one_world_where_slurm_lets_it(
+    site: SlurmSite, monkeypatch: pytest.MonkeyPatch, spanning: bool, worlds: list[int]
+) -> None:
     """All of its tasks are one step, as MPI wants it, though Slurm has them in two components."""
-    words = ["sh", "-c", "echo task $BERTH_RANK $SLURM_PROCID $SLURM_NTASKS $PMI_SIZE"]
+
+    class Set(SlurmCommands):
+        async def config(self):  # type: ignore[no-untyped-def]
+            return replace(await super().config(), spanning=spanning)
+
+    words = ["sh", "-c", "echo task $BERTH_RANK of $PMI_SIZE"]
     payload = {"command": words, "environment": {"SLURM_MPI_TYPE": "pmi2"}}
+    monkeypatch.setattr(site, "engine", lambda: SlurmEngine(site.settings, Set(site.settings)))
 
     async def run() -> None:
         async with driven(site) as driver:
@@ -318,9 +327,8 @@ def test_an_uneven_gang_is_one_world(site: SlurmSite) -> None:
             assert isinstance(await driver.ended("world"), Finished)
             (attempt,) = [a for a in (await driver.look()).attempts if a.job == "world"]
             printed = Path(attempt.details["output"]).read_text().splitlines()
-            assert sorted(line for line in printed if line.startswith("task")) == [
-                f"task {i} {i} 4 4" for i in range(4)
-            ]
+            tasks = sorted(line for line in printed if line.startswith("task"))
+            assert tasks == [f"task {rank} of {size}" for rank, size in enumerate(worlds)]
 
     asyncio.run(run())
 

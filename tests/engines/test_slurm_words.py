@@ -109,6 +109,8 @@ def test_config() -> None:
     found = read_config(text)
     assert (found.min_job_age, found.default_memory, found.version) == (300.0, False, "22.05.8")
     assert read_config(text.replace("UNLIMITED", "512")).default_memory
+    assert found.spanning
+    assert not read_config(text + "SchedulerParameters     = bf_interval=1,disable_hetjob_steps\n").spanning
     with pytest.raises(EngineError, match="expected BOOT_TIME"):
         read_config("nothing")
 

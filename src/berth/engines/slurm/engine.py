@@ -163,8 +163,7 @@ class SlurmEngine:
         if self._is_away(start, record):
             return
         try:
-            memory = config is not None and config.default_memory
-            told = submission(start, job, self.settings, self._spool.instance, default_memory=memory)
+            told = submission(start, job, self.settings, self._spool.instance, config)
         except NotPossible as error:
             self._fail(record, str(error), "job")
             return

@@ -180,6 +180,8 @@ class Config:
     """Whether a job that asks for no memory gets an amount that the operator has set."""
     version: str = ""
     select: str = ""
+    spanning: bool = True
+    """Whether one step may have tasks in several components of a heterogeneous job."""
 
     @property
     def age(self) -> float:
@@ -428,4 +430,5 @@ def read_config(text: str) -> Config:
         default != "UNLIMITED",
         found.get("SLURM_VERSION", ""),
         found.get("SelectTypeParameters", ""),
+        "disable_hetjob_steps" not in found.get("SchedulerParameters", ""),
     )

@@ -28,6 +28,7 @@ from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI, Amounts, format_quantity
 from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of, output_of
+from berth.engines.slurm.reading import Config
 from berth.engines.slurm.settings import SlurmSettings
 from berth.errors import BerthError
 
@@ -187,15 +188,16 @@ def _task(component: Component, first: int, before: int, command: Sequence[str],
     return "\n".join([*lines, *last])
 
 
-def _batch(components: Sequence[Component], command: Sequence[str]) -> list[str]:
+def _batch(components: Sequence[Component], command: Sequence[str], spanning: bool) -> list[str]:
     """Lines that run a command in every task, until all have ended or one has failed.
 
-    It is one step, and for MPI one world, except where roles share servers: only one component of a step can have a
-    file that says where its tasks run, so that each then has a step of its own.
+    It is one step, and for MPI one world, except where Slurm is set to have none that is `spanning` components, or
+    roles share servers: only one component of a step can have a file that says where its tasks run. Then each has a
+    step of its own.
     """
     lines = ["unset SLURM_HOSTFILE " + _unset(len(components)), f"export SLURM_EXIT_ERROR={NOT_LAUNCHED}"]
     counts = [sum(place.count for place in component.places) for component in components]
-    together = all(component.alike for component in components)
+    together = (spanning or len(components) == 1) and all(component.alike for component in components)
     parts, first = [], 0
     for number, (component, count) in enumerate(zip(components, counts, strict=True)):
         options = ["--kill-on-bad-exit=1", f"--nodes={len(component.nodes)}", f"--ntasks={count}"]
@@ -322,10 +324,10 @@ def _clean(words: Iterable[str]) -> None:
 
 
 def submission(
-    start: Start, job: Job, settings: SlurmSettings, instance: str, *, default_memory: bool = False
+    start: Start, job: Job, settings: SlurmSettings, instance: str, config: Config | None = None
 ) -> Submission:
     """What Slurm is to be told; `NotPossible` where Slurm has no words for it."""
-    components = layout(job, start.places, default_memory=default_memory)
+    components = layout(job, start.places, default_memory=config is not None and config.default_memory)
     command, script = list(job.payload.get("command") or ()), job.payload.get("script")
     user = _owner(job, settings)
     directory = str(job.payload.get("workdir") or user.pw_dir)
@@ -333,7 +335,7 @@ def submission(
     if script is not None:
         lines = _script(script)
     elif command:
-        lines = _batch(components, command)
+        lines = _batch(components, command, spanning=config is None or config.spanning)
     else:
         raise NotPossible("it has neither a command nor a script, so there is nothing to run")
     limit = None if job.estimate is None or not settings.time_factor else job.estimate * settings.time_factor
