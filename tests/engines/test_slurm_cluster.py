@@ -318,7 +318,11 @@ def test_an_uneven_gang_is_one_world_where_slurm_lets_it(
 
     words = ["sh", "-c", "echo task $BERTH_RANK of $PMI_SIZE"]
     payload = {"command": words, "environment": {"SLURM_MPI_TYPE": "pmi2"}}
-    monkeypatch.setattr(site, "engine", lambda: SlurmEngine(site.settings, Set(site.settings)))
+
+    async def engine() -> SlurmEngine:
+        return SlurmEngine(site.settings, Set(site.settings))
+
+    monkeypatch.setattr(site, "engine", engine)
 
     async def run() -> None:
         async with driven(site) as driver:
