@@ -104,7 +104,7 @@ def run(told: dict[str, Any], rest: bytes) -> dict[str, Any]:
     """Run a task to its end: its exit code, the seconds that it ran, and how it ended."""
     prctl(ADOPT_ORPHANS, 1)
     try:
-        with open(told["out"], "ab") as out, open(told["err"], "ab") as err:
+        with open(told["out"], "ab") as out, open(told["err"], "ab", buffering=0) as err:
             words, where = arguments(told), told["workdir"]
             if where and not os.path.isdir(where):  # as Slurm does
                 err.write(f"berth: there is no directory {where} here: going to /tmp instead\n".encode())
