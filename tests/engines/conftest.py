@@ -49,7 +49,7 @@ def ray_cluster() -> Iterator[LocalRay]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalSlurm]:
-    """Six nodes of Slurm; modules that need it otherwise have their own."""
+    """Eight nodes of Slurm; modules that need it otherwise have their own."""
     with slurm() as there:
         yield there
 

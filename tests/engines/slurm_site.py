@@ -34,7 +34,7 @@ GRES = {"gpu": 2, "licence": 3}
 NODES = [
     SlurmNode("n1", gres=GRES, features=["fast", "class=big"]),
     SlurmNode("n2", gres=GRES, features=["fast", "class=big"]),
-    *(SlurmNode(f"n{i}") for i in range(3, 7)),
+    *(SlurmNode(f"n{i}") for i in range(3, 9)),
 ]
 LIMIT = 60.0
 

@@ -19,7 +19,7 @@ from berth.engines.slurm.reading import SlurmJob, read_jobs
 from berth.engines.slurm.spool import Spool
 from berth.engines.slurm.writing import MIB
 from berth.testing.site import Script
-from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm
+from tests.engines.slurm_site import LIMIT, NODES, Driver, SlurmSite, driven, needs_slurm
 
 OLDER = {
     "job_id": 7,
@@ -164,12 +164,11 @@ def test_a_gang_goes_where_others_are_not(site: SlurmSite) -> None:
     async def run() -> None:
         async with driven(site) as driver:
             made = Scheduled(driver)
-            words = ["-N5", "--ntasks-per-node=4", "-w", "n1,n2,n3,n5,n6", "--gres=none", "-o", "/dev/null"]
+            others = [node.name for node in NODES if node.name != "n4"]
+            words = [f"-N{len(others)}", "--ntasks-per-node=4", "-w", ",".join(others), "-o", "/dev/null"]
             number = site.cluster.ask("sbatch", "--parsable", *words, "--wrap", "sleep 600").strip()
-            await made.until(lambda taken: len(taken) == 5)
-            assert made.taken() == {
-                name: {"cpu": 4 * MILLI, "memory": 256 * MIB} for name in ("n1", "n2", "n3", "n5", "n6")
-            }
+            await made.until(lambda taken: len(taken) == len(others))
+            assert made.taken() == {name: {"cpu": 4 * MILLI, "memory": 256 * MIB} for name in others}
             start = await made.start(site.job("gang", (Role("w", 4, {"cpu": MILLI}),), Script(600.0)))
             assert start.places == (Place("n4", "w", 4),)
             await driver.until(Started)
@@ -192,10 +191,10 @@ def test_memory_that_slurm_gives_by_itself_is_not_given_twice(site: SlurmSite) -
     async def run() -> None:
         async with driven(site) as driver:
             made = Scheduled(driver)
-            small = site.job("small", (Role("w", 6, {"cpu": MILLI}, per_server=1),), Script(600.0))
+            small = site.job("small", (Role("w", len(NODES), {"cpu": MILLI}, per_server=1),), Script(600.0))
             await made.start(small)
             await driver.until(Started)
-            await made.until(lambda taken: len(taken) == 6)
+            await made.until(lambda taken: len(taken) == len(NODES))
             assert set(map(str, made.taken().values())) == {str({"memory": 64 * MIB})}
             role = Role("w", 1, {"cpu": MILLI, "memory": 4096 * MIB})
             made.dispatcher.handle(Submitted(2.0, site.job("large", (role,), Script(600.0))))
