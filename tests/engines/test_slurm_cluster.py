@@ -353,6 +353,24 @@ def test_the_code_of_the_task_that_failed_is_told(site: SlurmSite, places: tuple
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_job_whose_script_slurmd_removed_is_not_to_blame(site: SlurmSite, begun: bool) -> None:
+    """Slurmd may take the script of a job that it is about to start for an old one; then nothing of it has begun."""
+    said = "slurmstepd-n1: error: execve(): /spool/job00023/slurm_script: No such file or directory"
+    gone = "" if begun else f"rm {site.settings.outputs}/lost.1.*.mark; "
+    script = f"{gone}echo '{said}'; exit 2"
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            job = Job("lost", "t", (Role("w", 1, {"cpu": MILLI}),), payload={"script": script})
+            await driver.execute(Start("lost", 1, (Place("n1", "w", 1),)), job)
+            end = await driver.ended("lost")
+            assert isinstance(end, Failed)
+            assert end.fault == ("job" if begun else "engine")
+
+    asyncio.run(run())
+
+
 def test_short_memory_is_warned_of(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
     class Forgetful(SlurmCommands):
         async def config(self):  # type: ignore[no-untyped-def]

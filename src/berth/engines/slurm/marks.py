@@ -17,7 +17,7 @@ from pathlib import Path
 
 from berth.dispatch.events import Failed, Finished
 
-__all__ = ["AGAIN", "LAUNCH", "Mark", "last_words", "mark_of", "output_of", "read_mark", "sweep"]
+__all__ = ["AGAIN", "LAUNCH", "Mark", "has_lost_its_script", "last_words", "mark_of", "output_of", "read_mark", "sweep"]
 
 AGAIN = 61
 """The signal by which a script ends that has run before."""
@@ -31,6 +31,7 @@ WORDS = 4096
 """Bytes at the end of an output in which its last line is looked for."""
 NOT_ITS_OWN = re.compile(r"srun: |slurmstepd\S*: |(Terminated|Killed)$")
 """What Slurm says, and shells of tasks that were ended with another."""
+NO_SCRIPT = re.compile(r"slurmstepd\S*: error: execve\(\): \S*/slurm_script: ")
 LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
 
 
@@ -66,6 +67,11 @@ def last_words(path: Path) -> str:
     found = [line for line in _read(path, WORDS, last=True).splitlines() if line.strip()]
     lines = [line for line in found if not NOT_ITS_OWN.match(line)] or found
     return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
+
+
+def has_lost_its_script(path: Path) -> bool:
+    """Whether all that an output says is that slurmd, which may take it for an old one, had removed the script."""
+    return NO_SCRIPT.match(_read(path, WORDS)) is not None
 
 
 def _read(path: Path, size: int, last: bool = False) -> str:

@@ -36,7 +36,7 @@ from berth.engines.slurm.commands import Refused, Slurm
 from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
 from berth.engines.slurm.hooks import Hooks
 from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, twice, when_it_began
-from berth.engines.slurm.marks import Mark, last_words, mark_of, output_of, read_mark, sweep
+from berth.engines.slurm.marks import Mark, has_lost_its_script, last_words, mark_of, output_of, read_mark, sweep
 from berth.engines.slurm.others import Taken, asked_for
 from berth.engines.slurm.parting import parted
 from berth.engines.slurm.reading import Config, Node, SlurmJob
@@ -306,8 +306,11 @@ class Watch:
                     return
                 end = twice(end, parts, self._nodes, self._boot)
             if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
-                words = last_words(output_of(self._outputs, *record.key))
+                output = output_of(self._outputs, *record.key)
+                words = last_words(output)
                 end = replace(end, reason=f"{end.reason}: {words}") if words else end
+                if self._mark(record) is None and has_lost_its_script(output):
+                    end = replace(end, fault="engine", reason="slurmd removed its script before it began")
             self._gone(record, end)
             return
         if is_theirs(record.key):
