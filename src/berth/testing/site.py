@@ -17,6 +17,7 @@ from berth.engines import Engine
 
 __all__ = ["ABILITIES", "Script", "Sighting", "Site"]
 
+LEFT_OUT = "this site leaves it out: checks that need it are reported as not tried (Site.lacks)"
 ABILITIES = ("lose", "restore", "restart", "cancel_behind")
 """Methods that a site may leave out."""
 
@@ -84,19 +85,19 @@ class Site(ABC):
 
     async def lose(self, server: str) -> None:
         """Take a server away, with what runs there or without; return when that is done, not when it is noticed."""
-        raise NotImplementedError
+        raise NotImplementedError(LEFT_OUT)
 
     async def restore(self, server: str) -> None:
         """Bring it back."""
-        raise NotImplementedError
+        raise NotImplementedError(LEFT_OUT)
 
     async def restart(self) -> None:
         """Restart the other side (a controller, a head node, a server process) under what runs; it is up at the end."""
-        raise NotImplementedError
+        raise NotImplementedError(LEFT_OUT)
 
     async def cancel_behind(self, job: str, attempt: int) -> None:
         """End an attempt as somebody would who does not use the engine, such as the cluster's operator."""
-        raise NotImplementedError
+        raise NotImplementedError(LEFT_OUT)
 
     def lacks(self, *abilities: str) -> list[str]:
         """Those of these abilities that this site does not have."""

@@ -70,7 +70,7 @@ def last_words(path: Path) -> str:
 
 
 def has_lost_its_script(path: Path) -> bool:
-    """Whether all that an output says is that slurmd, which may take it for an old one, had removed the script."""
+    """Whether an output begins with that its script was not there: slurmd may take it for an old one and remove it."""
     return NO_SCRIPT.match(_read(path, WORDS)) is not None
 
 
