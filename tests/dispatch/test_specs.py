@@ -49,7 +49,7 @@ def test_script() -> None:
     spec = read_script(SCRIPT)
     job = spec.job("x", "ann")
     assert (spec.name, spec.tasks, job.team, job.needs) == ("bert", 4, "nlp", {"class": "a100"})
-    assert job.estimate == 86400.0
+    assert job.limit == 86400.0
     assert job.roles[0].demand == {"cpu": 2000, "memory": 4 * 2**30 * 1000}
     assert job.payload == {"script": SCRIPT}
 

@@ -57,7 +57,7 @@ def test_from_sbatch_to_its_end(site: SlurmSite) -> None:
             number = sbatch(site, *words, "--comment", "berth:type=resnet,work=2h", command="srun sleep 1")
             job = await submitted(driver)
             assert state(site, number).startswith("PENDING JobHeld")  # by the snippet: nobody said --hold
-            assert (job.type, job.work, job.estimate, job.origin) == ("resnet", 7200.0, 600.0, "slurm")
+            assert (job.type, job.work, job.limit, job.origin) == ("resnet", 7200.0, 600.0, "slurm")
             assert (job.needs, job.user) == ({"fast": "yes", "partition.shared": "yes"}, "root")
             (role,) = job.roles
             assert (role.count, role.per_server) == (2, 1)

@@ -51,7 +51,7 @@ def test_jobs_of_both_shapes_mean_the_same(version: str) -> None:
     assert bad.ended is (version == "22.05")  # the other is still completing
     job = request(held, INSTANCE)
     (role,) = job.roles
-    assert (job.type, job.user, job.work, job.estimate) == ("resnet", "ann", 3600.0, 1800.0)
+    assert (job.type, job.user, job.work, job.limit) == ("resnet", "ann", 3600.0, 1800.0)
     assert job.needs == {"fast": "yes", "partition.side": "yes"}
     assert (role.count, role.per_server) == (2, 1)
     assert role.demand == {"cpu": 2 * MILLI, "memory": 100 * MIB, "lic": MILLI}

@@ -129,7 +129,7 @@ def test_a_job_from_options(run: Run) -> None:
     assert (code, out) == (0, "submitted opts\n")
     job = show(run, "opts")
     assert job["roles"] == {"task": {"count": 3, "minimum": 2, "resources": {"cpu": "1", "memory": "2Gi"}}}
-    assert (job["type"], job["team"], job["priority"], job["retries"], job["estimate"]) == ("etl", "t", 5, 1, 7200.0)
+    assert (job["type"], job["team"], job["priority"], job["retries"], job["limit"]) == ("etl", "t", 5, 1, 7200.0)
     assert job["needs"] == {"class": "cpu"}
     assert job["payload"] == {"command": ["echo", "-n"], "workdir": os.getcwd()}
 
@@ -142,7 +142,7 @@ def test_jobs_from_files_and_standard_input(run: Run, tmp_path: Path) -> None:
     assert run("submit", "-f", "-", text=SCRIPT)[:2] == (0, "submitted from-script\n")
     job = show(run, "from-script")
     assert job["payload"] == {"script": SCRIPT, "workdir": os.getcwd()}
-    assert job["estimate"] == 600.0
+    assert job["limit"] == 600.0
     code, out, _ = run("submit", "-f", "-", "-J", "changed", "-n", "1", "-o", "json", text=SCRIPT)
     assert code == 0
     assert json.loads(out)[0]["id"] == "changed"

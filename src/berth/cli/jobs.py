@@ -56,7 +56,10 @@ TeamOption = Annotated[str | None, typer.Option("--team", help="Whose share it c
 PriorityOption = Annotated[int | None, typer.Option("--priority", help="Higher comes first.")]
 NeedsOption = Annotated[list[str] | None, typer.Option("--needs", help="A label of its servers, label=value (repeat).")]
 WorkOption = Annotated[str | None, typer.Option("--work", help="How long it runs at speed 1, such as 2h.")]
-TimeOption = Annotated[str | None, typer.Option("--time", "-t", help="How long it will run, as far as you know.")]
+EstimateOption = Annotated[str | None, typer.Option("--estimate", help="How long it will run, as far as you know.")]
+TimeOption = Annotated[
+    str | None, typer.Option("--time", "-t", help="Time limit, such as 2h: the job is ended when it runs longer.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")]
 RetriesOption = Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")]
 WorkdirOption = Annotated[
@@ -157,6 +160,7 @@ def submit_command(
     priority: PriorityOption = None,
     needs: NeedsOption = None,
     work: WorkOption = None,
+    estimate: EstimateOption = None,
     time: TimeOption = None,
     retries: RetriesOption = None,
     workdir: WorkdirOption = None,
@@ -183,7 +187,8 @@ def submit_command(
         "priority": priority,
         "needs": needs,
         "work": work,
-        "estimate": time,
+        "estimate": estimate,
+        "limit": time,
         "retries": retries,
         "workdir": workdir,
     }
@@ -350,6 +355,7 @@ def plan_command(
     priority: PriorityOption = None,
     needs: NeedsOption = None,
     work: WorkOption = None,
+    estimate: EstimateOption = None,
     time: TimeOption = None,
     url: UrlOption = None,
     output: FormatOption = Format.table,
@@ -369,7 +375,8 @@ def plan_command(
         "priority": priority,
         "needs": needs,
         "work": work,
-        "estimate": time,
+        "estimate": estimate,
+        "limit": time,
     }
     client = Client(url)
     plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, changes, None)]

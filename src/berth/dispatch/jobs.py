@@ -73,7 +73,8 @@ class Job:
     """A gang: all of its roles start together or none does.
 
     `type` is its port: jobs of one type are expected to run alike, and what is learned of one serves the others. `work`
-    is how much there is to do, in seconds on a server of speed 1; `estimate` how long its owner says it will run.
+    is how much there is to do, in seconds on a server of speed 1; `estimate` how long its owner says it will run;
+    `limit` how many seconds it may run: the scheduler ends an attempt that runs longer.
     `needs` are labels that its servers must have. `payload` is what the engine runs, and nobody else looks at it.
     `origin` names the engine that it was given to, where it was not given to the scheduler: it waits there too.
     """
@@ -94,6 +95,7 @@ class Job:
     retries: int = 0
     payload: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
+    limit: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("id", "type", "user", "team", "queue"):
@@ -111,6 +113,7 @@ class Job:
             raise InvalidInput("0 to 1000", value=self.retries, key="retries")
         for name, low in (("work", 1e-9), ("estimate", 1e-9), ("value", 0.0), ("decay", 0.0), ("deadline", 0.0)):
             _number(getattr(self, name), name, low)
+        _number(self.limit, "limit", 1e-9)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed, checked again."""
@@ -134,7 +137,12 @@ class Job:
     @property
     def expected_seconds(self) -> float:
         """How long it runs on a server of speed 1, as far as anybody said; a minute where nobody did."""
-        return self.work or self.estimate or 60.0
+        return self.work or self.said_seconds or 60.0
+
+    @property
+    def said_seconds(self) -> float | None:
+        """The run time that its owner announced: the estimate, or else the time limit."""
+        return self.estimate or self.limit
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,9 @@ class Server:
     """A server: what it has, its labels, and how fast it is said to be.
 
     `closed` says why nothing new may start on it, where its engine says so; what runs there goes on. `taken` is what
-    its engine says is not for berth: others hold it, or its own jobs hold it beyond what they asked for.
+    its engine says is not for berth: others hold it, or its own jobs hold it beyond what they asked for. Nothing may
+    run there past the time `until`, for example because maintenance begins then, as `until_reason` says: only jobs
+    whose time limit ends before may start there.
     """
 
     name: str
@@ -151,6 +161,8 @@ class Server:
     speed: float = 1.0
     closed: str = ""
     taken: Amounts = field(default_factory=dict)
+    until: float | None = None
+    until_reason: str = ""
 
     def __post_init__(self) -> None:
         check_id(self.name, "server")

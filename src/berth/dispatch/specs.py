@@ -125,6 +125,7 @@ class JobSpec(Spec):
     needs: Annotated[dict[Label, Label], Field(max_length=64)] = Field(default_factory=dict)
     work: Duration = None
     estimate: Duration = None
+    limit: Annotated[Duration, Field(description="time limit: the job is ended when it runs longer")] = None
     value: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] = 1.0
     decay: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] = 0.0
     deadline: Duration = None
@@ -191,6 +192,7 @@ class JobSpec(Spec):
             self.deadline,
             self.retries,
             {key: value for key, value in payload.items() if value},
+            limit=self.limit or None,
         )
 
 
@@ -267,7 +269,8 @@ OPTIONS = {
     "--partition": "queue",
     "--priority": "priority",
     "--work": "work",
-    "--time": "estimate",
+    "--estimate": "estimate",
+    "--time": "limit",
     "--value": "value",
     "--decay": "decay",
     "--deadline": "deadline",

@@ -91,6 +91,7 @@ class JobView(_View):
     needs: dict[str, str]
     work: float | None
     estimate: float | None
+    limit: float | None
     value: float
     decay: float
     deadline: float | None
@@ -129,6 +130,7 @@ def job_view(record: JobRecord) -> JobView:
         needs=dict(job.needs),
         work=job.work,
         estimate=job.estimate,
+        limit=job.limit,
         value=job.value,
         decay=job.decay,
         deadline=job.deadline,

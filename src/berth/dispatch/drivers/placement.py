@@ -149,7 +149,7 @@ class PlacementDriver:
         tasks = Tasks(
             arrival,
             demand,
-            np.array([view.state.learned.work(r.job) if r.job.estimate is None else r.job.estimate for r in records]),
+            np.array([r.job.said_seconds or view.state.learned.work(r.job) for r in records]),
             np.array([r.job.value for r in records]),
             np.array([r.job.decay for r in records]),
             np.array([FOREVER if r.job.deadline is None else r.submitted + r.job.deadline for r in records]),
@@ -181,7 +181,7 @@ class PlacementDriver:
         held = list(self._held.values())
         count = np.array([len(places) for places, *_ in held], dtype=whole)
         began = np.array([r.since if r.started is None else r.started for r in records])
-        seconds = np.array([r.job.estimate or work(r.job) for r in records])
+        seconds = np.array([r.job.said_seconds or work(r.job) for r in records])
         slowest = np.array([slow for *_, slow in held])
         none = [np.zeros(0, dtype=whole)], [np.zeros((0, len(view.resources)))]
         return Berths(

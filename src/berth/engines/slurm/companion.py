@@ -114,7 +114,7 @@ def request(job: SlurmJob, instance: str) -> Job:
         priority=int(said["priority"]) if re.fullmatch(r"-?\d{1,6}", said.get("priority", "")) else 0,
         needs={**needs, f"partition.{job.partition}": "yes"},
         work=parse_duration(_plain(said["work"]), "comment: work") if "work" in said else None,
-        estimate=job.limit or None,
+        limit=job.limit or None,
         origin=ORIGIN,
     )
 

@@ -263,7 +263,8 @@ async function oneJob(id) {
   const facts = { type: one.type, user: one.user, team: one.team, queue: one.queue, priority: one.priority,
     submitted: clock(one.submitted), started: one.started && clock(one.started), ended: one.ended && clock(one.ended),
     attempt: one.attempt || null, reason: one.reason, needs: pairs(one.needs), work: one.work && seconds(one.work),
-    estimate: one.estimate && seconds(one.estimate), deadline: one.deadline && seconds(one.deadline), ...one.details };
+    estimate: one.estimate && seconds(one.estimate), "time limit": one.limit && seconds(one.limit),
+    deadline: one.deadline && seconds(one.deadline), ...one.details };
   const runs = { command: (one.payload.command ?? []).join(" "), workdir: one.payload.workdir,
     environment: pairs(one.payload.environment ?? {}), script: one.payload.script };
   const list = (given) => h("dl", {}, Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "")
