@@ -14,15 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from berth.dispatch.foresight import ENOUGH, Range
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.limits import limits_of
 from berth.dispatch.records import JobRecord
-from berth.dispatch.runtimes import Means, expected, speeds
+from berth.dispatch.runtimes import Means, expected, remaining, speeds
 from berth.dispatch.state import State
-from berth.dispatch.view import Mask, ordered, placed_in_order, view_of
+from berth.dispatch.view import Mask, holdings, ordered, placed_in_order, view_of
 from berth.dispatch.windows import Windows
 from berth.dispatch.wording import spoken
 from berth.model import Floats, Ints
@@ -66,15 +65,6 @@ class Eta:
         return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
 
 
-def _drawn(rng: np.random.Generator, seconds: Floats, wide: Floats, elapsed: Floats, samples: int) -> Floats:
-    """What is left of run times (samples, n), given that they last longer than what has elapsed."""
-    past = np.where(elapsed > 0, np.log(np.maximum(elapsed, 1e-9) / seconds) / wide, -np.inf)
-    below = ndtr(past)
-    quantile = np.clip(below + (1.0 - below) * rng.random((samples, len(seconds))), 1e-12, 1.0 - 1e-12)
-    drawn: Floats = np.maximum(seconds * np.exp(wide * ndtri(quantile)), 1.05 * elapsed) - elapsed
-    return drawn
-
-
 def eta(
     state: State, record: JobRecord, time: float, *, seed: int = 0, order: Sequence[JobRecord] | None = None
 ) -> Eta:
@@ -113,7 +103,8 @@ def played(
     guesses = [expected(state, r.job, [p.server for p in r.places], means) for r in running]
     elapsed = [max(time - (r.started if r.started is not None else r.since), 0.0) for r in running]
     seconds = np.array([guess[0] for guess in guesses])
-    ends = _drawn(rng, seconds, np.array([guess[1] for guess in guesses]), np.array(elapsed), samples)
+    spread, luck = np.array([guess[1] for guess in guesses]), rng.random((samples, len(seconds)))
+    ends = remaining(seconds, spread, np.array(elapsed), luck)
     crowd = _Crowd(state, record, time, ahead, running, means)
     starts = [crowd.sample(ends[s], stream(seed, "eta", record.job.id, s)) for s in range(samples)]
     low, middle, high = (float(np.quantile(starts, q, method="higher")) for q in (0.1, 0.5, 0.9))
@@ -188,15 +179,7 @@ class _Crowd:
         """The job that servers are reserved for, where it is another."""
         others = [record, *ahead, *([self._first] if self._first else [])]
         self._longest = {r.job.id: windows.latest_end(r) - time for r in others} if reserved else {}
-        rows = [(i, r.job, place) for i, r in enumerate(running) for place in r.places]
-        self._whose = np.array([i for i, _, _ in rows], dtype=np.int64)
-        self._server = np.array([state.servers[place.server].index for _, _, place in rows], dtype=np.int64)
-        self._amount = np.zeros((len(rows), len(state.resources)), dtype=np.int64)
-        for row, (_, job, place) in enumerate(rows):
-            demand = next(role.demand for role in job.roles if role.name == place.role)
-            for name, milli in demand.items():
-                if milli:
-                    self._amount[row, state.resources[name]] = milli * place.count
+        self._whose, self._server, self._amount = holdings(state, running)
 
     def _rounds(
         self, queue: Sequence[JobRecord], now: float, waiting: Mapping[str, JobRecord]

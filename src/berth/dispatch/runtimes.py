@@ -4,14 +4,14 @@ A run time is lognormal around the job's work over the learned speed, as wide as
 where nothing was learned. Bounds are quantiles of that, moved outward by how far recent runs were from their own
 predictions (conformalized quantiles), so that a bound holds as often as it says whatever the true distribution is.
 
-Axes: R servers.
+Axes: n jobs.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +19,12 @@ from scipy.special import ndtr, ndtri
 
 from berth.dispatch.jobs import Job
 from berth.dispatch.records import JobRecord
+from berth.model import Floats
 
 if TYPE_CHECKING:
     from berth.dispatch.state import State
 
-__all__ = ["Calibration", "Means", "expected", "latest_end", "seconds_left", "speeds"]
+__all__ = ["Calibration", "Means", "expected", "latest_end", "remaining", "seconds_left", "slowest", "speeds"]
 
 Means = dict[str, tuple[float, int]]
 """The mean speed of each type of job over all servers, and the number of runs."""
@@ -126,19 +127,21 @@ def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
     return min(limit, state.learned.work(job) / slow * math.exp(wide * state.calibration.high))
 
 
-def seconds_left(
-    state: State, records: Sequence[JobRecord], time: float, means: Means | None = None
-) -> Mapping[str, float]:
-    """The fewest seconds that each running job almost surely goes on running, given how long it has run already."""
-    means = speeds(state) if means is None else means
-    below = float(ndtr(state.calibration.low))
-    found = {}
-    for record in records:
-        elapsed = max(time - (record.since if record.started is None else record.started), 0.0)
-        seconds, wide = expected(state, record.job, [place.server for place in record.places], means)
-        past = float(ndtr(math.log(max(elapsed, 1e-9) / seconds) / wide))
-        quantile = min(max(past + (1.0 - past) * below, 1e-12), 1.0 - 1e-12)
-        left = max(seconds * math.exp(wide * float(ndtri(quantile))), (1.0 + LONGER) * elapsed) - elapsed
-        limit = math.inf if record.job.limit is None else record.job.limit - elapsed
-        found[record.job.id] = max(min(left, limit), 0.0)
+def seconds_left(state: State, records: Sequence[JobRecord], time: float, means: Means) -> Floats:
+    """The fewest seconds (n,) that each running job almost surely goes on, given how long it has run already."""
+    guesses = [expected(state, r.job, [place.server for place in r.places], means) for r in records]
+    seconds, wide = np.array(guesses, dtype=np.float64).reshape(-1, 2).T
+    elapsed = np.array([max(time - (r.since if r.started is None else r.started), 0.0) for r in records])
+    limit = np.array([math.inf if r.job.limit is None else r.job.limit for r in records])
+    left = remaining(seconds, wide, elapsed, float(ndtr(state.calibration.low)))
+    found: Floats = np.maximum(np.minimum(left, limit - elapsed), 0.0)
+    return found
+
+
+def remaining(seconds: Floats, wide: Floats, elapsed: Floats, quantile: Floats | float) -> Floats:
+    """What is left of run times at a quantile, given that they last longer than what has elapsed."""
+    past = np.where(elapsed > 0, np.log(np.maximum(elapsed, 1e-9) / seconds) / wide, -np.inf)
+    below = ndtr(past)
+    at = np.clip(below + (1.0 - below) * quantile, 1e-12, 1.0 - 1e-12)
+    found: Floats = np.maximum(seconds * np.exp(wide * ndtri(at)), (1.0 + LONGER) * elapsed) - elapsed
     return found

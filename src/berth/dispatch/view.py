@@ -27,6 +27,7 @@ __all__ = [
     "Placing",
     "View",
     "fits_empty",
+    "holdings",
     "look_whether_fit",
     "make_view",
     "ordered",
@@ -272,6 +273,20 @@ def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
                 row[columns[name]] = milli
         rows.append(row)
     return rows
+
+
+def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, Ints]:
+    """What jobs hold, a row for each of their places: the number of the job (p,), the server (p,), amounts (p, K)."""
+    rows = [(i, place, record.job) for i, record in enumerate(records) for place in record.places]
+    amount = np.zeros((len(rows), len(state.resources)), dtype=np.int64)
+    for row, (_, place, job) in enumerate(rows):
+        demand = next(role.demand for role in job.roles if role.name == place.role)
+        for name, milli in demand.items():
+            if milli:
+                amount[row, state.resources[name]] = milli * place.count
+    whose = np.array([i for i, _, _ in rows], dtype=np.int64)
+    server = np.array([state.servers[place.server].index for _, place, _ in rows], dtype=np.int64)
+    return whose, server, amount
 
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:

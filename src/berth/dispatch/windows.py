@@ -19,7 +19,7 @@ import numpy as np
 from berth.dispatch.records import JobRecord
 from berth.dispatch.runtimes import latest_end, seconds_left, slowest, speeds
 from berth.dispatch.state import State
-from berth.dispatch.view import Mask, View, placed_in_order, view_of
+from berth.dispatch.view import Mask, View, holdings, placed_in_order, view_of
 from berth.dispatch.wording import counted, spoken
 from berth.model import Floats, Ints
 
@@ -37,6 +37,7 @@ class Windows:
     def __init__(self, state: State, time: float, reserved: Mapping[str, str] | None = None) -> None:
         self._state, self.time = state, time
         self.reserved = state.reserved if reserved is None else reserved
+        self.jobs = frozenset(self.reserved.values())
         self._means = speeds(state) if self.reserved else {}
         self._speed: dict[str, tuple[float, float]] = {}
         self.kept: Mask = np.zeros(len(state.servers), dtype=bool)
@@ -72,22 +73,24 @@ class Windows:
             return self.time
         running = [r for r in state.jobs.values() if any(self.reserved.get(p.server) for p in r.places)]
         left = seconds_left(state, running, self.time, self._means)
-        running.sort(key=lambda r: left[r.job.id])
-        few, many = -1, len(running)
+        whose, server, amount = holdings(state, running)
+        order = np.argsort(left[whose], kind="stable")
+        view = view_of(state, self.time, (record,)).within(self.kept)
+
+        def fits_after(rows: int) -> bool:
+            """Whether the job fits on its reserved servers once the first of these rows are free."""
+            free = state.capacity - state.used
+            np.add.at(free, server[order[:rows]], amount[order[:rows]])
+            free = np.where(view.usable[:, None], np.maximum(free, 0), 0)
+            return bool(len(placed_in_order(view, free).job))
+
+        few, many = -1, len(order)
         while many - few > 1:
             middle = (few + many) // 2
-            few, many = (few, middle) if self._fits_after(record, running[:middle]) else (middle, many)
-        if many == len(running) and not self._fits_after(record, running):
+            few, many = (few, middle) if fits_after(middle) else (middle, many)
+        if many == len(order) and not fits_after(many):
             return self.time  # it waits for what others hold, and nobody knows when that ends
-        return self.time + (left[running[many - 1].job.id] if many else 0.0)
-
-    def _fits_after(self, record: JobRecord, gone: list[JobRecord]) -> bool:
-        """Whether the job fits on its reserved servers once these have ended."""
-        free = self._state.capacity - self._state.used
-        for other in gone:
-            self._state.add(free, other.job, other.places, 1)
-        free = np.where(self.kept[:, None], np.maximum(free, 0), 0)
-        return bool(len(placed_in_order(view_of(self._state, self.time, (record,), free)).job))
+        return self.time + (float(left[whose[order[many - 1]]]) if many else 0.0)
 
     def latest_end(self, record: JobRecord) -> float:
         """When a job that starts on reserved servers now has ended almost surely."""
@@ -98,13 +101,13 @@ class Windows:
 
     def backfills(self, record: JobRecord) -> bool:
         """Whether a job ends before the reservation starts, or is the one that it is for."""
-        return record.job.id in self.reserved.values() or self.latest_end(record) <= self.start
+        return record.job.id in self.jobs or self.latest_end(record) <= self.start
 
     def allows(self, record: JobRecord) -> Mask:
         """Servers (R,) that a job may use now."""
         limit = math.inf if record.job.limit is None else record.job.limit
         found: Mask = np.isinf(self.until) | (self.until >= self.time + limit)
-        if self.kept.any() and not self.backfills(record):
+        if self.reserved and not self.backfills(record):
             found &= ~self.kept
         return found
 
@@ -146,8 +149,7 @@ class Windows:
         reservation is in none: it starts as soon as it fits, before all others.
         """
         if self.reserved:
-            reserved = set(self.reserved.values())
-            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in reserved])
+            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in self.jobs])
         found = [view.within(self.open)]
         if self.open.all():
             return found

@@ -18,7 +18,7 @@ import numpy as np
 
 from berth.dispatch.records import JobRecord
 from berth.dispatch.state import State
-from berth.dispatch.view import Placing, View
+from berth.dispatch.view import Placing, View, holdings
 from berth.kernels.later import Releases, ends_later
 from berth.model import Floats
 
@@ -92,22 +92,11 @@ def _speeds(view: View) -> Callable[[JobRecord], Floats]:
 def _releases(view: View) -> Releases:
     """What running jobs are expected to give back, and when."""
     state = view.state
-    rows: list[tuple[float, int, int, JobRecord]] = []
-    for number, record in enumerate(state.jobs.values()):
-        if record.places:
-            left = _seconds_left(state, record, view.time)
-            rows += [(left, number, i, record) for i in range(len(record.places))]
-    rows.sort(key=lambda row: row[:3])
-    amount = np.zeros((len(rows), len(view.resources)), dtype=np.int64)
-    server = np.zeros(len(rows), dtype=np.int64)
-    for row, (_, _, i, record) in enumerate(rows):
-        place = record.places[i]
-        server[row] = state.servers[place.server].index
-        demand = next(role.demand for role in record.job.roles if role.name == place.role)
-        for name, milli in demand.items():
-            if milli:
-                amount[row, state.resources[name]] = milli * place.count
-    return Releases(np.array([row[0] for row in rows], dtype=np.float64), server, amount)
+    running = [record for record in state.jobs.values() if record.places]
+    left = np.array([_seconds_left(state, record, view.time) for record in running], dtype=np.float64)
+    whose, server, amount = holdings(state, running)
+    order = np.argsort(left[whose], kind="stable")
+    return Releases(left[whose][order], server[order], amount[order])
 
 
 def _seconds_left(state: State, record: JobRecord, now: float) -> float:
