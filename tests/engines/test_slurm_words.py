@@ -162,6 +162,7 @@ def test_layout_takes_what_was_asked(counts: dict[tuple[str, str], int], asked: 
         for name in part.nodes:
             here = [place for place in places if place.server == name]
             total = {key: sum(asked[p.role].get(key, 0) * p.count for p in here) for key in ("cpu", "memory", "gpu")}
+            assert part.tasks is not None
             assert part.tasks * part.cpus * MILLI == total["cpu"]
             assert part.memory_mib is not None
             assert total["memory"] <= part.memory_mib * MIB < total["memory"] + MIB + (0 if total["memory"] else 1)

@@ -22,7 +22,7 @@ from berth.engines.slurm.reading import (
     read_partitions,
 )
 from berth.engines.slurm.settings import SlurmSettings
-from berth.engines.slurm.writing import Submission
+from berth.engines.slurm.writing import Component, Submission
 
 __all__ = ["Away", "Refused", "Slurm", "SlurmCommands", "sbatch_arguments"]
 
@@ -112,13 +112,9 @@ def sbatch_arguments(submission: Submission) -> list[str]:
             "--open-mode=append",
             f"--nodes={len(component.nodes)}",
             f"--nodelist={','.join(component.nodes)}",
-            f"--ntasks-per-node={component.tasks}" if component.alike else f"--ntasks={len(component.nodes)}",
             f"--cpus-per-task={component.cpus}",
+            *_shares(component),
         ]
-        if component.memory_mib is not None:
-            words.append(f"--mem={component.memory_mib}M")
-        if component.gres:
-            words.append("--gres=" + ",".join(f"{name}:{count}" for name, count in component.gres))
         if submission.partition:
             words.append(f"--partition={submission.partition}")
         if submission.minutes is not None:
@@ -126,6 +122,19 @@ def sbatch_arguments(submission: Submission) -> list[str]:
         if submission.user:
             words.append(f"--uid={submission.user}")
     return words
+
+
+def _shares(component: Component) -> list[str]:
+    """The options that say how many tasks and how much memory and GRES each node gives."""
+    memory = component.memory_mib
+    if component.tasks is None:
+        words = [f"--ntasks={component.total}"]
+        words += [] if memory is None else [f"--mem-per-cpu={memory}M"]
+        return words + [f"--{name}s-per-task={count}" for name, count in component.gres]
+    words = [f"--ntasks-per-node={component.tasks}" if component.alike else f"--ntasks={len(component.nodes)}"]
+    words += [] if memory is None else [f"--mem={memory}M"]
+    gres = ",".join(f"{name}:{count}" for name, count in component.gres)
+    return words + ([f"--gres={gres}"] if gres else [])
 
 
 class SlurmCommands:

@@ -31,6 +31,7 @@ from berth.dispatch.jobs import Job
 from berth.engines import Attempt, EngineError, Owner, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs, pinned
+from berth.engines.slurm.layout import check
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -101,6 +102,14 @@ class SlurmEngine:
                 raise InvalidInput(expected, value=name, key=key, file=self._file)
         self._checked = True
 
+    def refusal(self, job: Job) -> str | None:
+        """Why Slurm could never run a job; None where it could."""
+        try:
+            check(job)
+        except NotPossible as error:
+            return str(error)
+        return None
+
     async def snapshot(self) -> Snapshot:
         """All that Slurm knows of our attempts, and all that is remembered of those that have ended.
 
@@ -163,7 +172,7 @@ class SlurmEngine:
         if self._is_away(start, record):
             return
         try:
-            told = submission(start, job, self.settings, self._spool.instance, config)
+            told = submission(start, job, self.settings, self._spool.instance, config, self._watch.room(record))
         except NotPossible as error:
             self._fail(record, str(error), "job")
             return

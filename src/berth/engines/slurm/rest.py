@@ -181,12 +181,15 @@ def _job(submission: Submission, component: Component) -> dict[str, Any]:
         "open_mode": "append",
         "requeue": False,
     }
-    if component.alike:
+    chosen = component.tasks is None
+    asked["tasks"] = component.total if component.tasks is None else component.tasks * nodes
+    if component.alike and not chosen:
         asked["tasks_per_node"] = component.tasks
-    asked["tasks"] = component.tasks * nodes
     if component.memory_mib is not None:
-        asked["memory_per_node"] = component.memory_mib
-    if component.gres:
+        asked["memory_per_cpu" if chosen else "memory_per_node"] = component.memory_mib
+    if chosen:
+        asked.update({f"{name}s_per_task": str(count) for name, count in component.gres})
+    elif component.gres:
         asked["gres"] = ",".join(f"{name}:{count}" for name, count in component.gres)
     if submission.partition:
         asked["partition"] = submission.partition

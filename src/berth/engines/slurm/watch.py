@@ -233,6 +233,21 @@ class Watch:
                 taken.add(job, asked_for(record.places, record.demands))
         return taken
 
+    def room(self, start: Record) -> dict[str, dict[str, int]]:
+        """What each server has free for a start, in the order of Slurm's node table."""
+        free = {
+            name: {what: milli - found.taken.get(what, 0) for what, milli in found.capacity.items()}
+            for name in self._nodes
+            if (found := self.servers.get(name)) is not None
+        }
+        for record in self._spool.open:
+            if record is start or record.demands is None:
+                continue
+            for name, amounts in asked_for(record.places, record.demands).items():
+                there = free.get(name, {})
+                there.update({what: there[what] - milli for what, milli in amounts.items() if what in there})
+        return free
+
     def _tell_servers(self, there: dict[str, Server], taken: Taken) -> None:
         now = time.time()
         there = {name: taken.of(found) for name, found in there.items()}
