@@ -25,6 +25,7 @@ __all__ = [
     "Failed",
     "Finished",
     "Foretold",
+    "Overran",
     "PolicyChanged",
     "QueuesChanged",
     "ServerChanged",
@@ -125,6 +126,16 @@ class Failed:
     fault: Literal["job", "server", "engine", "cancelled"] = "job"
     seconds: float | None = None
     kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True)
+class Overran:
+    """An attempt reached the time limit of its job and is to end; that counts as the job's own failure."""
+
+    time: float
+    job: str
+    attempt: int
+    kind: Literal["overran"] = "overran"
 
 
 @dataclass(frozen=True)
@@ -244,6 +255,7 @@ Event = (
     | Started
     | Finished
     | Failed
+    | Overran
     | ServerJoined
     | ServerChanged
     | ServerLost

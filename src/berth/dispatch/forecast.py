@@ -22,10 +22,11 @@ from berth.dispatch.jobs import Job, Place
 from berth.dispatch.records import JobRecord
 from berth.dispatch.state import State
 from berth.dispatch.view import limits_of, ordered, placed_in_order, view_of
+from berth.dispatch.wording import spoken
 from berth.model import Floats, Ints
 from berth.random import stream
 
-__all__ = ["Eta", "eta", "expected", "played", "speeds", "spoken"]
+__all__ = ["Eta", "eta", "expected", "played", "speeds"]
 
 SAMPLES = 16
 GROWTH = 3
@@ -64,20 +65,6 @@ class Eta:
         if self.held is not None and self.checked >= ENOUGH:
             words += f"; {self.held:.0%} of the last {self.checked} such forecasts held"
         return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
-
-
-def spoken(seconds: float | None) -> str:
-    """A time as people say it.
-
-    >>> spoken(90.0), spoken(9000.0), spoken(None)
-    ('90 s', '2.5 h', 'no foreseeable time')
-    """
-    if seconds is None or math.isinf(seconds):
-        return "no foreseeable time"
-    for size, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {name}"
-    return f"{seconds:.0f} s"
 
 
 def speeds(state: State) -> Means:

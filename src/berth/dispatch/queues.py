@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from berth.dispatch.jobs import check_id
+from berth.dispatch.jobs import Job, check_id
 from berth.dispatch.quantities import Amounts
 from berth.errors import InvalidInput
 
@@ -21,12 +21,25 @@ __all__ = ["Queue", "Queues"]
 
 @dataclass(frozen=True)
 class Queue:
-    """A line in which jobs wait: its priority, whether it is open to jobs, and whether they may start."""
+    """A line in which jobs wait: its priority, whether it is open to jobs, and whether they may start.
+
+    Jobs that come without a time limit get `default_time` seconds; no time limit may be longer than `max_time`.
+    """
 
     priority: int = 0
     accepts: bool = True
     starts: bool = True
     limit: Amounts = field(default_factory=dict)
+    default_time: float | None = None
+    max_time: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("default_time", "max_time"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InvalidInput("a finite number > 0", value=value, key=name)
+        if self.max_time is not None and (self.default_time or 0.0) > self.max_time:
+            raise InvalidInput(f"at most `max_time`, {self.max_time:g}", value=self.default_time, key="default_time")
 
 
 @dataclass(frozen=True)
@@ -62,3 +75,11 @@ class Queues:
             value = getattr(self, setting)
             if not (math.isfinite(value) and value >= low):
                 raise InvalidInput(f"a finite number ≥ {low:g}", value=value, key=setting)
+
+    def limited(self, job: Job) -> Job:
+        """The job with the time limit of its queue, where it has none of its own."""
+        queue = self.queues.get(job.queue)
+        if job.limit is not None or job.origin or queue is None:
+            return job
+        limit = queue.default_time or queue.max_time
+        return job if limit is None else job.replace(limit=limit)

@@ -35,6 +35,8 @@ class JobRecord:
     ended: float | None = None
     unwanted: bool = False
     """Somebody cancelled it; it is gone when its attempt has ended."""
+    overran: bool = False
+    """Its attempt reached the time limit and is ending."""
     reason: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     """What its engine says of its latest attempt that ran, for people."""

@@ -20,7 +20,7 @@ from berth.dispatch.quantities import amounts, slurm_amounts
 from berth.dispatch.wording import NAME, Inside, Spec, plain_words
 from berth.errors import InvalidInput
 
-__all__ = ["JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script", "sbatch_lines"]
+__all__ = ["Duration", "JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script", "sbatch_lines"]
 
 API_VERSION = "berth/v1"
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

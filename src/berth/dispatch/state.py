@@ -23,6 +23,7 @@ from berth.dispatch.events import (
     Failed,
     Finished,
     Foretold,
+    Overran,
     PolicyChanged,
     QueuesChanged,
     ServerChanged,
@@ -42,6 +43,7 @@ from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
 from berth.dispatch.records import HOLDING, DumpedState, Handled, JobRecord, Outcome, Phase, ServerRecord
 from berth.dispatch.waiting import Waiting, own_copy
+from berth.dispatch.wording import spoken
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
@@ -67,6 +69,8 @@ class State:
         """Those that have not ended."""
         self.waiting = Waiting()
         """Those of them that wait, as columns."""
+        self.must_end: dict[str, float] = {}
+        """When running jobs reach their time limits; those of jobs from elsewhere are enforced by their engine."""
         self.servers: dict[str, ServerRecord] = {}
         self.reserved: dict[str, str] = {}
         """Servers that are kept for a job."""
@@ -155,6 +159,8 @@ class State:
                 return self._started(event)
             case Finished() | Failed():
                 return self._ended(event)
+            case Overran():
+                return self._overran(event)
             case ServerJoined() | ServerChanged():
                 return self._server(event.server, isinstance(event, ServerJoined))
             case ServerLost():
@@ -179,8 +185,8 @@ class State:
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
-        job = event.job
-        self.check_new(job)
+        self.check_new(event.job)
+        job = self.queues.limited(event.job)
         record = JobRecord(job, self.submissions, event.time, since=event.time)
         self.submissions += 1
         return Handled(changed=(self._keep(record),))
@@ -197,6 +203,9 @@ class State:
         if queue is None or not queue.accepts:
             there = ", ".join(name for name, found in self.queues.queues.items() if found.accepts)
             raise InvalidInput(f"a queue that takes jobs: {there or 'there is none'}", value=job.queue, key="queue")
+        if job.limit is not None and queue.max_time is not None and job.limit > queue.max_time:
+            expected = f"at most {spoken(queue.max_time)} in queue {job.queue}"
+            raise InvalidInput(expected, value=spoken(job.limit), key="limit")
 
     def _cancelled(self, event: Cancelled) -> Handled:
         record = self.jobs.get(event.job)
@@ -260,6 +269,18 @@ class State:
             record = replace(record, phase="running", since=event.time)
         return Handled(changed=(self._keep(record),))
 
+    def _overran(self, event: Overran) -> Handled:
+        record = self._attempt(event.job, event.attempt)
+        if record is None or record.phase == "ending":
+            return Handled()
+        reason = f"it reached its time limit of {spoken(record.job.limit)}"
+        changed = self._keep(replace(record, phase="ending", overran=True, since=event.time, reason=reason))
+        return Handled((Cancel(event.job, record.attempt),), (changed,))
+
+    def overdue(self, time: float) -> tuple[Overran, ...]:
+        """Attempts that have reached their time limits."""
+        return tuple(Overran(time, job, self.jobs[job].attempt) for job, ends in self.must_end.items() if ends <= time)
+
     def _ended(self, event: Finished | Failed) -> Handled:
         record = self._attempt(event.job, event.attempt)
         if record is None:
@@ -277,7 +298,7 @@ class State:
             reason = record.reason or event.reason or "cancelled"
             gone = self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
             return replace(gone, outcome=cut)
-        own = event.fault == "job" and record.phase != "ending"
+        own = record.overran or (event.fault == "job" and record.phase != "ending")
         record = replace(
             record,
             failures=record.failures + own,
@@ -287,7 +308,7 @@ class State:
         )
         if record.failures > record.job.retries or record.unlucky > UNLUCKY:
             return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)
-        again = self._keep(replace(record, phase="waiting", places=(), started=None))
+        again = self._keep(replace(record, phase="waiting", places=(), started=None, overran=False))
         return Handled(changed=(again,), outcome=cut)
 
     def _learn(self, record: JobRecord, event: Finished | Failed) -> Outcome | None:
@@ -392,11 +413,16 @@ class State:
             self.waiting.put(record)
         else:
             self.waiting.drop(record.job.id)
+        if record.phase == "running" and record.job.limit and not record.job.origin and record.started is not None:
+            self.must_end[record.job.id] = record.started + record.job.limit
+        else:
+            self.must_end.pop(record.job.id, None)
         return record
 
     def _gone(self, record: JobRecord) -> Handled:
         del self.jobs[record.job.id]
         self.waiting.drop(record.job.id)
+        self.must_end.pop(record.job.id, None)
         self.foresight.forget(record.job.id)
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
         return Handled(changed=(record,))

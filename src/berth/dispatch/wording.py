@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from berth.errors import InvalidInput, did_you_mean
 
-__all__ = ["NAME", "Inside", "Spec", "counted", "plain_words", "tasks_of"]
+__all__ = ["NAME", "Inside", "Spec", "counted", "plain_words", "spoken", "tasks_of"]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
 """What names look like (`berth.dispatch.jobs.check_id`)."""
@@ -53,6 +54,20 @@ def counted(number: int, what: str) -> str:
     ('1 job', '0 jobs')
     """
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def spoken(seconds: float | None) -> str:
+    """A time as people say it.
+
+    >>> spoken(90.0), spoken(9000.0), spoken(None)
+    ('90 s', '2.5 h', 'no foreseeable time')
+    """
+    if seconds is None or math.isinf(seconds):
+        return "no foreseeable time"
+    for size, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def tasks_of(number: int, role: str) -> str:

@@ -43,7 +43,8 @@ def play(
         _handle(dispatcher, cluster, played, event, event.time, lenient)
     now = last = -math.inf
     while True:
-        now = max(now, min(coming[0].time if coming else math.inf, cluster.next_end))
+        limit = min(dispatcher.state.must_end.values(), default=math.inf)
+        now = max(now, min(coming[0].time if coming else math.inf, cluster.next_end, limit))
         if now == math.inf:
             now = _patience_ends(dispatcher, last)
         if now > until or now == math.inf:
@@ -58,6 +59,9 @@ def play(
             else:
                 _told(dispatcher, cluster, played, now, lenient)
                 _handle(dispatcher, cluster, played, event, now, lenient)
+        _told(dispatcher, cluster, played, now, lenient)
+        for overran in dispatcher.state.overdue(now):
+            _handle(dispatcher, cluster, played, overran, now, lenient)
         _told(dispatcher, cluster, played, now, lenient)
         decided = dispatcher.decide(now)
         if decided is not None:

@@ -21,17 +21,19 @@ from berth.dispatch.events import (
     Failed,
     Finished,
     Foretold,
+    Overran,
     PolicyChanged,
     ServerJoined,
     Start,
     Started,
 )
-from berth.dispatch.forecast import speeds, spoken
+from berth.dispatch.forecast import speeds
 from berth.dispatch.jobs import Job, Server
 from berth.dispatch.queues import Queues
 from berth.dispatch.records import JobRecord
 from berth.dispatch.shadow import Batches
 from berth.dispatch.state import State, taken
+from berth.dispatch.wording import spoken
 from berth.engines.playing import Played, play
 from berth.engines.simulated_cluster import SimulatedCluster, Truth
 from berth.errors import InvalidInput
@@ -144,7 +146,9 @@ def what_if(
     the history, and only jobs that are submitted later are counted.
     """
     truth = Measured.of(events, queues)
-    given = [event for event in events if not isinstance(event, Decided | Started | Finished | Failed | Foretold)]
+    given = [
+        event for event in events if not isinstance(event, Decided | Started | Finished | Failed | Foretold | Overran)
+    ]
     first = max(since, min((event.time for event in events), default=0.0))
     kept = [event for event in given if not (isinstance(event, PolicyChanged) and event.time >= first)]
     ours = _played(given, actual, truth, queues, seed)

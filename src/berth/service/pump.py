@@ -230,12 +230,21 @@ class Pump:
         if began >= self._reissue_at:
             self.act(outstanding(self._dispatcher.state))
             self._reissue_at = began + REISSUE
+        await self._end_overdue(now)
         decided = await asyncio.get_running_loop().run_in_executor(self._decider, self._dispatcher.decide, now)
         ended = time.monotonic()
         self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is for deciding
         if decided is not None:
             round_ = Round(self._dispatcher, self.seq + 1, now)
             round_.note(decided)
+            await self._finish(round_)
+
+    async def _end_overdue(self, now: float) -> None:
+        """End attempts that have reached their time limits."""
+        round_ = Round(self._dispatcher, self.seq + 1, now)
+        for event in self._dispatcher.state.overdue(now):
+            round_.note(event)
+        if round_.batch.events:
             await self._finish(round_)
 
     async def _finish(self, round_: Round) -> None:

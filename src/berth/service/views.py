@@ -15,6 +15,7 @@ from berth.dispatch.quantities import amounts, format_amounts
 from berth.dispatch.queues import Queue, Queues
 from berth.dispatch.reasons import waiting_in_order
 from berth.dispatch.records import HOLDING, JobRecord, ServerRecord
+from berth.dispatch.specs import Duration
 from berth.dispatch.state import State
 from berth.dispatch.view import limits_of
 from berth.dispatch.wording import NAME, Inside, Spec
@@ -229,6 +230,8 @@ class ServerView(_View):
     free: Quantities
     taken: Quantities
     kept_for: str | None
+    until: str | None
+    until_reason: str | None
 
 
 def server_view(record: ServerRecord, state: State) -> ServerView:
@@ -246,6 +249,8 @@ def server_view(record: ServerRecord, state: State) -> ServerView:
         free=format_amounts(left),
         taken=format_amounts({name: milli for name, milli in record.server.taken.items() if milli}),
         kept_for=state.reserved.get(record.server.name),
+        until=iso(record.server.until),
+        until_reason=record.server.until_reason or None,
     )
 
 
@@ -354,6 +359,8 @@ class QueueSpec(Spec):
     accepts: bool = True
     starts: bool = True
     limit: Given = Field(default_factory=dict)
+    default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
+    max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
 
 
 class QueuesSpec(Spec):
@@ -372,7 +379,14 @@ class QueuesSpec(Spec):
     def queues_(self) -> Queues:
         """As the dispatcher takes it."""
         limits: Mapping[str, Queue] = {
-            name: Queue(queue.priority, queue.accepts, queue.starts, amounts(queue.limit, f"queues.{name}.limit"))
+            name: Queue(
+                queue.priority,
+                queue.accepts,
+                queue.starts,
+                amounts(queue.limit, f"queues.{name}.limit"),
+                queue.default_time,
+                queue.max_time,
+            )
             for name, queue in self.queues.items()
         }
         quotas = {owner: amounts(limit, f"quotas.{owner}") for owner, limit in self.quotas.items()}
@@ -388,6 +402,8 @@ class QueuesSpec(Spec):
                     accepts=queue.accepts,
                     starts=queue.starts,
                     limit=dict(format_amounts(queue.limit)),
+                    default_time=queue.default_time,
+                    max_time=queue.max_time,
                 )
                 for name, queue in queues.queues.items()
             },
