@@ -72,4 +72,5 @@ def snapshot(state: State) -> dict[str, object]:
         "capacity": state.capacity.tolist(),
         "learned": state.learned.dump(),
         "foresight": state.foresight.dump(),
+        "calibration": state.calibration.dump(),
     }

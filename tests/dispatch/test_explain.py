@@ -208,7 +208,7 @@ def test_servers_kept_for_another() -> None:
     begin(made, 0.0, job("r", cpu=3), job("late", cpu=4))
     begin(made, 20.0, job("j", cpu=1))
     found = why(made, "j", 20.0)
-    assert [group.text for group in found.servers] == ["kept for job late"]
+    assert [group.text for group in found.servers] == ["reserved for job late"]
 
 
 def test_running_jobs_say_who_put_them_there_and_what_is_known_of_elsewhere() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from berth.dispatch.events import Cancelled, Finished, QueuesChanged, ServerJoined, Submitted
 from berth.dispatch.jobs import Role
+from berth.dispatch.limits import blocked_by_limits
 from berth.dispatch.queues import Queue, Queues
-from berth.dispatch.view import blocked_by_limits, ordered
+from berth.dispatch.view import ordered
 from berth.errors import InvalidInput
 from tests.dispatch.builders import begin, dispatcher, job, server, started
 
@@ -87,7 +88,7 @@ def test_limits_hold_and_let_go(queues: Queues) -> None:
     assert made.decide(1.0) is None
     made.handle(Finished(2.0, "a", 1))
     assert started(begin(made, 2.0)) == ["b"]
-    assert next(iter(blocked_by_limits(made.state, [made.state.jobs["c"]], 2.0).values())).endswith("/cpu")
+    assert next(iter(blocked_by_limits(made.state, [made.state.jobs["c"]], 2.0).values())).endswith("/cpu reached")
 
 
 def test_other_owners_are_not_held_back() -> None:

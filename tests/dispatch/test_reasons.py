@@ -62,7 +62,7 @@ def test_servers_that_are_kept_are_said() -> None:
     assert decided is not None
     made.handle(decided)
     made.handle(Submitted(21.0, job("other", cpu=2)))
-    assert said(made, 21.0) == {"late": "servers are kept for it: a", "other": "room for 0 of 1 task"}
+    assert said(made, 21.0) == {"late": "servers are reserved for it: a", "other": "room is reserved for job late"}
 
 
 def test_what_no_server_could_run_is_said_once_for_all_jobs_alike() -> None:

@@ -9,6 +9,7 @@ every one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,7 +21,8 @@ from berth.dispatch.quantities import format_quantity
 from berth.dispatch.records import JobRecord
 from berth.dispatch.state import State
 from berth.dispatch.view import placed_in_order, view_of
-from berth.dispatch.wording import tasks_of
+from berth.dispatch.windows import Windows
+from berth.dispatch.wording import spoken, tasks_of
 from berth.model import Ints
 
 __all__ = ["Change", "changes"]
@@ -32,7 +34,7 @@ TRIED = 64
 
 @dataclass(frozen=True)
 class Change:
-    """What to do, in words; `kind` is end, tasks, demand, label, resume, capacity, priority or settings."""
+    """What to do, in words; `kind` is end, limit, tasks, demand, label, resume, capacity, priority or settings."""
 
     kind: str
     steps: tuple[str, ...]
@@ -45,21 +47,18 @@ class Change:
 
 
 def changes(
-    state: State, record: JobRecord, time: float, over: Sequence[tuple[str, int, bool]], paused: bool, fits: bool
+    state: State, record: JobRecord, windows: Windows, over: Sequence[tuple[str, int, bool]], paused: bool, fits: bool
 ) -> tuple[Change, ...]:
     """Every kind of change that is enough by itself, given what holds the job back."""
     first: tuple[str, ...] = (f"resume queue {record.job.queue}",) if paused else ()
     for name, much, _ in over:
         first += (f"raise {'limit' if name.startswith('queue:') else 'quota'} {name} by {format_quantity(much)}",)
-    free = np.maximum(state.capacity - state.used, 0)
-    for server, other in state.reserved.items():
-        if other != record.job.id:
-            free[state.servers[server].index] = 0
     if fits:
         return (Change("settings", first),) if first else (Change("priority", ("put it before all others",)),)
-    trial = _Trial(state, record, time, free)
+    trial = _Trial(state, record, windows)
     kinds: tuple[tuple[str, Callable[[], str | None]], ...] = (
         ("end", trial.ends),
+        ("limit", trial.shorter),
         ("tasks", trial.fewer),
         ("demand", trial.smaller),
         ("label", trial.labelled),
@@ -93,8 +92,10 @@ def _labels(needs: Mapping[str, str]) -> str:
 class _Trial:
     """A job and what is free for it, to try things with."""
 
-    def __init__(self, state: State, record: JobRecord, time: float, free: Ints) -> None:
-        self.state, self.record, self.time, self.free = state, record, time, free
+    def __init__(self, state: State, record: JobRecord, windows: Windows) -> None:
+        self.state, self.record, self.time = state, record, windows.time
+        self._windows, self._allowed = windows, windows.allows(record)
+        self.free = windows.free(record)
 
     def fits(self, free: Ints | None = None, job: Job | None = None) -> bool:
         record = self.record if job is None else replace(self.record, job=job)
@@ -107,10 +108,8 @@ class _Trial:
         over = np.maximum(self.state.used - self.state.capacity, 0)  # others have taken what our jobs hold
         free = self.free - over
         for other in gone:
-            kept = [
-                p for p in other.places if self.state.reserved.get(p.server, self.record.job.id) == self.record.job.id
-            ]
-            self.state.add(free, other.job, kept, 1)
+            usable = [place for place in other.places if self._allowed[self.state.servers[place.server].index]]
+            self.state.add(free, other.job, usable, 1)
         left: Ints = np.clip(free, 0, self.state.capacity)
         return left
 
@@ -167,6 +166,16 @@ class _Trial:
         return [*first, *later] if room else None
 
     # ------------------------------------------------------------------ the job is smaller
+
+    def shorter(self) -> str | None:
+        """A time limit that ends before servers are needed for something else."""
+        for deadline in self._windows.deadlines():
+            seconds = math.floor(deadline - self.time)
+            if seconds < 1:
+                continue
+            if self.fits(self._windows.free(replace(self.record, job=self.record.job.replace(limit=float(seconds))))):
+                return f"give it a time limit of at most {spoken(seconds)}"
+        return None
 
     def _role(self, place: int, **how: Any) -> Job:
         roles = list(self.record.job.roles)
@@ -246,7 +255,7 @@ class _Trial:
         each = np.where(demand > 0, view.free // np.maximum(demand, 1), ROOMY).min(axis=1)
         room = np.where(view.reach[0], np.minimum(each, view.gangs.each[0]), 0)
         missing = int(view.gangs.minimum[0] - room.sum())
-        servers = np.flatnonzero(view.reach[0] & (view.capacity[:, demand > 0] > 0).all(axis=1))
+        servers = np.flatnonzero(view.reach[0] & self._allowed & (view.capacity[:, demand > 0] > 0).all(axis=1))
         if missing <= 0:
             return None
         if not len(servers):

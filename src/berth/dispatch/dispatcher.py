@@ -18,11 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import Driver, make_driver
 from berth.dispatch.events import Decided, Event, PolicyChanged, ShadowChanged, Start
+from berth.dispatch.limits import Headroom, view_within_limits
 from berth.dispatch.queues import Queues
 from berth.dispatch.records import DumpedState, Handled, JobRecord, Outcome
 from berth.dispatch.state import State
-from berth.dispatch.view import Placing, View, make_view, ordered, placed_in_order, spread_out, violations
+from berth.dispatch.view import Placing, View, ordered, placed_in_order, spread_out, violations
 from berth.dispatch.warming import play
+from berth.dispatch.windows import Windows
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput
 from berth.model import Ints
 
@@ -173,21 +175,35 @@ class Dispatcher:
     def decide(self, time: float) -> Decided | None:
         """What to start now; None where there is nothing to say. It takes effect when it is handled."""
         before = dict(self.state.reserved)
-        first, taken, reserved = self._patience(time)
-        view = make_view(self.state, time, reserved)
-        waiting = len(view.records)
+        view = view_within_limits(self.state, time)
+        waiting, room = len(view.records), Headroom(self.state)
+        first, taken, reserved = self._patience(view)
         if first:
-            others = [i for i, r in enumerate(view.records) if r.job.id != first[0].job]
-            view = view.only(others, np.maximum(view.free - taken, 0))
+            room.take(self.state.jobs[first[0].job].job)
+            view = replace(view, free=np.maximum(view.free - taken, 0))
+        windows = Windows(self.state, time, reserved)
+        decided = Decided(time, "", first, waiting, reserved=reserved)
+        for part in windows.views(view):
+            decided = self._add(decided, part, room)
+        return None if not decided.starts and decided.refused is None and reserved == before else decided
+
+    def _add(self, decided: Decided, view: View, room: Headroom) -> Decided:
+        """The decision with what is decided about a view in addition."""
+        begun = {start.job for start in decided.starts}
+        if begun:
+            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in begun])
         began = self._stopwatch()
         by, placing, refused = self._chosen(self._timed(view, began), began)
         spent = self._stopwatch() - began
         for watcher in self.watchers if view.records else ():
             watcher.see(self._timed(view, self._stopwatch()), placing, by)
-        starts = (*first, *view.starts(placing))
-        if not starts and refused is None and reserved == before:
-            return None
-        return Decided(time, by, starts, waiting, spent, refused, reserved)
+        return replace(
+            decided,
+            by=by if refused or not decided.by else decided.by,
+            starts=(*decided.starts, *view.starts(room.keep_within(view, placing))),
+            seconds=decided.seconds + spent,
+            refused=decided.refused or refused,
+        )
 
     def _timed(self, view: View, began: float) -> View:
         """The view for a policy that may think until a part of the budget is spent, so that it is not late."""
@@ -214,12 +230,12 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ patience
 
-    def _patience(self, time: float) -> tuple[tuple[Start, ...], Ints, dict[str, str]]:
+    def _patience(self, everything: View) -> tuple[tuple[Start, ...], Ints, dict[str, str]]:
         """Serve who has waited too long: start it if it fits, else keep servers for it until it does.
 
         Gives its start, what that takes of each server (R, K), and the servers that are kept.
         """
-        state = self.state
+        state, time = self.state, everything.time
         nothing = np.zeros_like(state.capacity)
         late = [
             r
@@ -231,12 +247,12 @@ class Dispatcher:
         kept_for = set(state.reserved.values())
         chosen = next((r for r in late if r.job.id in kept_for), None)
         candidates = [chosen] if chosen else sorted(late, key=lambda r: r.number)
-        everything = make_view(state, time)
+        closing = Windows(state, time, {})
         place = {record.job.id: i for i, record in enumerate(everything.records)}
         for record in candidates:
             if record.job.id not in place:  # a quota holds it back, or it would not fit even if nothing ran
                 continue
-            view = everything.only([place[record.job.id]])
+            view = everything.within(closing.allows(record)).only([place[record.job.id]])
             left = view.free.copy()
             if len((found := placed_in_order(view, left)).job):
                 return view.starts(found), view.free - left, {}

@@ -17,12 +17,15 @@ from berth.dispatch import FALLBACK
 from berth.dispatch.changes import Change, changes, new_servers
 from berth.dispatch.drivers import family_of
 from berth.dispatch.drivers.later import seconds_to_wait
-from berth.dispatch.forecast import Eta, eta, speeds
+from berth.dispatch.forecast import Eta, eta
+from berth.dispatch.limits import blocked_by_limits, limits_of
 from berth.dispatch.quantities import format_quantity
 from berth.dispatch.reasons import labels_nowhere
 from berth.dispatch.records import JobRecord
+from berth.dispatch.runtimes import speeds
 from berth.dispatch.state import State
-from berth.dispatch.view import View, blocked_by_limits, fits_empty, limits_of, ordered, placed_in_order, view_of
+from berth.dispatch.view import View, fits_empty, ordered, placed_in_order, view_of
+from berth.dispatch.windows import Windows
 from berth.dispatch.wording import counted, tasks_of
 from berth.errors import InvalidInput
 from berth.registry import PolicySpec
@@ -80,6 +83,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     if record.phase != "waiting":
         return Explanation(job, record.phase, _why_there(state, record, by))
     order = [waiting for _, waiting in ordered(state, time)]
+    windows = Windows(state, time)
     held, over = _held_back(state, record, order, time)
     missing = sorted(name for name, milli in record.job.total.items() if milli and name not in state.resources)
     if missing:
@@ -92,14 +96,15 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
         held += [f"no server has the label {label}" for label in nowhere]
     elif not possible:
         held.append("it would not fit even if nothing ran on the servers that may be used")
-    view = view_of(state, time, (record,), _open(state, record))
+    view = view_of(state, time, (record,), windows.free(record))
     fits = bool(len(placed_in_order(view).job))
     queue_paused = any(block.endswith("is paused") for block in held)
     if not held and fits:
-        held.append(_waits_for_faster(view) or _turn(state, record, order, time))
+        held.append(_waits_for_faster(view) or _turn(windows, record, order, state))
     elif not fits and possible:
+        held += windows.why(record)
         held.append(_room(view, record))
-    found = changes(state, record, time, over, queue_paused, fits)
+    found = changes(state, record, windows, over, queue_paused, fits)
     if queue_paused:
         when = Eta(None, None, None, f"queue {record.job.queue} is paused")
     elif not possible:
@@ -110,16 +115,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
         when = Eta(None, None, None, "it asks for more than its quota ever allows")
     else:
         when = eta(state, record, time, seed=seed, order=order)
-    return Explanation(job, "waiting", tuple(held), _servers(state, record, view), found, when)
-
-
-def _open(state: State, record: JobRecord) -> Any:
-    """What is free for a job: nothing of servers that are kept for others."""
-    free = np.maximum(state.capacity - state.used, 0)
-    for server, other in state.reserved.items():
-        if other != record.job.id:
-            free[state.servers[server].index] = 0
-    return free
+    return Explanation(job, "waiting", tuple(held), _servers(windows, record, view), found, when)
 
 
 def limits_over(state: State, record: JobRecord) -> list[tuple[str, int, bool]]:
@@ -157,7 +153,7 @@ def _held_back(
     if not over and limits and not held:
         limit = blocked_by_limits(state, [r for r in order if fits_empty(state, r)], time).get(record.job.id)
         if limit:
-            held.append(f"{limit}: what is left of it is for jobs before it")
+            held.append(limit)
     return held, over
 
 
@@ -172,9 +168,9 @@ def _waits_for_faster(view: View) -> str | None:
     return f"it could start now, and waits for faster servers, expected in {seconds:.3g} s, where it is to end sooner"
 
 
-def _turn(state: State, record: JobRecord, order: Sequence[JobRecord], time: float) -> str:
+def _turn(windows: Windows, record: JobRecord, order: Sequence[JobRecord], state: State) -> str:
     before = order[: next(i for i, r in enumerate(order) if r.number == record.number)]
-    view = view_of(state, time, [*before, record], _open(state, record))
+    view = view_of(state, windows.time, [*before, record], windows.free(record))
     starts = view.starts(placed_in_order(view))
     if any(start.job == record.job.id for start in starts):
         return "nothing holds it back: it may start with the next decision"
@@ -200,9 +196,10 @@ def _rooms(view: View) -> Any:
     return np.where(view.reach[0][None, :], np.minimum(each, view.gangs.each[:, None]), 0)
 
 
-def _servers(state: State, record: JobRecord, view: View) -> tuple[Group, ...]:
+def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ...]:
     """What each server says, in groups, the largest first."""
-    names, resources = view.servers, view.resources
+    state, names, resources = view.state, view.servers, view.resources
+    allowed = windows.allows(record)
     rooms = _rooms(view)
     lacking = view.gangs.demand[:, None, :] > view.free[None, :, :]
     lacking = lacking * np.where(state.taken > 0, 2, 1)  # and others have some of it
@@ -213,8 +210,10 @@ def _servers(state: State, record: JobRecord, view: View) -> tuple[Group, ...]:
         if not server.usable:
             reason = f": {server.server.closed}" if server.standing == "closed" else ""
             key: tuple[Any, ...] = (f"{server.standing}{reason}",)
-        elif kept is not None and kept != record.job.id:
-            key = (f"kept for job {kept}",)
+        elif not allowed[r] and kept is not None:
+            key = (f"reserved for job {kept}",)
+        elif not allowed[r]:
+            key = (f"to be free in time: {server.server.until_reason or 'its engine closes it'}",)
         elif not server.server.has(record.job.needs):
             missing = [
                 f"{label}={wanted}"

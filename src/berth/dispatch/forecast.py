@@ -1,8 +1,7 @@
 """When a waiting job will start: the queue is played many times, with run times drawn from what was learned.
 
 Who runs ends some time after now, given that it runs so long already; who waits before the job starts in order where it
-leaves least, runs, and ends. How long a job runs is lognormal around its work over the learned speed, as wide as runs
-differed, and very wide where nothing was learned.
+leaves least, runs, and ends. How long a job runs is drawn from its prediction (`berth.dispatch.runtimes`).
 
 Axes: S samples, n jobs that run, R servers, K resources.
 """
@@ -10,7 +9,7 @@ Axes: S samples, n jobs that run, R servers, K resources.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,23 +18,23 @@ from scipy.special import ndtr, ndtri
 
 from berth.dispatch.foresight import ENOUGH, Range
 from berth.dispatch.jobs import Job, Place
+from berth.dispatch.limits import limits_of
 from berth.dispatch.records import JobRecord
+from berth.dispatch.runtimes import Means, expected, speeds
 from berth.dispatch.state import State
-from berth.dispatch.view import limits_of, ordered, placed_in_order, view_of
+from berth.dispatch.view import Mask, ordered, placed_in_order, view_of
+from berth.dispatch.windows import Windows
 from berth.dispatch.wording import spoken
 from berth.model import Floats, Ints
 from berth.random import stream
 
-__all__ = ["Eta", "eta", "expected", "played", "speeds"]
+__all__ = ["Eta", "eta", "played"]
 
 SAMPLES = 16
 GROWTH = 3
 """The first so many ends of a sample are looked at one by one, later ones more and more together."""
 AHEAD = 30
 """So many jobs before it are played at most."""
-Means = dict[str, tuple[float, int]]
-UNKNOWN, SEEN_ONCE, LEAST = 1.0, 0.7, 0.05
-"""The spread of logarithms where nothing is learned, where one run was seen, and at least."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +66,6 @@ class Eta:
         return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
 
 
-def speeds(state: State) -> Means:
-    """The mean speed of each type over all servers where it ran, and its runs."""
-    found: Means = {}
-    for type_, _, speed in state.learned:
-        mean, runs = found.get(type_, (0.0, 0))
-        found[type_] = (mean * runs + speed.mean * speed.runs) / (runs + speed.runs), runs + speed.runs
-    return found
-
-
-def expected(state: State, job: Job, servers: Sequence[str], means: Means) -> tuple[float, float]:
-    """How long a job is expected to run on these servers, and the spread of the logarithm."""
-    slowest, wide = math.inf, LEAST
-    for server in servers:
-        known = state.learned.speed(job.type, server)
-        if known is not None:
-            mean = known.mean
-            spread = SEEN_ONCE if known.runs == 1 else known.deviation / known.mean * math.sqrt(1.0 + 1.0 / known.runs)
-        else:
-            mean, spread = means[job.type][0] if job.type in means else state.servers[server].server.speed, UNKNOWN
-        if mean < slowest:
-            slowest, wide = mean, max(spread, LEAST)
-    return state.learned.work(job) / slowest, wide
-
-
 def _drawn(rng: np.random.Generator, seconds: Floats, wide: Floats, elapsed: Floats, samples: int) -> Floats:
     """What is left of run times (samples, n), given that they last longer than what has elapsed."""
     past = np.where(elapsed > 0, np.log(np.maximum(elapsed, 1e-9) / seconds) / wide, -np.inf)
@@ -111,9 +86,11 @@ def eta(
     found, left_out = played(state, record, time, order, seed=seed)
     if isinstance(found, str):
         return Eta(None, None, None, found, left_out)
-    told, known = state.foresight.corrected(found), state.foresight
+    foresight = state.foresight.at(time)
+    told = foresight.corrected(found)
     late = None if math.isinf(told.high) else told.high
-    return Eta(told.low, told.middle, late, "", left_out, known.checked, known.held if known.checked else None)
+    held = foresight.held if foresight.checked else None
+    return Eta(told.low, told.middle, late, "", left_out, foresight.checked, held)
 
 
 def played(
@@ -152,7 +129,7 @@ def _why_not(state: State, record: JobRecord, time: float) -> str:
     left = view_of(state, time, (record,), np.maximum(state.capacity - state.taken, 0))
     if state.taken.any() and not len(placed_in_order(left).job):
         return "it has to wait for jobs that are not berth's, and nobody here knows when they end"
-    return "it did not start when the queue was played"
+    return next(iter(Windows(state, time).why(record)), "it did not start when the queue was played")
 
 
 def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
@@ -205,6 +182,12 @@ class _Crowd:
     ) -> None:
         self._state, self._record, self._time, self._ahead, self._means = state, record, time, ahead, means
         self._quota, self._slack = _quota(state, record, running)
+        self._windows = windows = Windows(state, time)
+        reserved = {name for name in state.reserved.values() if name != record.job.id}
+        self._first = next((state.jobs[name] for name in reserved if name in state.jobs), None)
+        """The job that servers are reserved for, where it is another."""
+        others = [record, *ahead, *([self._first] if self._first else [])]
+        self._longest = {r.job.id: windows.latest_end(r) - time for r in others} if reserved else {}
         rows = [(i, r.job, place) for i, r in enumerate(running) for place in r.places]
         self._whose = np.array([i for i, _, _ in rows], dtype=np.int64)
         self._server = np.array([state.servers[place.server].index for _, _, place in rows], dtype=np.int64)
@@ -215,19 +198,43 @@ class _Crowd:
                 if milli:
                     self._amount[row, state.resources[name]] = milli * place.count
 
+    def _rounds(
+        self, queue: Sequence[JobRecord], now: float, waiting: Mapping[str, JobRecord]
+    ) -> Iterator[tuple[Mask, list[JobRecord]]]:
+        """Servers, and the jobs that may start there at a time of the play, as the dispatcher takes them in turn."""
+        windows, first = self._windows, self._first
+        kept = windows.kept if first is not None and first.job.id in waiting else np.zeros_like(windows.kept)
+        if first is not None and kept.any():
+            yield np.ones_like(kept), [first]
+            kept = windows.kept if first.job.id in waiting else np.zeros_like(windows.kept)
+        yield ~kept & np.isinf(windows.until), [r for r in queue if r is self._record or r.job.id in waiting]
+        for part in windows.parts:
+            reserved, until = bool(kept[part].any()), float(windows.until[part].min())
+            yield (
+                part,
+                [
+                    record
+                    for record in queue
+                    if (record is self._record or record.job.id in waiting)
+                    and (math.isinf(until) or now + (record.job.limit or math.inf) <= until)
+                    and (not reserved or now + self._longest[record.job.id] <= windows.start)
+                ],
+            )
+
     def sample(self, ends: Floats, rng: np.random.Generator) -> float:
         """After how many seconds the job starts in one play of the queue; infinity where it did not."""
         state, used = self._state, self._state.used.copy()
         there = np.ones(len(ends), dtype=bool)
-        waiting = {r.job.id: r for r in self._ahead}
+        waiting = {r.job.id: r for r in ([self._first] if self._first else []) + list(self._ahead)}
         later: list[tuple[float, Job, tuple[Place, ...]]] = []
         now, past = 0.0, 0
         while True:
             queue = list(waiting.values())
             if (there @ self._quota <= self._slack).all():
                 queue.append(self._record)
-            if queue:
-                view = view_of(state, self._time, queue, np.maximum(state.capacity - used, 0))
+            for servers, records in self._rounds(queue, self._time + now, waiting):
+                free = np.where(servers[:, None], np.maximum(state.capacity - used, 0), 0)
+                view = view_of(state, self._time, records, free)
                 for start in view.starts(placed_in_order(view)):
                     if start.job == self._record.job.id:
                         return now

@@ -4,6 +4,8 @@ A forecast plays the queue as it is. It knows nothing of jobs that are still to 
 so by itself it promises too much. Some jobs are therefore foretold while they wait, and when they start it is seen how
 far the forecast was off; the next ones are moved by as much as holds for nine of ten on each side (conformalized
 quantiles). Distances are of logarithms, because a forecast of hours is off by hours and one of seconds by seconds.
+A job that has waited past its forecast counts too, though it has not started (it is censored): otherwise jobs that are
+held back for long would never show in the figures.
 """
 
 from __future__ import annotations
@@ -64,6 +66,14 @@ class Foresight:
         seconds = max(time - then, 0.0)
         low, middle, high = (_log(seconds) - _log(end) for end in (played.low, played.middle, played.high))
         self._off.append((-low, middle, high, self.corrected(played).holds(seconds)))
+
+    def at(self, time: float) -> Foresight:
+        """A copy in which jobs that have waited past their forecasts until now count as if they started now."""
+        made = self.copied()
+        for job, (then, played) in self.pending.items():
+            if time - then > self.corrected(played).high:
+                made.starts(job, time)
+        return made
 
     def forget(self, job: str) -> None:
         """A job is gone and never started."""

@@ -86,6 +86,10 @@ class Learned:
         """How much there is to do, in seconds at speed 1, as far as is known."""
         return job.work or self._reference.get(job.type) or job.expected_seconds
 
+    def knows(self, type_: str) -> bool:
+        """Whether a run of this type has said how much work its jobs are."""
+        return type_ in self._reference
+
     def __iter__(self) -> Iterator[tuple[str, str, Speed]]:
         for type_, server in sorted(self._channels):
             speed = self.speed(type_, server)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,9 +12,12 @@ from berth.dispatch.drivers import Driver
 from berth.dispatch.events import Submitted
 from berth.dispatch.explain import Explanation, explain
 from berth.dispatch.jobs import Job, Place
+from berth.dispatch.limits import Headroom, view_within_limits
 from berth.dispatch.state import State
-from berth.dispatch.view import View, make_view, placed_in_order, violations
+from berth.dispatch.view import Placing, View, placed_in_order, violations
+from berth.dispatch.windows import Windows
 from berth.dispatch.wording import tasks_of
+from berth.errors import InfeasibleDecision
 
 __all__ = ["Plan", "Spare", "plan", "spare_of"]
 
@@ -72,9 +75,16 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:
     state = spare.state
     for job in jobs:
         state.handle(Submitted(time, job))
-    view = make_view(state, time, state.reserved)
-    fallback = {start.job: start.places for start in view.starts(placed_in_order(view))}
-    chosen, note = (fallback, spare.note) if spare.driver is None else _asked(spare.driver, view)
+    views = Windows(state, time).views(view_within_limits(state, time))
+    fallback = _together(state, views, placed_in_order)
+    chosen, note = fallback, spare.note
+    if spare.driver is not None:
+        driver = spare.driver
+        try:
+            chosen = _together(state, views, lambda view: _asked(driver, view))
+        except Exception as error:  # a policy may be anybody's code
+            raised = "" if isinstance(error, InfeasibleDecision) else f"raised {type(error).__name__}: "
+            chosen, note = {}, f"{raised}{error}"
     return tuple(
         Plan(
             job.id,
@@ -88,13 +98,19 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:
     )
 
 
-def _asked(driver: Driver, view: View) -> tuple[dict[str, tuple[Place, ...]], str]:
-    """What a policy would start, or why it said nothing that could be done."""
-    try:
-        placing = proposed(driver, view)
-        broken = violations(view, placing)
-    except Exception as error:
-        return {}, f"raised {type(error).__name__}: {error}"
-    if broken:
-        return {}, f"infeasible: {broken[0]}"
-    return {start.job: start.places for start in view.starts(placing)}, ""
+def _together(state: State, views: Sequence[View], place: Callable[[View], Placing]) -> dict[str, tuple[Place, ...]]:
+    """Who starts where, one view after another, within limits."""
+    room, found = Headroom(state), dict[str, tuple[Place, ...]]()
+    for view in views:
+        rest = view.only([i for i, record in enumerate(view.records) if record.job.id not in found])
+        placing = room.keep_within(rest, place(rest))
+        found.update({start.job: start.places for start in rest.starts(placing)})
+    return found
+
+
+def _asked(driver: Driver, view: View) -> Placing:
+    """What a policy would start."""
+    placing = proposed(driver, view)
+    if broken := violations(view, placing):
+        raise InfeasibleDecision(f"infeasible: {broken[0]}")
+    return placing

@@ -9,24 +9,16 @@ Axes: m roles of all jobs, R servers, K resources.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from berth.dispatch.limits import blocked_by_limits, limits_of
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.records import JobRecord
 from berth.dispatch.state import State
-from berth.dispatch.view import (
-    CHUNK,
-    View,
-    blocked_by_limits,
-    fits_empty,
-    limits_of,
-    look_whether_fit,
-    ordered,
-    placed_in_order,
-    view_of,
-)
+from berth.dispatch.view import CHUNK, View, fits_empty, look_whether_fit, ordered, placed_in_order, view_of
+from berth.dispatch.windows import Windows
 from berth.dispatch.wording import tasks_of
 from berth.model import Ints
 
@@ -54,7 +46,7 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
     kept: dict[str, list[str]] = {}
     for server, name in state.reserved.items():
         kept.setdefault(name, []).append(server)
-    why.update({name: f"servers are kept for it: {_named(servers)}" for name, servers in kept.items()})
+    why.update({name: f"servers are reserved for it: {_named(servers)}" for name, servers in kept.items()})
     rest = [record for record in shown if record.job.id not in why]
     why.update(_room(state, rest, time))
     return len(order) + len(paused), [Waiting(record, why[record.job.id]) for record in shown]
@@ -120,20 +112,19 @@ def _limited(state: State, order: Sequence[JobRecord], time: float) -> dict[str,
         return {}
     look_whether_fit(state, order)
     blocked = blocked_by_limits(state, [record for record in order if fits_empty(state, record)], time)
-    return {name: f"limit of {limit} reached" for name, limit in blocked.items()}
+    return blocked
 
 
 def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, str]:
     """What is said of jobs that only want for room, or for their turn."""
     if not records:
         return {}
-    free = np.maximum(state.capacity - state.used, 0)
-    for server in state.reserved:
-        free[state.servers[server].index] = 0
-    view = view_of(state, time, records, free)
-    next_ = {start.job for start in view.starts(placed_in_order(view))}
-    rooms = _rooms(view).tolist()
-    without = _rooms(view_of(state, time, records, _without_others(state))).tolist() if state.taken.any() else rooms
+    windows, everything = Windows(state, time), view_of(state, time, records)
+    view = everything.within(windows.open)
+    next_ = {start.job for part in windows.views(everything) for start in part.starts(placed_in_order(part))}
+    rooms, later = _rooms(view).tolist(), _rooms(everything).tolist()
+    others_gone = replace(everything, free=np.maximum(state.capacity - state.used + state.taken, 0))
+    without = _rooms(others_gone.within(windows.open)).tolist() if state.taken.any() else rooms
     said = {}
     for i, record in enumerate(view.records):
         mine = slice(int(view.gangs.start[i]), int(view.gangs.start[i + 1]))
@@ -141,6 +132,9 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
         short = next(((role, n) for role, n in zip(record.job.roles, here, strict=True) if n < role.minimum), None)
         if record.job.id in next_:
             said[record.job.id] = "it may start with the next decision"
+        elif short is not None and all(n >= r.minimum for r, n in zip(record.job.roles, later[mine], strict=True)):
+            kept = sorted(set(state.reserved.values()))
+            said[record.job.id] = f"room is reserved for job {kept[0]}" if kept else "servers with room close too soon"
         elif short is None:
             said[record.job.id] = "what is free is for jobs before it, or scattered"
         else:
@@ -149,14 +143,6 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
             others = ", others have taken the rest" if alone else ""
             said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}{others}"
     return said
-
-
-def _without_others(state: State) -> Ints:
-    """What would be free if others had taken nothing."""
-    free: Ints = np.maximum(state.capacity - state.used + state.taken, 0)
-    for server in state.reserved:
-        free[state.servers[server].index] = 0
-    return free
 
 
 def _rooms(view: View) -> Ints:

@@ -103,3 +103,4 @@ class DumpedState:
     usage: Mapping[str, tuple[float, float]]
     shadow: str | None = None
     foresight: Mapping[str, Any] = field(default_factory=dict)
+    calibration: tuple[float, ...] = ()

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from berth.dispatch.dispatcher import FALLBACK, proposed
 from berth.dispatch.drivers import make_driver
-from berth.dispatch.forecast import Means, expected, speeds
 from berth.dispatch.records import Outcome
+from berth.dispatch.runtimes import Means, expected, speeds
 from berth.dispatch.view import Placing, View, placed_in_order, violations
 from berth.errors import BerthError
 from berth.lab.statistics import Estimate, estimate

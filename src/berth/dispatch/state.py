@@ -42,6 +42,7 @@ from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
 from berth.dispatch.records import HOLDING, DumpedState, Handled, JobRecord, Outcome, Phase, ServerRecord
+from berth.dispatch.runtimes import Calibration, expected
 from berth.dispatch.waiting import Waiting, own_copy
 from berth.dispatch.wording import spoken
 from berth.errors import InfeasibleDecision, InvalidInput
@@ -77,6 +78,8 @@ class State:
         self.learned = Learned()
         self.foresight = Foresight()
         """How forecasts of starts have held."""
+        self.calibration = Calibration()
+        """How predictions of run times have held."""
         self.submissions = 0
         self.time = 0.0
         self.resources: dict[str, int] = {}
@@ -99,7 +102,7 @@ class State:
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
         made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned)
-        made.foresight = self.foresight.copied()
+        made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
         return made
 
     def dump(self) -> DumpedState:
@@ -117,6 +120,7 @@ class State:
             dict(self._usage),
             self.shadow,
             self.foresight.dump(),
+            tuple(self.calibration.dump()),
         )
 
     @classmethod
@@ -135,6 +139,7 @@ class State:
         state.reserved = dict(dumped.reserved)
         state.learned = Learned.load(dumped.learned)
         state.foresight = Foresight.load(dumped.foresight)
+        state.calibration = Calibration.load(dumped.calibration)
         state.submissions, state.time = dumped.submissions, dumped.time
         state._usage = dict(dumped.usage)
         return state
@@ -320,6 +325,9 @@ class State:
         seconds = event.time - began if event.seconds is None else event.seconds
         if not seconds > 0 or (record.unwanted and not cut):
             return None
+        used = [place.server for place in record.places]
+        if all(self.learned.speed(record.job.type, server) is not None for server in used):
+            self.calibration.add(expected(self, record.job, used, {}), seconds, cut)
         alike = {place.server: self._alike(place.server) for place in record.places}
         servers = dict.fromkeys(server for several in alike.values() for server in several)
         speed = (self.learned.add_cut if cut else self.learned.add)(record.job, servers, seconds)

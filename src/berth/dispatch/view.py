@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from berth.capacity import Violation
 from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
-from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queue
 from berth.dispatch.records import JobRecord, ServerRecord
 from berth.dispatch.state import State
@@ -24,11 +23,10 @@ from berth.model import Floats, Ints
 
 __all__ = [
     "CHUNK",
+    "Mask",
     "Placing",
     "View",
-    "blocked_by_limits",
     "fits_empty",
-    "limits_of",
     "look_whether_fit",
     "make_view",
     "ordered",
@@ -106,6 +104,11 @@ class View:
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
         return replace(self, records=kept, level=self.level[chosen], gangs=gangs, free=given)
 
+    def within(self, servers: Mask) -> View:
+        """The same moment with only these servers (R,)."""
+        usable = self.usable & servers
+        return replace(self, usable=usable, reach=self.reach & servers, free=np.where(usable[:, None], self.free, 0))
+
     def starts(self, placing: Placing) -> tuple[Start, ...]:
         """The commands of a placing, in the order of the jobs."""
         places: dict[int, dict[tuple[str, str], int]] = {}
@@ -127,25 +130,17 @@ class View:
         )
 
 
-def make_view(state: State, time: float, closed: Mapping[str, str] | None = None) -> View:
-    """What may be decided now; servers that are `closed` are kept for others.
+def make_view(state: State, time: float) -> View:
+    """Everybody who waits, and what is free.
 
     Jobs that would not fit even if nothing ran are left out: they would only stand in the way of others.
     """
     usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
     free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
-    for server in closed or ():
-        free[state.servers[server].index] = 0
-        usable[state.servers[server].index] = False
     rows, level = _standing(state, time)
     fit = _fit(state, rows)
     rows, level = rows[fit], level[fit]
     records = state.waiting.records(rows)
-    blocked = blocked_by_limits(state, records, time)
-    if blocked:
-        kept = np.array([record.job.id not in blocked for record in records], dtype=bool)
-        rows, level = rows[kept], level[kept]
-        records = state.waiting.records(rows)
     shapes = state.waiting.shapes
     gangs = shapes.gangs(state.waiting.shape(rows))
     reach = shapes.reach([record.server for record in state.servers.values()])
@@ -196,12 +191,6 @@ def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints 
     usable = _usable(state)
     there = np.maximum(state.capacity - state.used, 0) if free is None else free
     return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
-
-
-def limits_of(state: State) -> dict[str, Amounts]:
-    """The most that queues, teams and users may hold, as `queue:NAME`, `team:NAME` and `user:NAME`."""
-    limits = {f"queue:{name}": queue.limit for name, queue in state.queues.queues.items() if queue.limit}
-    return {**limits, **state.queues.quotas}
 
 
 def _view(
@@ -307,36 +296,6 @@ def _standing(state: State, time: float) -> tuple[Ints, Ints]:
         np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
         queues.aging,
     )
-
-
-def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -> dict[str, str]:
-    """Jobs that may not start because a queue, team or user would hold too much, and whose limit it is.
-
-    Those before in the order are taken to start, so that whatever part of the others starts, limits hold. Whoever has
-    waited too long comes before all others, and what it needs is kept for it until it may start.
-    """
-    limits = limits_of(state)
-    if not limits:
-        return {}
-    held = {owner: dict(state.held.get(owner, {})) for owner in limits}
-    blocked: dict[str, str] = {}
-    late = {r.number for r in waiting if time - r.submitted > state.queues.patience}
-    for record in sorted(waiting, key=lambda r: (0, r.number) if r.number in late else (1, 0)):
-        owners = [owner for owner in state.owners(record.job) if owner in limits]
-        if not owners:
-            continue
-        total = record.job.total
-        for owner in owners:
-            limit = limits[owner]
-            for name in total.keys() & limit.keys():
-                if held[owner].get(name, 0) + total[name] > limit[name]:
-                    blocked[record.job.id] = f"{owner}/{name}"
-        possible = all(total.get(name, 0) <= most for owner in owners for name, most in limits[owner].items())
-        if record.job.id not in blocked or (possible and record.number in late):
-            for owner in owners:
-                for name, milli in total.items():
-                    held[owner][name] = held[owner].get(name, 0) + milli
-    return blocked
 
 
 def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:

@@ -27,10 +27,10 @@ from berth.dispatch.events import (
     Start,
     Started,
 )
-from berth.dispatch.forecast import speeds
 from berth.dispatch.jobs import Job, Server
 from berth.dispatch.queues import Queues
 from berth.dispatch.records import JobRecord
+from berth.dispatch.runtimes import speeds
 from berth.dispatch.shadow import Batches
 from berth.dispatch.state import State, taken
 from berth.dispatch.wording import spoken

@@ -63,7 +63,7 @@ class _Now(Collector):
         channels.add_metric([], sum(1 for _ in state.learned))
         yield channels
         held = GaugeMetricFamily("berth_forecasts_held_ratio", "The part of the latest forecasts of starts that held.")
-        held.add_metric([], state.foresight.held)
+        held.add_metric([], state.foresight.at(state.time).held)
         yield held
         info = InfoMetricFamily("berth_build", "Which berth this is.")
         info.add_metric([], {"version": berth.__version__})

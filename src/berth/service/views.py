@@ -11,13 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from berth.dispatch.events import Decided
 from berth.dispatch.jobs import Place
+from berth.dispatch.limits import limits_of
 from berth.dispatch.quantities import amounts, format_amounts
 from berth.dispatch.queues import Queue, Queues
 from berth.dispatch.reasons import waiting_in_order
 from berth.dispatch.records import HOLDING, JobRecord, ServerRecord
 from berth.dispatch.specs import Duration
 from berth.dispatch.state import State
-from berth.dispatch.view import limits_of
 from berth.dispatch.wording import NAME, Inside, Spec
 from berth.errors import InvalidInput
 
