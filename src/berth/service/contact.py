@@ -46,7 +46,9 @@ class Contact:
 
     def check(self, job: Job) -> None:
         """Refuse a job that the engine could never run."""
-        reason = self._engine.refusal(job) if isinstance(self._engine, Refusing) else None
+        if not isinstance(self._engine, Refusing):
+            return
+        reason = self._engine.refusal(self._dispatcher.state.queues.limited(job))
         if reason is not None:
             raise BerthError(f"job {job.id}: {reason}")
 

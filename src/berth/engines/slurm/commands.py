@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from typing import BinaryIO, Protocol
 
 from berth.engines import EngineError
+from berth.engines.slurm.partitions import Partition, Reservation, read_partitions, read_reservations
 from berth.engines.slurm.reading import (
     Config,
     Node,
@@ -19,7 +20,6 @@ from berth.engines.slurm.reading import (
     read_config,
     read_jobs,
     read_nodes,
-    read_partitions,
 )
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.writing import Component, Submission
@@ -65,8 +65,10 @@ class Slurm(Protocol):
 
     async def nodes(self) -> list[Node]: ...
 
-    async def partitions(self) -> dict[str, bool]:
-        """Partitions, and whether each is the default."""
+    async def partitions(self) -> dict[str, Partition]: ...
+
+    async def reservations(self) -> list[Reservation]:
+        """Reservations of nodes that are to come or have begun."""
         ...
 
     async def config(self) -> Config: ...
@@ -208,8 +210,11 @@ class SlurmCommands:
     async def nodes(self) -> list[Node]:
         return read_nodes(await self._ask("scontrol", "-o", "show", "nodes"))
 
-    async def partitions(self) -> dict[str, bool]:
+    async def partitions(self) -> dict[str, Partition]:
         return read_partitions(await self._ask("scontrol", "-o", "--all", "show", "partitions"))
+
+    async def reservations(self) -> list[Reservation]:
+        return read_reservations(await self._ask("scontrol", "-o", "show", "reservation"))
 
     async def config(self) -> Config:
         return read_config(await self._ask("scontrol", "show", "config"))

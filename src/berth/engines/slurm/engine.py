@@ -32,6 +32,7 @@ from berth.engines import Attempt, EngineError, Owner, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs, pinned
 from berth.engines.slurm.layout import check
+from berth.engines.slurm.others import asked_for, room
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -105,7 +106,7 @@ class SlurmEngine:
     def refusal(self, job: Job) -> str | None:
         """Why Slurm could never run a job; None where it could."""
         try:
-            check(job)
+            check(job, self._watch.partition)
         except NotPossible as error:
             return str(error)
         return None
@@ -172,7 +173,9 @@ class SlurmEngine:
         if self._is_away(start, record):
             return
         try:
-            told = submission(start, job, self.settings, self._spool.instance, config, self._watch.room(record))
+            told = submission(
+                start, job, self.settings, self._spool.instance, config, self._room(record), self._watch.partition
+            )
         except NotPossible as error:
             self._fail(record, str(error), "job")
             return
@@ -190,6 +193,11 @@ class SlurmEngine:
             self._spool.taken(record, number)
         finally:
             record.sending, record.asked = False, time.time()
+
+    def _room(self, start: Record) -> dict[str, dict[str, int]]:
+        """What each server has free for a start."""
+        others = [record for record in self._spool.open if record is not start and record.demands is not None]
+        return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
 
     async def _place(self, start: Start) -> None:
         """Pin and release a job that waits in Slurm."""

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI, Amounts, format_quantity
+from berth.dispatch.wording import spoken
+from berth.engines.slurm.partitions import Partition
 from berth.errors import BerthError
 
 __all__ = ["MIB", "Component", "NotPossible", "check", "layout"]
@@ -58,8 +60,13 @@ class Component:
         return sum(place.count for place in self.places)
 
 
-def check(job: Job) -> None:
-    """`NotPossible` where Slurm cannot run a job, wherever berth places it."""
+def check(job: Job, partition: Partition | None = None) -> None:
+    """`NotPossible` where Slurm cannot run a job in a partition, wherever berth places it."""
+    if job.limit and partition is not None and job.limit > (partition.max_time or math.inf):
+        raise NotPossible(
+            f"its time limit of {spoken(job.limit)} is longer than partition {partition.name} of Slurm allows: "
+            f"give it at most {spoken(partition.max_time)} (MaxTime)"
+        )
     for role in job.roles:
         for name, milli in role.demand.items():
             if name != "memory":

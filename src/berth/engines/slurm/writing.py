@@ -24,6 +24,7 @@ from berth.dispatch.jobs import Job
 from berth.dispatch.quantities import Amounts
 from berth.engines.slurm.layout import MIB, Component, NotPossible, check, layout
 from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of, output_of
+from berth.engines.slurm.partitions import GRACE, Partition
 from berth.engines.slurm.reading import Config
 from berth.engines.slurm.settings import SlurmSettings
 
@@ -233,6 +234,15 @@ def _clean(words: Iterable[str]) -> None:
         raise NotPossible("text without null characters in its command, script and directory")
 
 
+def _minutes(limit: float | None, partition: Partition | None) -> int | None:
+    """The time limit for Slurm, in case that berth is away at the job's own; None: as the partition is set."""
+    if limit is None:
+        return None
+    minutes = math.ceil(limit / 60) + math.ceil(GRACE / 60)
+    longest = None if partition is None else partition.max_time
+    return minutes if longest is None else min(minutes, math.ceil(longest / 60))
+
+
 def submission(
     start: Start,
     job: Job,
@@ -240,10 +250,11 @@ def submission(
     instance: str,
     config: Config | None = None,
     room: Mapping[str, Amounts] | None = None,
+    partition: Partition | None = None,
 ) -> Submission:
     """What Slurm is to be told; `NotPossible` where Slurm has no words for it. `room` is as in `layout`."""
     command, script = list(job.payload.get("command") or ()), job.payload.get("script")
-    check(job)
+    check(job, partition)
     default_memory = config is not None and config.default_memory
     components = layout(job, start.places, default_memory=default_memory, script=script is not None, room=room)
     user = _owner(job, settings)
@@ -255,7 +266,6 @@ def submission(
         lines = _batch(components, command, spanning=config is None or config.spanning)
     else:
         raise NotPossible("it has neither a command nor a script, so there is nothing to run")
-    limit = None if job.estimate is None or not settings.time_factor else job.estimate * settings.time_factor
     output = settings.outputs.absolute()
     return Submission(
         start.job,
@@ -266,6 +276,6 @@ def submission(
         directory,
         str(output_of(output, start.job, start.attempt)),
         settings.partition,
-        None if limit is None else max(1, math.ceil(limit / 60)),
+        _minutes(job.limit, partition),
         user.pw_name if settings.users else "",
     )
