@@ -99,3 +99,19 @@ def test_on_a_simulated_cluster_most_forecasts_hold(policy: str) -> None:
     assert len(found) > 50
     assert told > 0.65
     assert told > np.mean([one.played.holds(one.seconds) for one in found]) + 0.15
+
+
+def test_a_job_that_waits_past_its_forecast_counts_though_it_has_not_started() -> None:
+    foresight = Foresight()
+    for i in range(ENOUGH):
+        foresight.foretell(f"j{i}", 0.0, Range(0.0, 5.0, 10.0))
+        foresight.starts(f"j{i}", 5.0)
+    assert foresight.held == 1.0
+    for i in range(ENOUGH):
+        foresight.foretell(f"held-back{i}", 10.0, Range(0.0, 5.0, 10.0))
+    assert foresight.at(12.0).held == 1.0  # it may still come true
+    later = foresight.at(10.0 + 6 * 3600.0)
+    assert later.checked == 2 * ENOUGH
+    assert later.held == 0.5
+    assert later.corrected(Range(0.0, 5.0, 10.0)).high > 3600.0
+    assert foresight.checked == ENOUGH  # looking changes nothing

@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from berth.dispatch.events import Finished
+from berth.dispatch.jobs import UNTYPED
 from berth.dispatch.specs import JobSpec, parse_duration, read_manifests, read_script
 from berth.errors import InvalidInput
+from tests.dispatch.builders import begin, dispatcher, job, server
 
 MANIFEST = """
 apiVersion: berth/v1
@@ -151,3 +154,20 @@ def test_a_callable_is_text_that_goes_to_the_engine_as_it_is() -> None:
     assert JobSpec(callable="gASVAA==").job("x", "ann").payload == {"callable": "gASVAA=="}
     with pytest.raises(ValidationError, match="at most 1000000 characters"):
         JobSpec(callable="AAAA" * 250_001)
+
+
+def test_jobs_without_a_type_have_one_of_their_own_and_nothing_is_learned_where_there_is_none() -> None:
+    def type_of(**given: object) -> str:
+        return JobSpec.model_validate(given).job("j-1", "ann").type
+
+    assert type_of(command=["python", "/home/ann/train.py", "--lr", "1"]) == "ann.train.py"
+    assert type_of(command=["sleep", "3"]) == "ann.sleep"
+    assert type_of(name="night run-7".replace(" ", "-"), script="true") == "ann.night-run"
+    assert type_of(type="mine", command=["sleep", "3"]) == "mine"
+    assert type_of(command=["ein träger"]) == "ann.ein-tr-ger"
+    assert type_of(tasks=2) == type_of(script="true") == type_of(command=["sh", "-c", "x"]) == UNTYPED
+    made = dispatcher(server("a"))
+    begin(made, 0.0, job("x", type=UNTYPED), job("y", type="t"))
+    made.handle(Finished(1.0, "x", 1))
+    made.handle(Finished(2.0, "y", 1))
+    assert [type_ for type_, _, _ in made.state.learned] == ["t"]

@@ -23,11 +23,11 @@ HOUR = 3600.0
 POLICIES = (FALLBACK, "best-fit", "fcfs", "easy", "escb-v", "fairness")
 
 
-def sixteen_gpus(policy: str, short: int, **more: float) -> Played:
+def sixteen_gpus(policy: str, short: int) -> Played:
     """One job holds 4 of 16 GPUs for a day, one waits for all 16, and short ones keep coming."""
     given: list[Event] = [Submitted(0.0, job("day", gpu=4, work=24 * HOUR, type="day"))]
     given.append(Submitted(1.0, job("all", gpu=4, count=4, work=HOUR, type="all")))
-    given += [Submitted(10.0 + 600.0 * i, job(f"s{i}", gpu=4, work=600.0, type="short", **more)) for i in range(short)]
+    given += [Submitted(10.0 + 600.0 * i, job(f"s{i}", gpu=4, work=600.0, type="short")) for i in range(short)]
     made = Dispatcher(policy, queues=Queues(patience=HOUR))
     return play(made, SimulatedCluster([server(f"g{i}", cpu=8, gpu=4) for i in range(4)]), given)
 

@@ -96,7 +96,7 @@ def test_servers_that_are_learned_as_one_are_one_line(
         capsys.readouterr()
         assert main(["learned"]) == 0
         (_, line) = capsys.readouterr().out.splitlines()
-        assert line.split()[:3] in (["default", "class=a", "1"], ["default", "class=b", "1"])
+        assert line.split()[:3] in (["local.quick", "class=a", "1"], ["local.quick", "class=b", "1"])
         assert len(live.ask("GET", "/v1/learned")) == 2
 
 

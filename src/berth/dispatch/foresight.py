@@ -64,15 +64,18 @@ class Foresight:
             return
         then, played = self.pending.pop(job)
         seconds = max(time - then, 0.0)
+        self._score(played, seconds, self.corrected(played).holds(seconds))
+
+    def _score(self, played: Range, seconds: float, held: bool) -> None:
         low, middle, high = (_log(seconds) - _log(end) for end in (played.low, played.middle, played.high))
-        self._off.append((-low, middle, high, self.corrected(played).holds(seconds)))
+        self._off.append((-low, middle, high, held))
 
     def at(self, time: float) -> Foresight:
         """A copy in which jobs that have waited past their forecasts until now count as if they started now."""
         made = self.copied()
-        for job, (then, played) in self.pending.items():
+        for then, played in self.pending.values():
             if time - then > self.corrected(played).high:
-                made.starts(job, time)
+                made._score(played, time - then, False)
         return made
 
     def forget(self, job: str) -> None:

@@ -16,7 +16,10 @@ from typing import Any, Self
 from berth.dispatch.quantities import Amounts
 from berth.errors import InvalidInput
 
-__all__ = ["Job", "Place", "Role", "Server", "check_id"]
+__all__ = ["UNTYPED", "Job", "Place", "Role", "Server", "check_id"]
+
+UNTYPED = "default"
+"""The type of jobs of which nothing says which others they are like: nothing is learned from them."""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.ASCII)
 TASKS = 100_000

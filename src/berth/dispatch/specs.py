@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from berth.dispatch.jobs import Job, Role
+from berth.dispatch.jobs import UNTYPED, Job, Role
 from berth.dispatch.quantities import amounts, slurm_amounts
 from berth.dispatch.wording import NAME, Inside, Spec, plain_words
 from berth.errors import InvalidInput
@@ -29,6 +29,7 @@ CLOCK = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]?\d)(?::([0-5]?\d))?", re.AS
 DAYS = re.compile(r"(\d{1,6})-(\d{1,2})", re.ASCII)
 LONGEST = 10 * 365 * 86400.0
 MARK = "#BERTH"
+INTERPRETER = re.compile(r"python[\d.]*|bash|sh|zsh|perl|ruby|node|julia|Rscript|torchrun", re.ASCII)
 BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
@@ -113,7 +114,12 @@ class JobSpec(Spec):
     """A job to be submitted."""
 
     name: Annotated[Name | None, Field(description="its id; made up where it is left out")] = None
-    type: Annotated[Name, Field(description="jobs of one type are expected to run alike")] = "default"
+    type: Annotated[
+        Name | None,
+        Field(
+            description="jobs of one type are expected to run alike; by default the user and the program or the name"
+        ),
+    ] = None
     tasks: Annotated[int, Field(ge=1, le=100_000)] = 1
     minimum: Annotated[int, Field(ge=1, le=100_000)] | None = None
     resources: Quantities = Field(default_factory=dict)
@@ -151,6 +157,17 @@ class JobSpec(Spec):
                 raise ValueError("no NUL characters in command and environment")
         return self
 
+    def _derived_type(self, user: str) -> str:
+        """A type for a job that came without one: its user, and the program that it runs or its name without a number.
+
+        >>> JobSpec(command=["python3", "-u", "x.py"], name="sweep-12")._derived_type("ann")
+        'ann.sweep'
+        >>> JobSpec(command=["/opt/bin/solve", "--fast"])._derived_type("ann")
+        'ann.solve'
+        """
+        stem = _program(self.command) or re.sub(r"[-_.]*\d*$", "", self.name or "")
+        return re.sub(r"[^A-Za-z0-9._@-]", "-", f"{user}.{stem}")[:128] if stem else UNTYPED
+
     def job(self, job_id: str, user: str) -> Job:
         """The job that it describes.
 
@@ -178,7 +195,7 @@ class JobSpec(Spec):
         }
         return Job(
             job_id,
-            self.type,
+            self.type or self._derived_type(user),
             roles,
             user,
             self.team,
@@ -194,6 +211,19 @@ class JobSpec(Spec):
             {key: value for key, value in payload.items() if value},
             limit=self.limit or None,
         )
+
+
+def _program(command: list[str]) -> str:
+    """The name of the program that a command runs: of an interpreter, the file or module that it is given.
+
+    >>> _program(["python", "-m", "pkg.train"]), _program(["bash", "run.sh"]), _program(["sh", "-c", "true"])
+    ('pkg.train', 'run.sh', '')
+    """
+    name = command[0].rpartition("/")[2] if command else ""
+    if not INTERPRETER.fullmatch(name):
+        return name
+    rest = command[2:] if command[1:2] == ["-m"] else command[1:]
+    return rest[0].rpartition("/")[2] if rest and not rest[0].startswith("-") else ""
 
 
 def _plain(given: Mapping[str, object]) -> dict[str, object]:

@@ -37,7 +37,7 @@ from berth.dispatch.events import (
     Submitted,
 )
 from berth.dispatch.foresight import Foresight, Range
-from berth.dispatch.jobs import Job, Place, Server
+from berth.dispatch.jobs import UNTYPED, Job, Place, Server
 from berth.dispatch.learned import Learned
 from berth.dispatch.quantities import Amounts
 from berth.dispatch.queues import Queues
@@ -319,6 +319,8 @@ class State:
     def _learn(self, record: JobRecord, event: Finished | Failed) -> Outcome | None:
         """What the end of an attempt says about speed, if anything."""
         cut = isinstance(event, Failed)
+        if record.job.type == UNTYPED:
+            return None
         if isinstance(event, Failed) and (event.fault == "engine" or record.started is None):
             return None
         began = record.started if record.started is not None else record.since
