@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
@@ -64,6 +65,8 @@ BATCH = 10_000
 """Jobs of a request."""
 RATE, BURST = 2000.0, 4000
 """Requests of one client: in a second, and at once."""
+WARNINGS = 20
+"""`#SBATCH` lines of a request that are warned of, at most."""
 ALIVE = 15.0
 """Seconds after which a quiet stream of events says that it is alive."""
 
@@ -238,11 +241,12 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
 def _sbatch_warnings(records: Sequence[JobRecord]) -> list[str]:
     """What scripts say to sbatch, which berth does not read."""
-    return [
+    found = (
         f"{record.job.id}: line {number} of its script, {words}, is not read: {instead}"
         for record in records
         for number, words, instead in sbatch_lines(str(record.job.payload.get("script") or ""))
-    ]
+    )
+    return list(islice(found, WARNINGS))
 
 
 def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
