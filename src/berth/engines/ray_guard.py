@@ -106,9 +106,8 @@ def run(told: dict[str, Any], rest: bytes) -> dict[str, Any]:
     try:
         with open(told["out"], "ab") as out, open(told["err"], "ab", buffering=0) as err:
             words, where = arguments(told), told["workdir"]
-            if where and not os.path.isdir(where):  # as Slurm does
-                err.write(f"berth: there is no directory {where} here: going to /tmp instead\n".encode())
-                where = "/tmp"
+            if where and not os.path.isdir(where):
+                raise OSError(f"there is no directory {where} on this node")
             began = clock()
             task = subprocess.Popen(
                 words,
