@@ -306,11 +306,19 @@ def test_people_are_told_where_to_look(site: SlurmSite) -> None:
 UNEVEN = (Place("n1", "w", 3), Place("n2", "w", 1))
 
 
-@pytest.mark.parametrize(("spanning", "worlds"), [(True, [4, 4, 4, 4]), (False, [3, 3, 3, 1])])
+SMALL_FIRST = (Place("n1", "w", 1), Place("n2", "w", 3))
+"""A layout that Slurm does not choose by itself, so that it takes a heterogeneous job."""
+
+
+@pytest.mark.parametrize(
+    ("places", "spanning", "worlds"),
+    [(UNEVEN, False, [4] * 4), (SMALL_FIRST, True, [4] * 4), (SMALL_FIRST, False, [1, 3, 3, 3])],
+    ids=["one allocation", "one step over two components", "a step for each component"],
+)
 def test_an_uneven_gang_is_one_world_where_slurm_lets_it(
-    site: SlurmSite, monkeypatch: pytest.MonkeyPatch, spanning: bool, worlds: list[int]
+    site: SlurmSite, monkeypatch: pytest.MonkeyPatch, places: tuple[Place, ...], spanning: bool, worlds: list[int]
 ) -> None:
-    """All of its tasks are one step, as MPI wants it, though Slurm has them in two components."""
+    """All of its tasks are one step, as MPI wants it, even where Slurm has them in two components."""
 
     class Set(SlurmCommands):
         async def config(self):  # type: ignore[no-untyped-def]
@@ -327,7 +335,7 @@ def test_an_uneven_gang_is_one_world_where_slurm_lets_it(
     async def run() -> None:
         async with driven(site) as driver:
             job = Job("world", "t", (Role("w", 4, {"cpu": MILLI}),), payload=payload)
-            await driver.execute(Start("world", 1, UNEVEN), job)
+            await driver.execute(Start("world", 1, places), job)
             assert isinstance(await driver.ended("world"), Finished)
             (attempt,) = [a for a in (await driver.look()).attempts if a.job == "world"]
             printed = Path(attempt.details["output"]).read_text().splitlines()
@@ -337,7 +345,9 @@ def test_an_uneven_gang_is_one_world_where_slurm_lets_it(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("places", [(Place("n3", "w", 4),), UNEVEN], ids=["even", "uneven"])
+@pytest.mark.parametrize(
+    "places", [(Place("n3", "w", 4),), UNEVEN, SMALL_FIRST], ids=["one node", "one allocation", "two components"]
+)
 def test_the_code_of_the_task_that_failed_is_told(site: SlurmSite, places: tuple[Place, ...]) -> None:
     """Not that of those which Slurm ended with it."""
     words = ["sh", "-c", "[ $BERTH_RANK = 2 ] || exec sleep 600; echo no such model; exit 7"]

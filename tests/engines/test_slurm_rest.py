@@ -16,10 +16,14 @@ import pytest
 
 from berth.clusters.slurm import LocalSlurm
 from berth.dispatch.events import Failed, Start, Started
-from berth.dispatch.jobs import Place, Role
+from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
 from berth.engines import EngineError
 from berth.engines.slurm import SlurmEngine, SlurmSettings
+from berth.engines.slurm.commands import SlurmCommands
+from berth.engines.slurm.others import shares
+from berth.engines.slurm.rest import SlurmRest
+from berth.engines.slurm.writing import MIB
 from berth.errors import InvalidInput
 from berth.testing import ENGINE_CHECKS, check_engine
 from berth.testing.site import Script
@@ -91,6 +95,47 @@ def test_servers_are_as_the_commands_say(site: SlurmSite, cluster: LocalSlurm, t
                 except EngineError:  # slurmctld was just started
                     await asyncio.sleep(0.2)
             await other.close()
+
+    asyncio.run(run())
+
+
+def test_reservations_and_limits_are_as_the_commands_say(site: SlurmSite, cluster: LocalSlurm) -> None:
+    name = pwd.getpwuid(os.getuid()).pw_name
+    words = ["reservation", "ReservationName=later", f"Users={name}", "StartTime=now+60minutes", "Duration=30"]
+
+    async def run() -> None:
+        commands, rest = SlurmCommands(SlurmSettings(conf=cluster.conf)), SlurmRest(site.settings)
+        assert await rest.partitions() == await commands.partitions()
+        cluster.ask("scontrol", "create", *words, "Nodes=n3,n4", "Flags=MAINT")
+        cluster.ask("scontrol", "update", "PartitionName=main", "MaxTime=90")
+        try:
+            found = await commands.reservations()
+            assert [one.name for one in found] == ["later"]
+            assert await rest.reservations() == found
+            assert await rest.partitions() == await commands.partitions()
+        finally:
+            cluster.ask("scontrol", "delete", "ReservationName=later")
+            cluster.ask("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
+        assert await rest.reservations() == []
+
+    asyncio.run(run())
+
+
+def test_an_uneven_script_is_one_allocation(site: SlurmSite) -> None:
+    places = (Place("n1", "w", 2), Place("n2", "w", 1))
+    role = Role("w", 3, {"cpu": MILLI, "memory": 50 * MIB, "gpu": MILLI})
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            job = Job("uneven", "t", (role,), payload={"script": "srun echo task; sleep 600"}, limit=90.0)
+            await driver.execute(Start("uneven", 1, places), job)
+            await driver.until(Started)
+            (found,) = [j for j in await SlurmRest(site.settings).jobs() if ":uneven:" in j.comment]
+            assert found.limit == 180.0
+            assert shares(found) == {
+                "n1": {"cpu": 2 * MILLI, "memory": 100 * MIB, "gpu": 2 * MILLI},
+                "n2": {"cpu": MILLI, "memory": 50 * MIB, "gpu": MILLI},
+            }
 
     asyncio.run(run())
 

@@ -20,7 +20,7 @@ from berth.dispatch.quantities import amounts, slurm_amounts
 from berth.dispatch.wording import NAME, Inside, Spec, plain_words
 from berth.errors import InvalidInput
 
-__all__ = ["Duration", "JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script"]
+__all__ = ["Duration", "JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script", "sbatch_lines"]
 
 API_VERSION = "berth/v1"
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -308,6 +308,11 @@ OPTIONS = {
     "--needs": "needs",
     "--chdir": "workdir",
 }
+RESOURCES = {
+    *("-c", "--cpus-per-task", "--mem", "--mem-per-cpu", "--gres", "-G", "--gpus", "--gpus-per-task"),
+    *("--gpus-per-node", "--mem-per-gpu", "--cpus-per-gpu"),
+}
+"""Options of sbatch that `--resources` takes the place of."""
 SHORT = {"-J": "--name", "-n": "--tasks", "-p": "--queue", "-t": "--time", "-A": "--team", "-D": "--chdir"}
 
 
@@ -316,9 +321,15 @@ def read_script(text: str, file: str = "script") -> JobSpec:
 
     >>> read_script("#!/bin/sh\\n#BERTH --tasks=2 --resources=cpu=1,mem=2G\\nsrun hostname\\n").tasks
     2
+
+    A script with `#SBATCH` lines and no `#BERTH` line is refused: it would run without what it asks for.
     """
     given: dict[str, Any] = {}
     lines: dict[str, int] = {}
+    ignored = sbatch_lines(text)
+    if ignored and not any(line.startswith(MARK) for line in text.splitlines()):
+        number, words, instead = ignored[0]
+        raise InvalidInput(f"#BERTH lines: berth does not read #SBATCH; {instead}", value=words, file=file, line=number)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith(MARK):
             for option, value in _options(line.removeprefix(MARK), file, number):
@@ -336,6 +347,32 @@ def read_script(text: str, file: str = "script") -> JobSpec:
     except InvalidInput as error:
         top = (error.key or "").split(".")[0]
         raise error.at(line=lines.get(top)) from None
+
+
+def sbatch_lines(text: str) -> list[tuple[int, str, str]]:
+    """The `#SBATCH` lines of a script that sbatch would read: their number, the line, and what to write instead.
+
+    >>> sbatch_lines("#!/bin/sh\\n#SBATCH -n 4\\n#SBATCH --array=1-9\\ntrue\\n#SBATCH --time=5\\n")
+    [(2, '#SBATCH -n 4', '#BERTH has -n too'), (3, '#SBATCH --array=1-9', 'berth has no option like --array')]
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("#SBATCH"):
+            words = " ".join(line.split())
+            option = re.split(r"[\s=]", words.removeprefix("#SBATCH").strip())[0]
+            option = option if option.startswith("--") else option[:2]
+            if option in ("--time", "-t"):
+                instead = f"#BERTH has {option} too, where a plain number means seconds"
+            elif option in OPTIONS or option in SHORT:
+                instead = f"#BERTH has {option} too"
+            elif option in RESOURCES:
+                instead = "say what each task needs with #BERTH --resources=cpu=…,mem=…,gpu=…"
+            else:
+                instead = f"berth has no option like {option}"
+            found.append((number, words[:200], instead))
+        elif line.strip() and not line.startswith("#"):
+            break
+    return found
 
 
 def _options(text: str, file: str, line: int) -> list[tuple[str, str]]:

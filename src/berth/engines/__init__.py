@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from berth.dispatch.events import Command, Event, Failed, Finished
 from berth.dispatch.jobs import Job, Place, Server
 from berth.errors import BerthError
 
-__all__ = ["Attempt", "Engine", "EngineError", "Owner", "Snapshot"]
+__all__ = ["Attempt", "Engine", "EngineError", "Owner", "Refusing", "Snapshot"]
 
 
 class EngineError(BerthError):
@@ -88,4 +88,13 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of it; what runs goes on running where the engine is another process."""
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """An engine that knows before a job is accepted that it could never run it."""
+
+    def refusal(self, job: Job) -> str | None:
+        """Why the engine could never run a job, and what to do instead; None where it could."""
         ...

@@ -7,7 +7,8 @@ are problems (`berth.service.problems`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 from pathlib import Path as Folder
 from typing import Annotated, Any
 
@@ -23,8 +24,8 @@ from berth.dispatch.dispatcher import FALLBACK
 from berth.dispatch.events import write_event
 from berth.dispatch.jobs import Job
 from berth.dispatch.reasons import out_of_reach
-from berth.dispatch.records import Phase
-from berth.dispatch.specs import JobSpec
+from berth.dispatch.records import JobRecord, Phase
+from berth.dispatch.specs import JobSpec, sbatch_lines
 from berth.dispatch.wording import NAME
 from berth.service.access import Allow, Name, known_job
 from berth.service.doorkeeper import Doorkeeper
@@ -64,6 +65,8 @@ BATCH = 10_000
 """Jobs of a request."""
 RATE, BURST = 2000.0, 4000
 """Requests of one client: in a second, and at once."""
+WARNINGS = 20
+"""`#SBATCH` lines of a request that are warned of, at most."""
 ALIVE = 15.0
 """Seconds after which a quiet stream of events says that it is alive."""
 
@@ -201,7 +204,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         except Conflict as error:
             raise Refused(409, "conflict", str(error)) from None
         waiting = [record for record in records if record.phase == "waiting"]
-        warnings = out_of_reach(scheduler.dispatcher.state, waiting)
+        warnings = [*_sbatch_warnings(waiting), *out_of_reach(scheduler.dispatcher.state, waiting)]
         return Accepted(jobs=[job_view(record) for record in records], warnings=warnings)
 
     @v1.get("/jobs", tags=["jobs"])
@@ -234,6 +237,16 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
         after = await scheduler.cancel(job, caller.user)
         return job_view(after or record)
+
+
+def _sbatch_warnings(records: Sequence[JobRecord]) -> list[str]:
+    """What scripts say to sbatch, which berth does not read."""
+    found = (
+        f"{record.job.id}: line {number} of its script, {words}, is not read: {instead}"
+        for record in records
+        for number, words, instead in sbatch_lines(str(record.job.payload.get("script") or ""))
+    )
+    return list(islice(found, WARNINGS))
 
 
 def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:

@@ -9,8 +9,8 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Cancel, Command, Start, Submitted
 from berth.dispatch.jobs import Job
 from berth.dispatch.records import ENDED
-from berth.engines import Engine, EngineError, Snapshot
-from berth.errors import InvalidInput
+from berth.engines import Engine, EngineError, Refusing, Snapshot
+from berth.errors import BerthError, InvalidInput
 from berth.service.agreeing import differences, is_news, orphans, outstanding
 from berth.service.commander import Commander
 from berth.service.pump import FIRST_WAIT, LONGEST_WAIT, Closed, Pump
@@ -43,6 +43,14 @@ class Contact:
             return not isinstance(command, Start), None
         out = record.phase == "starting" and record.attempt == command.attempt
         return out or not isinstance(command, Start), record.job
+
+    def check(self, job: Job) -> None:
+        """Refuse a job that the engine could never run."""
+        if not isinstance(self._engine, Refusing):
+            return
+        reason = self._engine.refusal(self._dispatcher.state.queues.limited(job))
+        if reason is not None:
+            raise BerthError(f"job {job.id}: {reason}")
 
     async def _listen(self) -> None:
         wait = FIRST_WAIT

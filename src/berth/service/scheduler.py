@@ -141,6 +141,8 @@ class Scheduler:
 
     async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
         """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
+        for job in jobs:
+            self._contact.check(job)
         submission = Submission.of(jobs, user, key)
         return await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
 

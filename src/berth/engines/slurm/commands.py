@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from typing import BinaryIO, Protocol
 
 from berth.engines import EngineError
+from berth.engines.slurm.partitions import Partition, Reservation, read_partitions, read_reservations
 from berth.engines.slurm.reading import (
     Config,
     Node,
@@ -19,10 +20,9 @@ from berth.engines.slurm.reading import (
     read_config,
     read_jobs,
     read_nodes,
-    read_partitions,
 )
 from berth.engines.slurm.settings import SlurmSettings
-from berth.engines.slurm.writing import Submission
+from berth.engines.slurm.writing import Component, Submission
 
 __all__ = ["Away", "Refused", "Slurm", "SlurmCommands", "sbatch_arguments"]
 
@@ -65,8 +65,10 @@ class Slurm(Protocol):
 
     async def nodes(self) -> list[Node]: ...
 
-    async def partitions(self) -> dict[str, bool]:
-        """Partitions, and whether each is the default."""
+    async def partitions(self) -> dict[str, Partition]: ...
+
+    async def reservations(self) -> list[Reservation]:
+        """Reservations of nodes that are to come or have begun."""
         ...
 
     async def config(self) -> Config: ...
@@ -112,13 +114,9 @@ def sbatch_arguments(submission: Submission) -> list[str]:
             "--open-mode=append",
             f"--nodes={len(component.nodes)}",
             f"--nodelist={','.join(component.nodes)}",
-            f"--ntasks-per-node={component.tasks}" if component.alike else f"--ntasks={len(component.nodes)}",
             f"--cpus-per-task={component.cpus}",
+            *_shares(component),
         ]
-        if component.memory_mib is not None:
-            words.append(f"--mem={component.memory_mib}M")
-        if component.gres:
-            words.append("--gres=" + ",".join(f"{name}:{count}" for name, count in component.gres))
         if submission.partition:
             words.append(f"--partition={submission.partition}")
         if submission.minutes is not None:
@@ -126,6 +124,19 @@ def sbatch_arguments(submission: Submission) -> list[str]:
         if submission.user:
             words.append(f"--uid={submission.user}")
     return words
+
+
+def _shares(component: Component) -> list[str]:
+    """The options that say how many tasks and how much memory and GRES each node gives."""
+    memory = component.memory_mib
+    if component.tasks is None:
+        words = [f"--ntasks={component.total}"]
+        words += [] if memory is None else [f"--mem-per-cpu={memory}M"]
+        return words + [f"--{name}s-per-task={count}" for name, count in component.gres]
+    words = [f"--ntasks-per-node={component.tasks}" if component.alike else f"--ntasks={len(component.nodes)}"]
+    words += [] if memory is None else [f"--mem={memory}M"]
+    gres = ",".join(f"{name}:{count}" for name, count in component.gres)
+    return words + ([f"--gres={gres}"] if gres else [])
 
 
 class SlurmCommands:
@@ -199,8 +210,11 @@ class SlurmCommands:
     async def nodes(self) -> list[Node]:
         return read_nodes(await self._ask("scontrol", "-o", "show", "nodes"))
 
-    async def partitions(self) -> dict[str, bool]:
+    async def partitions(self) -> dict[str, Partition]:
         return read_partitions(await self._ask("scontrol", "-o", "--all", "show", "partitions"))
+
+    async def reservations(self) -> list[Reservation]:
+        return read_reservations(await self._ask("scontrol", "-o", "show", "reservation"))
 
     async def config(self) -> Config:
         return read_config(await self._ask("scontrol", "show", "config"))

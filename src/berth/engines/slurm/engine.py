@@ -31,6 +31,8 @@ from berth.dispatch.jobs import Job
 from berth.engines import Attempt, EngineError, Owner, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs, pinned
+from berth.engines.slurm.layout import check
+from berth.engines.slurm.others import asked_for, room
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -101,6 +103,14 @@ class SlurmEngine:
                 raise InvalidInput(expected, value=name, key=key, file=self._file)
         self._checked = True
 
+    def refusal(self, job: Job) -> str | None:
+        """Why Slurm could never run a job; None where it could."""
+        try:
+            check(job, self._watch.partition)
+        except NotPossible as error:
+            return str(error)
+        return None
+
     async def snapshot(self) -> Snapshot:
         """All that Slurm knows of our attempts, and all that is remembered of those that have ended.
 
@@ -163,7 +173,9 @@ class SlurmEngine:
         if self._is_away(start, record):
             return
         try:
-            told = submission(start, job, self.settings, self._spool.instance, config)
+            told = submission(
+                start, job, self.settings, self._spool.instance, config, self._room(record), self._watch.partition
+            )
         except NotPossible as error:
             self._fail(record, str(error), "job")
             return
@@ -181,6 +193,11 @@ class SlurmEngine:
             self._spool.taken(record, number)
         finally:
             record.sending, record.asked = False, time.time()
+
+    def _room(self, start: Record) -> dict[str, dict[str, int]]:
+        """What each server has free for a start."""
+        others = [record for record in self._spool.open if record is not start and record.demands is not None]
+        return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
 
     async def _place(self, start: Start) -> None:
         """Pin and release a job that waits in Slurm."""

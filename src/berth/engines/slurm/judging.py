@@ -127,7 +127,7 @@ def _reason(job: SlurmJob) -> tuple[str, Any]:
     states = job.states
     if "TIMEOUT" in states:
         limit = "its time limit" if job.limit is None else f"its time limit of {math.ceil(job.limit / 60)} min"
-        return f"it ran into {limit}", "job"
+        return f"it reached {limit} in Slurm", "job"
     if "OUT_OF_MEMORY" in states:
         return "it took more memory than it asked for", "job"
     if "DEADLINE" in states:

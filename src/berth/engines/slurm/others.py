@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from berth.dispatch.quantities import MILLI, Amounts
 from berth.engines.slurm.reading import SlurmJob, parse_gres
 from berth.engines.slurm.writing import MIB
 
-__all__ = ["Taken", "asked_for", "shares"]
+__all__ = ["Taken", "asked_for", "room", "shares"]
 
 
 class _Part(NamedTuple):
@@ -59,6 +59,16 @@ def asked_for(places: Sequence[Place], demands: Mapping[str, Amounts]) -> dict[s
         for name, milli in demands.get(place.role, {}).items():
             there[name] = there.get(name, 0) + milli * place.count
     return found
+
+
+def room(servers: Iterable[Server], asked: Iterable[Mapping[str, Amounts]]) -> dict[str, dict[str, int]]:
+    """What each server has free beside what jobs of ours asked for."""
+    free = {one.name: {name: milli - one.taken.get(name, 0) for name, milli in one.capacity.items()} for one in servers}
+    for job in asked:
+        for server, amounts in job.items():
+            there = free.get(server, {})
+            there.update({name: there[name] - milli for name, milli in amounts.items() if name in there})
+    return free
 
 
 def shares(job: SlurmJob) -> dict[str, dict[str, int]]:

@@ -24,12 +24,13 @@ __all__ = [
     "Config",
     "Node",
     "SlurmJob",
+    "number",
     "parse_gres",
     "read_config",
+    "read_field",
     "read_jobs",
     "read_json_nodes",
     "read_nodes",
-    "read_partitions",
 ]
 
 ENDED = frozenset(
@@ -46,13 +47,11 @@ CLOSED = (
     "DRAINED",
     "DRAINING",
     "FAILING",
-    "MAINT",
-    "RESERVED",
     "REBOOT_ISSUED",
     "BLOCKED",
     "NOT_RESPONDING",
 )
-"""States of a node on which nothing new may start."""
+"""States of a node on which nothing new may start; for reservations see `berth.engines.slurm.partitions`."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ class Config:
             return math.inf
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
     """A number: plain, or as newer versions write it, {"set": true, "infinite": false, "number": 4}."""
     if isinstance(value, Mapping):
         if not value.get("set", True) or value.get("infinite"):
@@ -204,20 +203,20 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    found = _number(value)
+    found = number(value)
     return None if found is None else int(found)
 
 
 def _time(value: object) -> float | None:
-    return _number(value) or None
+    return number(value) or None
 
 
 def _exit(value: object) -> tuple[int, int]:
     """Exit code and signal; older versions write what `wait` said as one number."""
     if isinstance(value, Mapping):
         signal = value.get("signal")
-        number = signal.get("id", signal.get("signal_id")) if isinstance(signal, Mapping) else signal
-        return _whole(value.get("return_code")) or 0, _whole(number) or 0
+        which = signal.get("id", signal.get("signal_id")) if isinstance(signal, Mapping) else signal
+        return _whole(value.get("return_code")) or 0, _whole(which) or 0
     status = _whole(value) or 0
     return (status >> 8) & 0xFF, status & 0x7F
 
@@ -246,14 +245,14 @@ def _required_nodes(value: object) -> tuple[str, ...]:
 
 
 def _job(found: Mapping[str, Any]) -> SlurmJob:
-    number = _whole(found.get("job_id"))
-    if number is None:
+    id_ = _whole(found.get("job_id"))
+    if id_ is None:
         raise InvalidInput("a number", value=found.get("job_id"), key="job_id")
     code, signal = _exit(found.get("exit_code"))
-    limit, priority = _number(found.get("time_limit")), _whole(found.get("priority"))
+    limit, priority = number(found.get("time_limit")), _whole(found.get("priority"))
     reason = _text(found, "state_reason")
     return SlurmJob(
-        number,
+        id_,
         _states(found.get("job_state")),
         _text(found, "comment"),
         _text(found, "name"),
@@ -337,10 +336,11 @@ def parse_gres(text: str) -> tuple[tuple[str, str, int], ...]:
     return tuple(found)
 
 
-def _field(line: str, name: str, default: str | None = None) -> str:
+def read_field(line: str, name: str, default: str | None = None) -> str:
+    """A field of a line of `scontrol -o show …`; empty where it has no value."""
     match = re.search(rf"(?:^|\s){name}=(\S*)", line)
     if match is None and default is None:
-        raise EngineError(f"scontrol show nodes: expected {name}=…, got {line[:120]!r}")
+        raise EngineError(f"scontrol show: expected {name}=…, got {line[:120]!r}")
     found = default or "" if match is None else match[1]
     return "" if found in ("(null)", "N/A", "None") else found
 
@@ -358,23 +358,23 @@ def _moment(text: str) -> float | None:
 
 
 def _node(line: str) -> Node:
-    state = _field(line, "State")
+    state = read_field(line, "State")
     states = {part for part in re.split(r"[+*~#!%$@^-]+", state.upper()) if part}
     if "*" in state:
         states.add("NOT_RESPONDING")
     reason = re.search(r"\sReason=(.*?)(?:\s\[[^\[\]]*\])?\s*$", line)
     try:
         return Node(
-            _field(line, "NodeName"),
+            read_field(line, "NodeName"),
             frozenset(states),
-            int(_field(line, "CPUEfctv", _field(line, "CPUTot"))),
-            int(_field(line, "RealMemory")),
-            int(_field(line, "ThreadsPerCore", "1")),
-            parse_gres(_field(line, "Gres", "")),
-            _list(_field(line, "ActiveFeatures", "")),
-            _list(_field(line, "Partitions", "")),
+            int(read_field(line, "CPUEfctv", read_field(line, "CPUTot"))),
+            int(read_field(line, "RealMemory")),
+            int(read_field(line, "ThreadsPerCore", "1")),
+            parse_gres(read_field(line, "Gres", "")),
+            _list(read_field(line, "ActiveFeatures", "")),
+            _list(read_field(line, "Partitions", "")),
             "" if reason is None else reason[1].strip(),
-            _moment(_field(line, "SlurmdStartTime", "")),
+            _moment(read_field(line, "SlurmdStartTime", "")),
         )
     except ValueError:
         raise EngineError(f"scontrol show nodes: expected whole numbers, got {line[:120]!r}") from None
@@ -409,12 +409,6 @@ def _json_node(found: Mapping[str, Any]) -> Node:
         _text(found, "reason"),
         bool(_time(found.get("slurmd_start_time"))),
     )
-
-
-def read_partitions(text: str) -> dict[str, bool]:
-    """The partitions that `scontrol -o show partitions` tells of, and whether each is the default."""
-    lines = [line for line in text.splitlines() if line.startswith("PartitionName=")]
-    return {_field(line, "PartitionName"): _field(line, "Default", "NO") == "YES" for line in lines}
 
 
 def read_config(text: str) -> Config:

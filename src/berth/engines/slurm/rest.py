@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from berth.engines import EngineError
 from berth.engines.slurm.commands import Away, Refused
+from berth.engines.slurm.partitions import Partition, Reservation, read_json_partitions, read_json_reservations
 from berth.engines.slurm.reading import Config, Node, SlurmJob, read_jobs, read_json_nodes
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.writing import Component, Submission
@@ -122,9 +123,11 @@ class SlurmRest:
     async def nodes(self) -> list[Node]:
         return read_json_nodes(await self._ask("GET", "/nodes"))
 
-    async def partitions(self) -> dict[str, bool]:
-        found = await self._ask("GET", "/partitions")
-        return {str(p.get("name")): "default" in (p.get("flags") or []) for p in found.get("partitions", [])}
+    async def partitions(self) -> dict[str, Partition]:
+        return read_json_partitions(await self._ask("GET", "/partitions"))
+
+    async def reservations(self) -> list[Reservation]:
+        return read_json_reservations(await self._ask("GET", "/reservations"))
 
     async def config(self) -> Config:
         found = (await self._ask("GET", "/diag")).get("statistics") or {}
@@ -181,12 +184,15 @@ def _job(submission: Submission, component: Component) -> dict[str, Any]:
         "open_mode": "append",
         "requeue": False,
     }
-    if component.alike:
+    chosen = component.tasks is None
+    asked["tasks"] = component.total if component.tasks is None else component.tasks * nodes
+    if component.alike and not chosen:
         asked["tasks_per_node"] = component.tasks
-    asked["tasks"] = component.tasks * nodes
     if component.memory_mib is not None:
-        asked["memory_per_node"] = component.memory_mib
-    if component.gres:
+        asked["memory_per_cpu" if chosen else "memory_per_node"] = component.memory_mib
+    if chosen:
+        asked.update({f"{name}s_per_task": str(count) for name, count in component.gres})
+    elif component.gres:
         asked["gres"] = ",".join(f"{name}:{count}" for name, count in component.gres)
     if submission.partition:
         asked["partition"] = submission.partition

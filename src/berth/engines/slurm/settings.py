@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -37,7 +36,6 @@ class SlurmSettings:
     * `spool`: a directory for what must be remembered; each berth service needs its own, and by default has one
     * `hooks`: where the hooks of slurmctld write, if they are installed
     * `output`: a directory for what jobs print, seen from the nodes
-    * `time_factor`: give jobs a time limit of this many times their estimate; none where 0
     * `users`: run jobs as the system's user of the same name as their owner; only root can, and users must be able to
       write to `output`
     * `rest`: slurmrestd, `http://host:port` or `unix:/path`, in place of commands; `token`: a file with a JWT for it
@@ -52,7 +50,6 @@ class SlurmSettings:
     spool: Path = dataclasses.field(default_factory=_state)
     hooks: Path | None = None
     output: Path | None = None
-    time_factor: float = 0.0
     users: bool = False
     rest: str = ""
     token: Path | None = None
@@ -85,9 +82,6 @@ class SlurmSettings:
             if seconds < low:
                 raise InvalidInput(f"a duration of at least {low:g} s", value=getattr(self, name), key=name)
             object.__setattr__(self, name, seconds)
-        factor: object = self.time_factor
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor < math.inf:
-            raise InvalidInput("a number ≥ 0", value=factor, key="time_factor")
         if not isinstance(self.users, bool):
             raise InvalidInput("true or false", value=self.users, key="users")
         rest: object = self.rest

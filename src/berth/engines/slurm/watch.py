@@ -39,6 +39,7 @@ from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, 
 from berth.engines.slurm.marks import Mark, has_lost_its_script, last_words, mark_of, output_of, read_mark, sweep
 from berth.engines.slurm.others import Taken, asked_for
 from berth.engines.slurm.parting import parted
+from berth.engines.slurm.partitions import Partition, Reservation, reserve
 from berth.engines.slurm.reading import Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
@@ -71,9 +72,12 @@ class Watch:
     def __init__(self, settings: SlurmSettings, slurm: Slurm, spool: Spool) -> None:
         self.told: deque[Event] = deque()
         self.servers: dict[str, Server] = {}
+        """In the order of Slurm's node table."""
         self.waiting: dict[str, Waiting] = {}
         """Jobs that people gave to Slurm, by our ids."""
         self.config: Config | None = None
+        self.partition: Partition | None = None
+        """Where jobs are submitted."""
         self.wake = asyncio.Event()
         self._settings, self._slurm, self._spool = settings, slurm, spool
         self._companion = Companion(settings.companion, spool)
@@ -81,6 +85,7 @@ class Watch:
         self._user = pwd.getpwuid(os.getuid()).pw_name
         self._nodes: dict[str, Node] = {}
         self._partition = settings.partition
+        self._reservations: list[Reservation] = []
         self._booted = 0.0
         self._spoken: float | None = None
         self._settled = ""
@@ -130,14 +135,17 @@ class Watch:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
             self._highest = max([self._highest, *(job.id for job in jobs)])
-            there = {read_tag(job.comment, self._spool.instance) for job in jobs}
-            if any(record.key not in there and not record.sending for record in self._spool.open):
+            tags = {read_tag(job.comment, self._spool.instance) for job in jobs}
+            if any(record.key not in tags and not record.sending for record in self._spool.open):
                 self._confirmed = 0.0  # it may have been another slurmctld that answered
                 await self.confirm()
             if self._hooks is not None:
                 self._hooks.read()
             self._compare(jobs, began, clock)
-            servers = {name: server(n) for name, n in self._nodes.items() if n.there} if nodes_too else self.servers
+            servers = self.servers
+            if nodes_too:
+                there = {name: server(node) for name, node in self._nodes.items() if node.there}
+                servers = reserve(there, self._nodes, self._reservations, self._user, began)
             # told after the ends of what ran there, which Slurm knows at the same time
             self._tell_servers(servers, self._taken(jobs))
             if nodes_too:
@@ -148,12 +156,15 @@ class Watch:
     # ------------------------------------------------------------------------ nodes
 
     async def _look_at_nodes(self) -> None:
-        config, nodes = await asyncio.gather(self._slurm.config(), self._slurm.nodes())
+        slurm = self._slurm
+        config, nodes, partitions, self._reservations = await asyncio.gather(
+            slurm.config(), slurm.nodes(), slurm.partitions(), slurm.reservations()
+        )
         if not self._partition:
-            found = await self._slurm.partitions()
-            self._partition = next((name for name, default in found.items() if default), "")
+            self._partition = next((name for name, found in partitions.items() if found.default), "")
             if not self._partition:
                 raise EngineError("Slurm has no default partition: set one with `partition`")
+        self.partition = partitions.get(self._partition)
         self._nodes = {node.name: node for node in nodes if self._partition in node.partitions}
         if not self._nodes:
             raise EngineError(f"Slurm has no nodes in partition {self._partition}")

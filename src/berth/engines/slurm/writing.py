@@ -1,12 +1,8 @@
-"""A start of a job as a submission to Slurm: which nodes, how much of each, and the batch script.
-
-Slurm gives each node of a job the same. Where a gang takes different amounts of its servers, it becomes a heterogeneous
-job: servers of which the same is taken are one component. No server is in two, since Slurm 22.05 refuses that; roles
-that share a server share what is taken of it.
+"""A start of a job as a submission to Slurm: its allocation (`berth.engines.slurm.layout`) and the batch script.
 
 * A `command` runs in every task, started by `srun`; its words are never read by a shell. When a task fails, all end.
-* A `script` runs once, on the first server, as sbatch's users expect; `srun` in it starts tasks. Lines `#SBATCH` in it
-  mean nothing: berth says what the job gets.
+* A `script` runs once, on the first server, as sbatch's users expect; `srun` and `mpirun` in it start all tasks. Slurm
+  does not read `#SBATCH` lines in it: berth says what the job gets.
 
 Every task has `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_TASKS` (how many there are), `BERTH_SERVERS` (with commas between);
 those that a `command` runs in also have `BERTH_ROLE`, `BERTH_RANK` (from 0, over all roles) and `BERTH_SERVER`.
@@ -22,21 +18,18 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from berth.dispatch.events import Start
-from berth.dispatch.jobs import Job, Place
-from berth.dispatch.quantities import MILLI, Amounts, format_quantity
+from berth.dispatch.jobs import Job
+from berth.dispatch.quantities import Amounts
+from berth.engines.slurm.layout import MIB, Component, NotPossible, check, layout
 from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of, output_of
+from berth.engines.slurm.partitions import GRACE, Partition
 from berth.engines.slurm.reading import Config
 from berth.engines.slurm.settings import SlurmSettings
-from berth.errors import BerthError
 
-__all__ = ["Component", "NotPossible", "Submission", "layout", "read_tag", "submission", "write_tag"]
+__all__ = ["MIB", "Component", "NotPossible", "Submission", "layout", "read_tag", "submission", "write_tag"]
 
-MIB = 1024**2 * MILLI
-COMPONENTS = 128
-"""The most components that a heterogeneous job may have."""
 LONGEST = 120_000
 """Bytes of a command with its arguments, which is one argument of another command."""
 ALL = 1_000_000
@@ -44,24 +37,6 @@ ALL = 1_000_000
 NOT_LAUNCHED = 253
 """The exit code of srun when it could not do its part."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-class NotPossible(BerthError):
-    """Slurm cannot run such a job; the message says why."""
-
-
-@dataclass(frozen=True)
-class Component:
-    """Nodes that each give the same: so many tasks of so many CPUs, memory in MiB (None: as Slurm is set), GRES."""
-
-    places: tuple[Place, ...]
-    nodes: tuple[str, ...]
-    tasks: int
-    cpus: int
-    memory_mib: int | None
-    gres: tuple[tuple[str, int], ...] = ()
-    alike: bool = True
-    """Whether each Slurm task is one of the job's tasks; else a node has one Slurm task for all that share it."""
 
 
 @dataclass(frozen=True)
@@ -97,73 +72,6 @@ def read_tag(comment: str, instance: str) -> tuple[str, int] | None:
     return parts[2], int(parts[3])
 
 
-def _whole(name: str, milli: int, role: str) -> int:
-    if milli % MILLI:
-        raise NotPossible(f"Slurm gives whole units of {name}, and a task of {role} asks for {format_quantity(milli)}")
-    return milli // MILLI
-
-
-def layout(job: Job, places: Sequence[Place], *, default_memory: bool = False) -> tuple[Component, ...]:
-    """What is taken of each server, as components of servers of which the same is taken.
-
-    Memory is rounded up to whole MiB on each server. With `default_memory`, jobs that ask for none get what Slurm's
-    settings say; without, the least, because Slurm would give them all that there is.
-    """
-    demands = {role.name: role.demand for role in job.roles}
-    counts: dict[str, dict[str, int]] = {}
-    for place in places:
-        if place.role not in demands or place.count < 1:
-            raise NotPossible(f"{place.count} tasks of {place.role}, which the job has not")
-        there = counts.setdefault(place.server, {})
-        there[place.role] = there.get(place.role, 0) + place.count
-    groups: dict[_Share, list[str]] = {}
-    for server, roles in counts.items():
-        groups.setdefault(_share(demands, roles, default_memory), []).append(server)
-    if len(groups) > COMPONENTS:
-        raise NotPossible(f"Slurm takes jobs of at most {COMPONENTS} different servers' shares, and this has more")
-    return tuple(
-        Component(
-            tuple(place for place in places if place.server in servers),
-            tuple(servers),
-            share.tasks,
-            share.cpus,
-            share.memory_mib,
-            share.gres,
-            share.role != "",
-        )
-        for share, servers in groups.items()
-    )
-
-
-class _Share(NamedTuple):
-    """What a job takes of a server; `role` where all of its tasks there are of one."""
-
-    role: str
-    tasks: int
-    cpus: int
-    memory_mib: int | None
-    gres: tuple[tuple[str, int], ...]
-
-
-def _share(demands: Mapping[str, Amounts], roles: Mapping[str, int], default_memory: bool) -> _Share:
-    cpus, memory, gres = 0, 0, dict[str, int]()
-    for role, count in roles.items():
-        for name, milli in demands[role].items():
-            if name == "memory":
-                memory += milli * count
-            elif name == "cpu":
-                cpus += _whole(name, milli, role) * count
-            elif milli:
-                gres[name] = gres.get(name, 0) + _whole(name, milli, role) * count
-    if not cpus:
-        raise NotPossible("Slurm gives a job at least one CPU of each server: ask for cpu: 1 or more")
-    asked = math.ceil(memory / MIB) or (None if default_memory else 1)
-    if len(roles) == 1:
-        ((role, count),) = roles.items()
-        return _Share(role, count, cpus // count, asked, tuple(sorted(gres.items())))
-    return _Share("", 1, cpus, asked, tuple(sorted(gres.items())))
-
-
 def quote(text: str) -> str:
     """A word for bash; sbatch refuses scripts with carriage returns, so these are written otherwise."""
     return shlex.quote(text).replace("\r", "'$'\\r''") if "\r" in text else shlex.quote(text)
@@ -196,15 +104,16 @@ def _batch(components: Sequence[Component], command: Sequence[str], spanning: bo
     step of its own.
     """
     lines = ["unset SLURM_HOSTFILE " + _unset(len(components)), f"export SLURM_EXIT_ERROR={NOT_LAUNCHED}"]
-    counts = [sum(place.count for place in component.places) for component in components]
+    counts = [component.total for component in components]
     together = (spanning or len(components) == 1) and all(component.alike for component in components)
     parts, first = [], 0
     for number, (component, count) in enumerate(zip(components, counts, strict=True)):
         options = ["--kill-on-bad-exit=1", f"--nodes={len(component.nodes)}", f"--ntasks={count}"]
-        if component.alike:
-            options += [f"--ntasks-per-node={component.tasks}", f"--cpus-per-task={component.cpus}"]
-        else:
+        if not component.alike:
             options += ["--distribution=arbitrary", "--overcommit"]
+        else:
+            options.append(f"--cpus-per-task={component.cpus}")
+            options += [] if component.tasks is None else [f"--ntasks-per-node={component.tasks}"]
         if len(components) > 1:
             options.insert(0, f"--het-group={number}")
         text = _task(component, first, 0 if together else first, command, alone=sum(counts) == 1)
@@ -248,6 +157,7 @@ def _hosts(number: int, component: Component) -> list[str]:
 
 def _unset(components: int) -> str:
     names = ["SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION"]
+    names.append("SLURM_GPUS_PER_TASK")
     groups = [f"{name}_HET_GROUP_{n}" for n in range(components) for name in names[:2]] if components > 1 else []
     return " ".join([*names, *groups])
 
@@ -266,6 +176,7 @@ def _script(text: str) -> list[str]:
     while here in text:
         here += "-"
     return [
+        "unset SLURM_GPUS_PER_TASK",  # each task sees all GPUs of the job on its node, whatever the layout
         "_script=$(mktemp) || exit 1",
         f"cat >\"$_script\" <<'{here}'",
         text,
@@ -323,12 +234,29 @@ def _clean(words: Iterable[str]) -> None:
         raise NotPossible("text without null characters in its command, script and directory")
 
 
+def _minutes(limit: float | None, partition: Partition | None) -> int | None:
+    """The time limit for Slurm, in case that berth is away at the job's own; None: as the partition is set."""
+    if limit is None:
+        return None
+    minutes = math.ceil(limit / 60) + math.ceil(GRACE / 60)
+    longest = None if partition is None else partition.max_time
+    return minutes if longest is None else min(minutes, math.ceil(longest / 60))
+
+
 def submission(
-    start: Start, job: Job, settings: SlurmSettings, instance: str, config: Config | None = None
+    start: Start,
+    job: Job,
+    settings: SlurmSettings,
+    instance: str,
+    config: Config | None = None,
+    room: Mapping[str, Amounts] | None = None,
+    partition: Partition | None = None,
 ) -> Submission:
-    """What Slurm is to be told; `NotPossible` where Slurm has no words for it."""
-    components = layout(job, start.places, default_memory=config is not None and config.default_memory)
+    """What Slurm is to be told; `NotPossible` where Slurm has no words for it. `room` is as in `layout`."""
     command, script = list(job.payload.get("command") or ()), job.payload.get("script")
+    check(job, partition)
+    default_memory = config is not None and config.default_memory
+    components = layout(job, start.places, default_memory=default_memory, script=script is not None, room=room)
     user = _owner(job, settings)
     directory = str(job.payload.get("workdir") or user.pw_dir)
     _clean([*command, script or "", directory])
@@ -338,7 +266,6 @@ def submission(
         lines = _batch(components, command, spanning=config is None or config.spanning)
     else:
         raise NotPossible("it has neither a command nor a script, so there is nothing to run")
-    limit = None if job.estimate is None or not settings.time_factor else job.estimate * settings.time_factor
     output = settings.outputs.absolute()
     return Submission(
         start.job,
@@ -349,6 +276,6 @@ def submission(
         directory,
         str(output_of(output, start.job, start.attempt)),
         settings.partition,
-        None if limit is None else max(1, math.ceil(limit / 60)),
+        _minutes(job.limit, partition),
         user.pw_name if settings.users else "",
     )
