@@ -43,6 +43,7 @@ LIMIT = 60.0
 def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] = NODES) -> Iterator[LocalSlurm]:
     """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: sockets lie in it
+    folder.chmod(0o755)  # other users of this machine run jobs on it
     (folder / "hooks").mkdir()
     script = folder / "hook.sh"
     script.write_text(hook_script(folder / "hooks"))
@@ -58,7 +59,6 @@ def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] 
             "PartitionName=narrow Nodes=n3,n4 State=UP",
         ]
     if tokens:
-        folder.chmod(0o755)
         (folder / "jwt.key").touch(mode=0o600)
         (folder / "jwt.key").write_bytes(os.urandom(32))
         more += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={folder}/jwt.key"]

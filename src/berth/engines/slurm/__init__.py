@@ -4,7 +4,7 @@
 mean, `spool` remembers, and `companion` serves people who give their jobs to Slurm itself.
 """
 
-from berth.engines.slurm.engine import SlurmEngine
+from berth.engines.slurm.engine import SlurmEngine, check
 from berth.engines.slurm.settings import SlurmSettings, read_settings
 
-__all__ = ["SlurmEngine", "SlurmSettings", "read_settings"]
+__all__ = ["SlurmEngine", "SlurmSettings", "check", "read_settings"]

@@ -40,6 +40,8 @@ class Record:
     """Whether all that it does is done in steps of Slurm."""
     demands: Mapping[str, Amounts] | None = None
     """What a task of each role asks for; None where that is not known."""
+    user: str = ""
+    """The system user as whom it runs; empty for the user that runs berth, and where an older version wrote it down."""
     slurm: int | None = None
     end: Finished | Failed | None = None
     verdict: Finished | Failed | None = None
@@ -147,6 +149,7 @@ class Spool:
                 record.places = tuple(Place(str(s), str(r), int(c)) for s, r, c in found["places"])
                 record.steps = bool(found.get("steps"))
                 record.demands = found.get("demands")
+                record.user = str(found.get("user", ""))
             case "taken":
                 record.slurm = int(found["slurm"])
             case "stopped":
@@ -176,7 +179,8 @@ class Spool:
     def _lines(self, record: Record) -> Iterator[str]:
         places = [[p.server, p.role, p.count] for p in record.places]
         demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
-        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands)
+        user = {"user": record.user} if record.user else {}
+        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands, **user)
         if record.slurm is not None:
             yield _line(record.key, "taken", slurm=record.slurm)
         if record.verdict is not None:
@@ -193,10 +197,12 @@ class Spool:
         """Attempts whose end is not known."""
         return [record for record in self.records.values() if record.end is None]
 
-    def asked(self, key: Key, places: tuple[Place, ...], steps: bool = False, job: Job | None = None) -> Record:
-        """An attempt is to be submitted."""
+    def asked(
+        self, key: Key, places: tuple[Place, ...], steps: bool = False, job: Job | None = None, user: str = ""
+    ) -> Record:
+        """An attempt is to be submitted, to run as a user."""
         demands = None if job is None else {role.name: role.demand for role in job.roles}
-        record = self.records[key] = Record(key, places, time.time(), steps, demands, ours=True)
+        record = self.records[key] = Record(key, places, time.time(), steps, demands, user, ours=True)
         for line in self._lines(record):
             self._write(line)
         return record

@@ -1,0 +1,375 @@
+"""Slurm with several users: jobs run as their owners, and no user can read or decide what belongs to another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import secrets
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.clusters.slurm import LocalSlurm
+from berth.dispatch.events import Failed, Finished, Start, Started
+from berth.dispatch.jobs import Job, Place, Role
+from berth.dispatch.quantities import MILLI
+from berth.engines import Owner
+from berth.engines.slurm import SlurmSettings, check
+from berth.engines.slurm.marks import last_words, mark_of, read_mark
+from berth.engines.slurm.users import first_ordinary_uid
+from berth.engines.slurm.writing import write_tag
+from berth.errors import InvalidInput
+from tests.engines.slurm_site import SlurmSite, driven, needs_slurm
+
+pytestmark = [
+    needs_slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and run jobs as them"),
+    pytest.mark.skipif(shutil.which("useradd") is None, reason="useradd is not installed (Debian: passwd)"),
+]
+
+
+@pytest.fixture(scope="module")
+def people() -> Iterator[tuple[str, str]]:
+    """Two users of this machine, each with a group of its own and one that they share."""
+    some = secrets.token_hex(3)
+    lab, names = f"lab{some}", (f"ann{some}", f"bob{some}")
+    subprocess.run(["groupadd", lab], check=True)
+    try:
+        for name in names:
+            subprocess.run(["useradd", "--create-home", "--user-group", "--groups", lab, name], check=True)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["userdel", "--remove", "--force", name], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["groupdel", lab], check=True)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that everybody can go through; those of pytest are private."""
+    folder = Path(tempfile.mkdtemp(prefix="berth-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def site(cluster: LocalSlurm, tmp_path: Path, public: Path) -> SlurmSite:
+    found = SlurmSite(cluster, tmp_path)
+    found.settings = replace(found.settings, users=True, output=public / "output", hooks=cluster.directory / "hooks")
+    return found
+
+
+PLACES = (Place("n1", "w", 1), Place("n2", "w", 1))
+
+
+def a_job(name: str, user: str, text: str, count: int = 1, **payload: object) -> Job:
+    """A job whose tasks run a line of shell."""
+    given = {"command": ["/bin/sh", "-c", text], **payload}
+    return Job(name, "t", (Role("w", count, {"cpu": MILLI}),), user=user, payload=given)
+
+
+def run_as(user: str, *command: str, cluster: LocalSlurm | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user of this machine."""
+    found = pwd.getpwnam(user)
+    groups = os.getgrouplist(user, found.pw_gid)
+    environment = None if cluster is None else cluster.environment
+    return subprocess.run(
+        command,
+        user=found.pw_uid,
+        group=found.pw_gid,
+        extra_groups=groups,
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+
+
+def printed(site: SlurmSite, user: str, job: str) -> list[str]:
+    return (site.settings.outputs / user / f"{job}.1.out").read_text().splitlines()
+
+
+IDENTITY = 'echo "$(id -u) $(id -g) $(id -G | tr " " "\\n" | sort -n | tr "\\n" " ")"'
+
+
+@pytest.mark.parametrize("places", [PLACES, (Place("n1", "w", 3), Place("n2", "w", 1))], ids=["even", "uneven"])
+def test_a_job_runs_with_the_uid_the_gid_and_the_groups_of_its_user(
+    site: SlurmSite, people: tuple[str, str], public: Path, places: Sequence[Place]
+) -> None:
+    """A file of root's group was read before, since every job had the group of berth."""
+    ann, _ = people
+    secret = public / "secret"
+    secret.write_text("of root\n")
+    secret.chmod(0o640)
+    text = f"{IDENTITY}; cat {secret} 2>/dev/null; exit 0"
+    count = sum(place.count for place in places)
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("who", 1, tuple(places)), a_job("who", ann, text, count))
+            assert isinstance(await driver.ended("who"), Finished)
+            script = Job(
+                "batch", "t", (Role("w", 1, {"cpu": MILLI}),), user=ann, payload={"script": f"{text}\n", "workdir": "/"}
+            )
+            await driver.execute(Start("batch", 1, (Place("n3", "w", 1),)), script)
+            assert isinstance(await driver.ended("batch"), Finished)
+
+    asyncio.run(run())
+    found = pwd.getpwnam(ann)
+    groups = sorted(set(os.getgrouplist(ann, found.pw_gid)))
+    assert len(groups) == 2
+    said = f"{found.pw_uid} {found.pw_gid} {' '.join(map(str, groups))} "
+    assert printed(site, ann, "who") == [said] * count
+    assert printed(site, ann, "batch") == [said]
+
+
+@pytest.mark.parametrize("name", ["root", "nobody", "daemon"])
+def test_jobs_do_not_run_as_system_accounts(site: SlurmSite, name: str) -> None:
+    """They are refused with the reason, once, unless the settings name the account."""
+    id = f"as-{name}"
+    job = a_job(id, name, IDENTITY, workdir="/")
+
+    async def run(ends: type[Finished | Failed]) -> Finished | Failed:
+        async with driven(site) as driver:
+            await driver.execute(Start(id, 1, PLACES[:1]), job)
+            end = await driver.ended(id)
+            assert isinstance(end, ends)
+            assert bool(site.numbers(id, 1)) == (ends is Finished)
+            return end
+
+    end = asyncio.run(run(Failed))
+    uid = pwd.getpwnam(name).pw_uid
+    assert isinstance(end, Failed)
+    assert end.fault == "job"
+    assert f"jobs do not run as the system account {name} (uid {uid})" in end.reason
+    if name != "nobody":
+        site.settings = replace(site.settings, system_users=(name,), spool=site.settings.spool / "other")
+        asyncio.run(run(Finished))
+        assert printed(site, name, id)[0].startswith(f"{uid} ")
+
+
+def test_who_is_an_ordinary_user(tmp_path: Path) -> None:
+    file = tmp_path / "login.defs"
+    assert first_ordinary_uid(file) == 1000
+    file.write_text("# UID_MIN 5\nUID_MAX 60000\n")
+    first_ordinary_uid.cache_clear()
+    assert first_ordinary_uid(file) == 1000
+    file.write_text("# UID_MIN 5\n  UID_MIN\t\t  500\nUID_MAX 60000\n")
+    first_ordinary_uid.cache_clear()
+    assert first_ordinary_uid(file) == 500
+
+
+def test_a_user_that_the_system_does_not_have(site: SlurmSite) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("who", 1, PLACES[:1]), a_job("who", "nobody-has-this-name", "true"))
+            end = await driver.ended("who")
+            assert isinstance(end, Failed)
+            assert end.reason == "nobody-has-this-name is no user of this system, as which the job would run"
+
+    asyncio.run(run())
+
+
+def test_only_root_can_run_jobs_as_others(
+    public: Path, people: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SlurmSettings(users=True, output=public / "output")
+    check(settings)
+    uid = pwd.getpwnam(people[0]).pw_uid
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    with pytest.raises(InvalidInput, match=f"users: got berth runs as {people[0]}, expected false: only root can"):
+        check(settings)
+
+
+def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str, str]) -> None:
+    """Bob gives his jobs the comments of Ann's attempts: one that runs, and one that has not been started yet."""
+    ann, bob = people
+    instance = ""
+
+    def forge(job: str) -> str:
+        words = ["--parsable", "-o", "/dev/null", f"--comment={write_tag(instance, job, 1)}", "--wrap", "sleep 1"]
+        done = run_as(bob, "sbatch", *words, cluster=site.cluster)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def state(number: str) -> str:
+        return site.cluster.ask("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").strip()
+
+    async def run() -> None:
+        nonlocal instance
+        async with driven(site) as driver:
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "sleep 5; echo ran"))
+            await driver.until(Started)
+            instance = (site.settings.spool / "instance").read_text().strip()
+            forged = [forge("first"), forge("second")]
+            while not all(state(number) == "COMPLETED" for number in forged):  # and nobody has ended them
+                await asyncio.sleep(0.1)
+            await driver.look()
+            assert driver.end(("first", 1)) is None
+            assert [attempt.job for attempt in (await driver.look()).attempts] == ["first"]
+            await driver.execute(Start("second", 1, PLACES[1:]), a_job("second", ann, "echo ran"))
+            for name in ("first", "second"):
+                end = await driver.ended(name)
+                assert isinstance(end, Finished)
+                assert printed(site, ann, name) == ["ran"]
+                if name == "first":
+                    assert end.seconds is not None
+                    assert end.seconds > 4.0  # though a hook told of a shorter job with its comment
+
+    asyncio.run(run())
+
+
+def test_output_and_marks_are_private(site: SlurmSite, people: tuple[str, str]) -> None:
+    """Bob can neither read what Ann's jobs print nor leave marks of attempts that she will have."""
+    ann, bob = people
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "echo mine"))
+            assert isinstance(await driver.ended("first"), Finished)
+            output, instance = site.settings.outputs, (site.settings.spool / "instance").read_text().strip()
+            folder = output / ann
+            found = folder.stat()
+            assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (pwd.getpwnam(ann).pw_uid, 0o700)
+            assert run_as(bob, "cat", str(folder / "first.1.out")).returncode != 0
+            mark = mark_of(folder, instance, "second", 1)
+            for path in (mark, output / mark.name):
+                assert run_as(bob, "sh", "-c", f"echo began 1.5 >{path}").returncode != 0
+            # and a mark that is not hers decides nothing, wherever it lies
+            (output / mark.name).write_text("began 1.5\nended 2.5 0\n")
+            mark.write_text("began 1.5\nended 2.5 0\n")
+            assert read_mark(mark) is not None
+            assert read_mark(mark, pwd.getpwnam(ann).pw_uid) is None
+            mark.unlink()
+            await driver.execute(Start("second", 1, PLACES[:1]), a_job("second", ann, "echo ran"))
+            assert isinstance(await driver.ended("second"), Finished)
+            assert printed(site, ann, "second") == ["ran"]
+            attempt = next(a for a in (await driver.look()).attempts if a.job == "second")
+            assert attempt.details["output"] == str(folder / "second.1.out")
+
+    asyncio.run(run())
+
+
+def test_an_output_directory_that_others_can_write_is_refused(site: SlurmSite, people: tuple[str, str]) -> None:
+    ann, bob = people
+    uid = pwd.getpwnam(bob).pw_uid
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            folder = site.settings.outputs / ann
+            folder.mkdir(0o700)
+            os.chown(folder, uid, -1)
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "true"))
+            end = await driver.ended("first")
+            assert isinstance(end, Failed)
+            assert end.reason == f"its output directory {folder} must belong to {ann} and be writable by nobody else"
+
+    asyncio.run(run())
+
+
+def test_berth_reads_nothing_for_a_user_that_is_not_his(site: SlurmSite, people: tuple[str, str], public: Path) -> None:
+    """The reason of a failure quotes the last line of the output: a link must not make it a line of another file."""
+    ann, _ = people
+    secret = public / "secret"
+    secret.write_text("the password\n")
+    secret.chmod(0o600)
+    text = f"rm $OUT; ln -s {secret} $OUT; exit 3"
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            out = site.settings.outputs / ann / "link.1.out"
+            job = a_job("link", ann, text, environment={"OUT": str(out)})
+            await driver.execute(Start("link", 1, PLACES[:1]), job)
+            end = await driver.ended("link")
+            assert isinstance(end, Failed)
+            assert end.reason == "it ended with exit code 3"
+            assert out.is_symlink()
+            out.unlink()
+            os.link(secret, out)
+            assert last_words(out) == "the password"
+            assert last_words(out, pwd.getpwnam(ann).pw_uid) == ""
+            job = a_job("words", ann, "echo no such model; exit 3")
+            await driver.execute(Start("words", 1, PLACES[:1]), job)
+            end = await driver.ended("words")
+            assert isinstance(end, Failed)
+            assert end.reason == "it ended with exit code 3: no such model"
+
+    asyncio.run(run())
+
+
+def test_output_that_users_cannot_reach_is_refused_at_the_start(public: Path, people: tuple[str, str]) -> None:
+    output = public / "closed" / "berth" / "output"
+    settings = SlurmSettings(users=True, output=output)
+    check(settings)  # berth makes what is missing
+    assert not (public / "closed").exists()
+    output.mkdir(parents=True)
+    for path in (output, *output.parents[:2]):
+        path.chmod(0o755)
+    check(settings)
+    closed = public / "closed"
+    closed.chmod(0o700)
+    with pytest.raises(InvalidInput) as error:
+        check(settings)
+    said = f"output: got {output}, and {closed} has mode 700, expected a directory that every user can reach (chmod o+x"
+    assert str(error.value).startswith(said)
+    closed.chmod(0o777)
+    with pytest.raises(InvalidInput, match=f"{closed} has mode 777, expected a directory that only root can change"):
+        check(settings)
+    closed.chmod(0o1777)
+    check(settings)
+    output.chmod(0o1777)
+    with pytest.raises(InvalidInput, match=f"got {output} with mode 1777, expected a directory that only root"):
+        check(settings)
+    output.chmod(0o755)
+    os.chown(closed, pwd.getpwnam(people[0]).pw_uid, -1)
+    with pytest.raises(InvalidInput, match="and belongs to uid"):
+        check(settings)
+
+
+def test_the_default_output_of_users_is_not_in_the_home_of_root() -> None:
+    settings = SlurmSettings(users=True)
+    assert settings.outputs == Path("/var/lib/berth/output")
+    assert settings.of(Owner("aa")).outputs == Path("/var/lib/berth/output/aa")
+    assert SlurmSettings(users=True, output=Path("/srv/out")).of(Owner("aa")).outputs == Path("/srv/out")
+
+
+def test_old_files_are_removed_while_berth_runs(
+    site: SlurmSite, people: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs after `retention`, marks with them; what runs, and what is not berth's, stays."""
+    ann, _ = people
+    monkeypatch.setattr("berth.engines.slurm.watch.SWEEP", 0.1)
+    site.settings = replace(site.settings, retention=40 * 3600.0)
+    long_ago = time.time() - 48 * 3600.0
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("runs", 1, PLACES[:1]), a_job("runs", ann, "sleep 600"))
+            await driver.execute(Start("over", 1, PLACES[:1]), a_job("over", ann, "echo ran"))
+            await driver.execute(Start("new", 1, PLACES[:1]), a_job("new", ann, "echo ran"))
+            for name in ("over", "new"):
+                assert isinstance(await driver.ended(name), Finished)
+            await driver.until(Started)
+            folder = site.settings.outputs / ann
+            (folder / "hers.1.out").write_text("not of a job\n")
+            for path in folder.iterdir():
+                if not path.name.startswith("new."):
+                    os.utime(path, (long_ago, long_ago))
+            while list(folder.glob("over.*")):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)  # in which nothing else is removed
+            names = sorted(path.name for path in folder.iterdir())
+            instance = (site.settings.spool / "instance").read_text().strip()
+            kept = {f"{name}.1.{end}" for name in ("new", "runs") for end in ("out", f"{instance}.mark")}
+            assert names == sorted({*kept, "hers.1.out"})
+
+    asyncio.run(run())
