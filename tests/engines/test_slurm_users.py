@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
 import secrets
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +30,9 @@ from berth.engines.slurm.users import first_ordinary_uid
 from berth.engines.slurm.writing import write_tag
 from berth.errors import InvalidInput
 from tests.engines.slurm_site import SlurmSite, driven, needs_slurm
+from tests.service.live import serving
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 pytestmark = [
     needs_slurm,
@@ -373,3 +378,37 @@ def test_old_files_are_removed_while_berth_runs(
             assert names == sorted({*kept, "hers.1.out"})
 
     asyncio.run(run())
+
+
+def test_a_service_runs_the_jobs_of_several_users(
+    cluster: LocalSlurm, people: tuple[str, str], public: Path, tmp_path: Path
+) -> None:
+    """With no more of root than deploy/slurm-users.conf leaves it; the user of a job is that of its token."""
+    caps = re.search(r"^CapabilityBoundingSet=(.*)$", (DEPLOY / "slurm-users.conf").read_text(), re.MULTILINE)
+    assert caps is not None
+    left = ",".join(f"+{cap.removeprefix('CAP_').lower()}" for cap in caps[1].split())
+    through = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{left}"] if shutil.which("setpriv") else []
+    settings = tmp_path / "slurm.yaml"
+    settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path}/spool\noutput: {public}/output\nusers: true\n")
+    berth = [sys.executable, "-m", "berth"]
+    tokens = {}
+    for name in people:
+        words = ["token", "create", name, "--store", str(tmp_path / "berth.db")]
+        done = subprocess.run([*berth, *words], capture_output=True, text=True, check=True)
+        found = re.search(r"\bberth_\S+", done.stdout)
+        assert found is not None
+        tokens[name] = found[0]
+    with serving(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
+        for name, token in tokens.items():
+            job = {"name": f"of-{name}", "resources": {"cpu": 1}, "command": ["/bin/sh", "-c", f"{IDENTITY}; exit 3"]}
+            live.ask("POST", "/v1/jobs", [job], token)
+        for name, token in tokens.items():
+            end = time.monotonic() + 60.0
+            while (found_job := live.ask("GET", f"/v1/jobs/of-{name}", token=token))["phase"] != "failed":
+                assert time.monotonic() < end, found_job
+                time.sleep(0.1)
+            user = pwd.getpwnam(name)
+            line, *_ = (public / "output" / name / f"of-{name}.1.out").read_text().splitlines()
+            assert line.split()[:2] == [str(user.pw_uid), str(user.pw_gid)]
+            assert found_job["attempt"] == 1
+            assert "exit code 3" in found_job["reason"]

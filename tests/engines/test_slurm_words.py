@@ -22,6 +22,7 @@ from berth.dispatch.events import Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
 from berth.engines import EngineError, Owner
+from berth.engines.making import check_engine
 from berth.engines.slurm import SlurmSettings, read_settings
 from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
 from berth.engines.slurm.companion import request
@@ -357,6 +358,19 @@ def test_by_default_each_store_has_a_spool_of_its_own(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert SlurmSettings().of(Owner("aa")).spool == tmp_path / "berth" / "slurm" / "aa"
     assert SlurmSettings(spool=tmp_path / "mine").of(Owner("aa")).spool == tmp_path / "mine"
+
+
+def test_settings_are_checked_without_making_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check at the start left a second spool in the home directory, in which nothing was ever remembered."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    check_engine("slurm")
+    file = tmp_path / "slurm.yaml"
+    file.write_text(f"output: {tmp_path}/output\nhooks: {tmp_path}/hooks\n")
+    check_engine(f"slurm:{file}")
+    assert [path.name for path in tmp_path.iterdir()] == ["slurm.yaml"]
+    file.write_text(f"conf: {tmp_path}/none.conf\n")
+    with pytest.raises(InvalidInput, match=r"slurm\.yaml: conf: got .*none\.conf"):
+        check_engine(f"slurm:{file}")
 
 
 @pytest.mark.parametrize(
