@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +163,13 @@ async def settled(engine: SlurmEngine) -> Snapshot:
                 return await engine.snapshot()
             except EngineError:
                 await asyncio.sleep(0.1)
+
+
+async def until(good: Callable[[], bool]) -> None:
+    """Wait for something outside the engine."""
+    async with asyncio.timeout(LIMIT):
+        while not good():
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

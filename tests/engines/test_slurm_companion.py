@@ -17,7 +17,7 @@ from berth.dispatch.quantities import MILLI
 from berth.engines.slurm.reading import NUMBER
 from berth.engines.slurm.writing import MIB, write_tag
 from berth.traces.slurm import expand_hosts
-from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm
+from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm, until
 
 pytestmark = needs_slurm
 
@@ -118,8 +118,7 @@ def test_a_job_that_only_used_up_a_number_is_never_taken(site: SlurmSite, monkey
             assert [each.id for each in (await driver.look()).waiting] == [job.id]
             assert state(site, number).startswith("PENDING")
             monkeypatch.setattr("berth.engines.slurm.watch.FORGOTTEN", 0.0)
-            while not state(site, number).startswith("CANCELLED"):
-                await asyncio.sleep(0.1)
+            await until(lambda: state(site, number).startswith("CANCELLED"))
             assert not [e for e in driver.events if isinstance(e, Submitted) and e.job.id != job.id]
 
     asyncio.run(run())

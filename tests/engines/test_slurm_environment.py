@@ -167,3 +167,13 @@ def test_any_shell_hands_the_environment_over(shell: str, tmp_path: Path) -> Non
     }
     assert found["PWD"] == str(tmp_path)
     assert not [name for name in found if name.startswith("BERTH_")]
+
+
+def test_srun_is_found_where_slurm_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes have Slurm where this machine has it, and a PATH that their users choose is not asked."""
+    (tmp_path / "srun").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    job = a_job(command=["true"], environment={"PATH": "/mine"})
+    told = submission(Start("env", 1, PLACES), job, SlurmSettings(spool=tmp_path), "0a")
+    assert told.environment["PATH"].endswith(f":/bin:{tmp_path}")
+    assert "PATH=/mine" in told.environment.values()

@@ -399,6 +399,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     place = (Place("n1", "w", 2),)
     first, second, third = (spool.asked((name, 1), place) for name in "abc")
+    fourth = spool.asked(("d", 1), place, user="ann")
     spool.taken(first, 7)
     spool.ended(second, Failed(5.0, "b", 1, "why", "engine"))
     spool.forgotten(third)
@@ -409,7 +410,8 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
         file.write('{"what": "ended", "jo')
     again = Spool(tmp_path)
     assert again.instance == spool.instance
-    assert set(again.records) == {("a", 1), ("b", 1)}
+    assert set(again.records) == {("a", 1), ("b", 1), fourth.key}
+    assert [again.records[name, 1].user for name in "abd"] == ["", "", "ann"]
     assert again.records["a", 1].slurm == 7
     assert again.records["a", 1].places == place
     assert again.records["b", 1].end == Failed(5.0, "b", 1, "why", "engine")

@@ -31,6 +31,10 @@ def check_shared(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise InvalidInput("a directory", found=f"{directory}: Not a directory", key="output")
     resolved = directory.resolve()
+    for path in (directory, *directory.parents):
+        if path.is_symlink() and path.lstat().st_uid != 0:
+            said = f"{directory}, and {path} is a link of uid {path.lstat().st_uid}"
+            raise InvalidInput("a directory that only root can change", found=said, key="output")
     for path in (resolved, *resolved.parents):
         try:
             found = path.stat()
@@ -60,6 +64,7 @@ def make_shared(directory: Path) -> None:
     except OSError as error:
         found = f"{directory}: {error.strerror}"
         raise InvalidInput("a directory that can be made", found=found, key="output") from None
+    check_shared(directory)
 
 
 class Outputs:
@@ -103,8 +108,8 @@ class Outputs:
         return has_lost_its_script(self.output(record), self._uid(record))
 
     def _uid(self, record: Record) -> int | None:
-        """The user to whom the files of an attempt must belong; None without `users`."""
-        if not self._users:
+        """The user to whom the files of an attempt must belong; None where it runs as the user of berth."""
+        if not self._users and not record.user:
             return None
         try:
             return pwd.getpwnam(record.user).pw_uid

@@ -288,14 +288,15 @@ class Watch:
         key = read_tag(job.comment, self._spool.instance)
         if key is None:
             return None
+        record = self._spool.records.get(key)
         if is_theirs(key):
             ours = is_own(key, job)
-        elif not self._settings.users:
+        elif record is not None and record.user:
+            ours = job.user == record.user
+        elif self._settings.users:  # an older version did not write down the user
+            ours = record is not None and record.slurm in (job.id, job.leader)
+        else:
             ours = job.user in ("", self._user)
-        elif (record := self._spool.records.get(key)) is None:
-            ours = False
-        else:  # an older version did not write down the user
-            ours = job.user == record.user if record.user else (job.leader or job.id) == record.slurm
         return key if ours else None
 
     def _tell_waiting(self, there: dict[str, Waiting]) -> None:
