@@ -24,7 +24,7 @@ from berth.dispatch.events import Failed, Finished, Start, Started
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
 from berth.engines import Owner
-from berth.engines.slurm import SlurmSettings, check
+from berth.engines.slurm import SlurmEngine, SlurmSettings, check_settings
 from berth.engines.slurm.marks import AGAIN, last_words, mark_of, read_mark
 from berth.engines.slurm.users import first_ordinary_uid
 from berth.engines.slurm.writing import write_tag
@@ -188,11 +188,11 @@ def test_only_root_can_run_jobs_as_others(
     public: Path, people: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = SlurmSettings(users=True, output=public / "output")
-    check(settings)
+    check_settings(settings)
     uid = pwd.getpwnam(people[0]).pw_uid
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     with pytest.raises(InvalidInput, match=f"users: got berth runs as {people[0]}, expected false: only root can"):
-        check(settings)
+        check_settings(settings)
 
 
 def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str, str]) -> None:
@@ -215,6 +215,7 @@ def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str,
             await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "sleep 5; echo ran"))
             await driver.until(Started)
             instance = (site.settings.spool / "instance").read_text().strip()
+            before = time.time()
             forged = [forge("first"), forge("second")]
             await until(lambda: all(state(number) == "COMPLETED" for number in forged))  # berth did not end them
             await driver.look()
@@ -224,6 +225,10 @@ def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str,
             for name in ("first", "second"):
                 assert isinstance(await driver.ended(name), Finished)
                 assert printed(site, ann, name) == ["ran"]
+            engine = driver._engine
+            assert isinstance(engine, SlurmEngine)
+            told = engine._spool.records["first", 1].hooked
+            assert told["began"] < before  # though a hook has told of the forged job, which began later
 
     asyncio.run(run())
 
@@ -360,36 +365,36 @@ def test_berth_reads_nothing_for_a_user_that_is_not_his(site: SlurmSite, people:
 def test_output_that_users_cannot_reach_is_refused_at_the_start(public: Path, people: tuple[str, str]) -> None:
     output = public / "closed" / "berth" / "output"
     settings = SlurmSettings(users=True, output=output)
-    check(settings)  # berth makes what is missing
+    check_settings(settings)  # berth makes what is missing
     assert not (public / "closed").exists()
     output.mkdir(parents=True)
     for path in (output, *output.parents[:2]):
         path.chmod(0o755)
-    check(settings)
+    check_settings(settings)
     closed = public / "closed"
     closed.chmod(0o700)
     with pytest.raises(InvalidInput) as error:
-        check(settings)
+        check_settings(settings)
     said = f"output: got {output}, and {closed} has mode 700, expected a directory that every user can reach (chmod o+x"
     assert str(error.value).startswith(said)
     closed.chmod(0o777)
     with pytest.raises(InvalidInput, match=f"{closed} has mode 777, expected a directory that only root can change"):
-        check(settings)
+        check_settings(settings)
     closed.chmod(0o1777)
-    check(settings)
+    check_settings(settings)
     output.chmod(0o1777)
     with pytest.raises(InvalidInput, match=f"got {output} with mode 1777, expected a directory that only root"):
-        check(settings)
+        check_settings(settings)
     output.chmod(0o755)
     os.chown(closed, pwd.getpwnam(people[0]).pw_uid, -1)
     with pytest.raises(InvalidInput, match="and belongs to uid"):
-        check(settings)
+        check_settings(settings)
     link = public / "link"
     link.symlink_to("/var/lib")
-    check(replace(settings, output=link / "output"))
+    check_settings(replace(settings, output=link / "output"))
     os.lchown(link, pwd.getpwnam(people[0]).pw_uid, -1)
     with pytest.raises(InvalidInput, match=f"{link} is a link of uid"):
-        check(replace(settings, output=link / "output"))
+        check_settings(replace(settings, output=link / "output"))
 
 
 def test_the_default_output_of_users_is_not_in_the_home_of_root() -> None:

@@ -9,7 +9,7 @@ from berth.engines.clock import Clock
 from berth.engines.ray import RayEngine
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated import SimulatedEngine, example_cluster, read_cluster
-from berth.engines.slurm import SlurmEngine, SlurmSettings, check, read_settings
+from berth.engines.slurm import SlurmEngine, SlurmSettings, check_settings, read_settings
 from berth.errors import InvalidInput
 
 __all__ = ["check_engine", "make_engine"]
@@ -54,6 +54,6 @@ def check_engine(name: str) -> None:
         return
     file = Path(rest) if rest else None
     try:
-        check(read_settings(file) if file else SlurmSettings())
+        check_settings(read_settings(file) if file else SlurmSettings())
     except InvalidInput as error:
         raise error.at(file=file) from None

@@ -5,7 +5,7 @@ mean, `spool` remembers, and `companion` serves people who give their jobs to Sl
 `environment` say as whom a job runs, where it prints, and what its process gets.
 """
 
-from berth.engines.slurm.engine import SlurmEngine, check
+from berth.engines.slurm.engine import SlurmEngine, check_settings
 from berth.engines.slurm.settings import SlurmSettings, read_settings
 
-__all__ = ["SlurmEngine", "SlurmSettings", "check", "read_settings"]
+__all__ = ["SlurmEngine", "SlurmSettings", "check_settings", "read_settings"]

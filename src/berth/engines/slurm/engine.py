@@ -42,14 +42,14 @@ from berth.engines.slurm.watch import Watch
 from berth.engines.slurm.writing import Submission, submission, write_tag
 from berth.errors import InvalidInput, did_you_mean
 
-__all__ = ["SlurmEngine", "check"]
+__all__ = ["SlurmEngine", "check_settings"]
 
 SURE = 5.0
 """Seconds after which a submission that was not answered is not under way any more."""
 log = logging.getLogger(__name__)
 
 
-def check(settings: SlurmSettings) -> None:
+def check_settings(settings: SlurmSettings) -> None:
     """Refuse settings that cannot be right on this machine; makes nothing."""
     conf = settings.conf
     if conf is not None and not settings.rest:
@@ -78,7 +78,7 @@ class SlurmEngine:
         self.settings = (settings or SlurmSettings()).of(owner)
         self._file = file
         """Where the settings stand, for errors."""
-        check(self.settings)
+        check_settings(self.settings)
         way = SlurmRest if self.settings.rest else SlurmCommands
         self.slurm: Slurm = slurm or way(self.settings)
         self._spool = Spool(self.settings.spool, owner)
