@@ -233,35 +233,73 @@ def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str,
     asyncio.run(run())
 
 
-def test_output_and_marks_are_private(site: SlurmSite, people: tuple[str, str]) -> None:
-    """Bob can neither read what Ann's jobs print nor leave marks of attempts that she will have."""
+def test_output_is_private(site: SlurmSite, people: tuple[str, str]) -> None:
+    """Bob can neither read what Ann's jobs print nor leave anything there."""
     ann, bob = people
 
     async def run() -> None:
         async with driven(site) as driver:
             await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "echo mine"))
             assert isinstance(await driver.ended("first"), Finished)
-            output, instance = site.settings.outputs, (site.settings.spool / "instance").read_text().strip()
-            folder = output / ann
-            found = folder.stat()
+            output = site.settings.outputs
+            found = (output / ann).stat()
             assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (pwd.getpwnam(ann).pw_uid, 0o700)
-            assert run_as(bob, "cat", str(folder / "first.1.out")).returncode != 0
-            mark = mark_of(folder, instance, "second", 1)
-            for path in (mark, output / mark.name):
-                assert run_as(bob, "sh", "-c", f"echo began 1.5 >{path}").returncode != 0
-            # and a mark that is not hers decides nothing, wherever it lies
-            (output / mark.name).write_text("began 1.5\nended 2.5 0\n")
-            mark.write_text("began 1.5\nended 2.5 0\n")
-            assert read_mark(mark) is not None
-            assert read_mark(mark, pwd.getpwnam(ann).pw_uid) is None
-            mark.unlink()
-            await driver.execute(Start("second", 1, PLACES[:1]), a_job("second", ann, "echo ran"))
-            assert isinstance(await driver.ended("second"), Finished)
-            assert printed(site, ann, "second") == ["ran"]
-            attempt = next(a for a in (await driver.look()).attempts if a.job == "second")
-            assert attempt.details["output"] == str(folder / "second.1.out")
+            assert run_as(bob, "cat", str(output / ann / "first.1.out")).returncode != 0
+            for path in (output / "mark", output / ann / "mark"):
+                assert run_as(bob, "touch", str(path)).returncode != 0
+            assert run_as(ann, "cat", str(output / ann / "first.1.out")).stdout == "mine\n"
+            (attempt,) = (await driver.look()).attempts
+            assert attempt.details["output"] == str(output / ann / "first.1.out")
 
     asyncio.run(run())
+
+
+def test_marks_cannot_be_made_beforehand(site: SlurmSite, people: tuple[str, str]) -> None:
+    """A mark that lay there made a job finished of which nothing had run: its name now has a secret.
+
+    Ann, whose directory it is, cannot know it before her job runs, and Bob cannot see it at all.
+    """
+    ann, bob = people
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "sleep 600"))
+            await driver.until(Started)
+            folder, spool = site.settings.outputs / ann, site.settings.spool
+            await until(lambda: bool(list(folder.glob("first.1.*.mark"))))
+            instance = (spool / "instance").read_text().strip()
+            secret = next(folder.glob("first.1.*.mark")).name.split(".")[3]
+            assert stat.S_IMODE((spool / "attempts.jsonl").stat().st_mode) == 0o600
+            assert secret in (spool / "attempts.jsonl").read_text()
+            (number,) = site.numbers("first", 1)
+            for words in (
+                ["scontrol", "show", "job", number],
+                ["scontrol", "write", "batch_script", number, "-"],
+                ["squeue", "--json"],
+                ["ps", "-eww", "-o", "args"],
+            ):
+                shown = run_as(bob, *words, cluster=site.cluster)
+                assert shown.returncode == 0
+                assert secret not in shown.stdout
+            for name in (mark_of(folder, instance, "second", 1), mark_of(folder, instance, "second", 1, secret)):
+                made = f"echo began 1.5 >{name}; echo ended 2.5 0 >>{name}"
+                assert run_as(ann, "sh", "-c", made).returncode == 0
+            await driver.execute(Start("second", 1, PLACES[:1]), a_job("second", ann, "echo ran"))
+            end = await driver.ended("second")
+            assert isinstance(end, Finished)
+            assert end.time > 2.5
+            assert printed(site, ann, "second") == ["ran"]
+
+    asyncio.run(run())
+
+
+def test_a_mark_of_another_user_decides_nothing(people: tuple[str, str], tmp_path: Path) -> None:
+    mark = mark_of(tmp_path, "0a", "j", 1, "1b")
+    mark.write_text("began 1.5\nended 2.5 0\n")
+    assert read_mark(mark) is not None
+    assert read_mark(mark, pwd.getpwnam(people[0]).pw_uid) is None
+    os.chown(mark, pwd.getpwnam(people[0]).pw_uid, -1)
+    assert read_mark(mark, pwd.getpwnam(people[0]).pw_uid) is not None
 
 
 def test_a_script_of_a_user_does_not_run_twice(site: SlurmSite, people: tuple[str, str]) -> None:
@@ -429,9 +467,9 @@ def test_old_files_are_removed_while_berth_runs(
             await until(lambda: not list(folder.glob("over.*")))
             await asyncio.sleep(0.5)  # in which nothing else is removed
             names = sorted(path.name for path in folder.iterdir())
-            instance = (site.settings.spool / "instance").read_text().strip()
-            kept = {f"{name}.1.{end}" for name in ("new", "runs") for end in ("out", f"{instance}.mark")}
-            assert names == sorted({*kept, "hers.1.out"})
+            kept = [name for name in names if name.startswith(("new.", "runs."))]
+            assert len(kept) == 4
+            assert names == sorted([*kept, "hers.1.out"])
 
     asyncio.run(run())
 
@@ -464,7 +502,7 @@ def test_a_service_runs_the_jobs_of_several_users(
                 assert time.monotonic() < end, found_job
                 time.sleep(0.1)
             user = pwd.getpwnam(name)
-            line, *_ = (public / "output" / name / f"of-{name}.1.out").read_text().splitlines()
-            assert line.split()[:2] == [str(user.pw_uid), str(user.pw_gid)]
+            lines = (public / "output" / name / f"of-{name}.1.out").read_text().splitlines()
+            assert [str(user.pw_uid), str(user.pw_gid)] in [line.split()[:2] for line in lines], lines
             assert found_job["attempt"] == 1
             assert "exit code 3" in found_job["reason"]

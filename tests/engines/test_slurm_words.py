@@ -267,8 +267,8 @@ def test_marks_that_are_none(tmp_path: Path) -> None:
 )
 def test_marks_stay_for_a_day_and_as_long_as_their_outputs(tmp_path: Path, retention: float, left: set[str]) -> None:
     """The first ended half a day ago, the second two days ago."""
-    for number, hours in ((1, 12.0), (2, 48.0)):
-        for name in (f"j.{number}.out", f"j.{number}.{INSTANCE}.mark"):
+    for number, hours, secret in ((1, 12.0, ".0f"), (2, 48.0, "")):
+        for name in (f"j.{number}.out", f"j.{number}.{INSTANCE}{secret}.mark"):
             (tmp_path / name).touch()
             os.utime(tmp_path / name, (time.time() - hours * 3600.0,) * 2)
     sweep(tmp_path, INSTANCE, retention, ())
@@ -399,7 +399,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     place = (Place("n1", "w", 2),)
     first, second, third = (spool.asked((name, 1), place) for name in "abc")
-    fourth = spool.asked(("d", 1), place, user="ann")
+    fourth = spool.asked(("d", 1), place, user="ann", secret="0f")
     spool.taken(first, 7)
     spool.ended(second, Failed(5.0, "b", 1, "why", "engine"))
     spool.forgotten(third)
@@ -412,6 +412,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
     assert again.instance == spool.instance
     assert set(again.records) == {("a", 1), ("b", 1), fourth.key}
     assert [again.records[name, 1].user for name in "abd"] == ["", "", "ann"]
+    assert [again.records[name, 1].secret for name in "abd"] == ["", "", "0f"]
     assert again.records["a", 1].slurm == 7
     assert again.records["a", 1].places == place
     assert again.records["b", 1].end == Failed(5.0, "b", 1, "why", "engine")

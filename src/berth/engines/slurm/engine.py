@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import pwd
+import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator
@@ -172,10 +173,11 @@ class SlurmEngine:
         if await self._known((start.job, start.attempt)):
             return
         await self._watch.confirm()
-        told = self._submission(start, job)
+        secret = secrets.token_hex(8)
+        told = self._submission(start, job, secret)
         user = told.user.pw_name if isinstance(told, Submission) and told.user is not None else ""
         steps = job.payload.get("script") is None
-        record = self._spool.asked((start.job, start.attempt), start.places, steps, job, user)
+        record = self._spool.asked((start.job, start.attempt), start.places, steps, job, user, secret)
         if self._is_away(start, record):
             return
         if isinstance(told, NotPossible):
@@ -196,10 +198,10 @@ class SlurmEngine:
         finally:
             record.sending, record.asked = False, time.time()
 
-    def _submission(self, start: Start, job: Job) -> Submission | NotPossible:
+    def _submission(self, start: Start, job: Job, secret: str) -> Submission | NotPossible:
         """What Slurm is to be told, once its user has a directory for its output; or why it cannot be run."""
         try:
-            told = submission(start, job, self.settings, self._spool.instance, self._watch.config)
+            told = submission(start, job, self.settings, self._spool.instance, self._watch.config, secret=secret)
             if told.user is not None:
                 self._outputs.make(told.user)
         except NotPossible as error:

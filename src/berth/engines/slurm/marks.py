@@ -3,7 +3,8 @@
 A slurmctld that was killed forgets up to five seconds: it may want to run again what already ran. So a script that
 finds its own mark ends at once, by a signal that nobody uses. Where berth sees the directory of outputs, as it does on
 one machine or with a shared file system, marks also tell it how an attempt ended that Slurm has forgotten. A mark lies
-in a directory that only the user of its job can write (`outputs`), so a user can forge marks of own jobs alone.
+in a directory that only the user of its job can write (`outputs`), and its name has a secret that only the batch script
+and the spool of berth know. So nobody can make it before the script runs.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ def _read(path: Path, size: int, uid: int | None = None, last: bool = False) -> 
         os.close(descriptor)
 
 
-def mark_of(directory: Path, instance: str, job: str, attempt: int) -> Path:
-    """The file of an attempt."""
-    return directory / f"{job}.{attempt}.{instance}.mark"
+def mark_of(directory: Path, instance: str, job: str, attempt: int, secret: str = "") -> Path:
+    """The file of an attempt. Its name has a secret, which older versions did not give to attempts."""
+    return directory / ".".join([job, str(attempt), instance, *([secret] if secret else []), "mark"])
 
 
 def read_mark(path: Path, uid: int | None = None) -> Mark | None:

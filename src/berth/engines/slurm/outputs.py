@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import stat
 import time
 from collections.abc import Collection
@@ -97,7 +98,8 @@ class Outputs:
 
     def mark(self, record: Record) -> Mark | None:
         """What the mark of an attempt says, if there is one."""
-        return read_mark(mark_of(self._base / record.user, self._instance, *record.key), self._uid(record))
+        path = mark_of(self._base / record.user, self._instance, *record.key, record.secret)
+        return read_mark(path, self._uid(record))
 
     def last_words(self, record: Record) -> str:
         """The last line that an attempt printed."""
@@ -134,13 +136,13 @@ def sweep(directory: Path, instance: str, retention: float, running: Collection[
 
     Only outputs with a mark of this instance are removed; other files in the directory are not berth's.
     """
-    ending, now = f".{instance}.mark", time.time()
+    pattern, now = re.compile(rf"(.+)\.{instance}(\.[0-9a-f]+)?\.mark"), time.time()
     with os.scandir(directory) as entries:
-        names = [entry.name.removesuffix(ending) for entry in entries if entry.name.endswith(ending)]
-    for name in names:
-        if name in running:
+        marks = [match for entry in entries if (match := pattern.fullmatch(entry.name))]
+    for match in marks:
+        if match[1] in running:
             continue
-        mark, output = directory / f"{name}{ending}", directory / f"{name}.out"
+        mark, output = directory / match[0], directory / f"{match[1]}.out"
         with suppress(OSError):
             printed = output.lstat().st_mtime if os.path.lexists(output) else None
             age = now - max(mark.lstat().st_mtime, printed or 0.0)

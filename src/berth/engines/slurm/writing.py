@@ -297,9 +297,9 @@ def _clean(words: Iterable[str]) -> None:
 
 
 def submission(
-    start: Start, job: Job, settings: SlurmSettings, instance: str, config: Config | None = None
+    start: Start, job: Job, settings: SlurmSettings, instance: str, config: Config | None = None, *, secret: str = ""
 ) -> Submission:
-    """What Slurm is to be told; `NotPossible` where Slurm has no words for it."""
+    """What Slurm is to be told; `NotPossible` where Slurm has no words for it. `secret` is for the name of its mark."""
     components = layout(job, start.places, default_memory=config is not None and config.default_memory)
     command, script = list(job.payload.get("command") or ()), job.payload.get("script")
     user = job_user(job, settings)
@@ -321,7 +321,7 @@ def submission(
         start.job,
         write_tag(instance, start.job, start.attempt),
         components,
-        _marked(str(mark_of(output, instance, start.job, start.attempt)), lines),
+        _marked(str(mark_of(output, instance, start.job, start.attempt, secret)), lines),
         job_environment(job, start, user),
         directory,
         str(output_of(output, start.job, start.attempt)),
