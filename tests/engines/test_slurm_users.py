@@ -263,15 +263,15 @@ def test_marks_cannot_be_made_beforehand(site: SlurmSite, people: tuple[str, str
 
     async def run() -> None:
         async with driven(site) as driver:
-            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "sleep 600"))
+            await driver.execute(Start("guarded", 1, PLACES[:1]), a_job("guarded", ann, "sleep 600"))
             await driver.until(Started)
             folder, spool = site.settings.outputs / ann, site.settings.spool
-            await until(lambda: bool(list(folder.glob("first.1.*.mark"))))
+            await until(lambda: bool(list(folder.glob("guarded.1.*.mark"))))
             instance = (spool / "instance").read_text().strip()
-            secret = next(folder.glob("first.1.*.mark")).name.split(".")[3]
+            secret = next(folder.glob("guarded.1.*.mark")).name.split(".")[3]
             assert stat.S_IMODE((spool / "attempts.jsonl").stat().st_mode) == 0o600
             assert secret in (spool / "attempts.jsonl").read_text()
-            (number,) = site.numbers("first", 1)
+            (number,) = site.numbers("guarded", 1)
             for words in (
                 ["scontrol", "show", "job", number],
                 ["scontrol", "write", "batch_script", number, "-"],
@@ -281,14 +281,14 @@ def test_marks_cannot_be_made_beforehand(site: SlurmSite, people: tuple[str, str
                 shown = run_as(bob, *words, cluster=site.cluster)
                 assert shown.returncode == 0
                 assert secret not in shown.stdout
-            for name in (mark_of(folder, instance, "second", 1), mark_of(folder, instance, "second", 1, secret)):
+            for name in (mark_of(folder, instance, "guessed", 1), mark_of(folder, instance, "guessed", 1, secret)):
                 made = f"echo began 1.5 >{name}; echo ended 2.5 0 >>{name}"
                 assert run_as(ann, "sh", "-c", made).returncode == 0
-            await driver.execute(Start("second", 1, PLACES[:1]), a_job("second", ann, "echo ran"))
-            end = await driver.ended("second")
+            await driver.execute(Start("guessed", 1, PLACES[:1]), a_job("guessed", ann, "echo ran"))
+            end = await driver.ended("guessed")
             assert isinstance(end, Finished)
             assert end.time > 2.5
-            assert printed(site, ann, "second") == ["ran"]
+            assert printed(site, ann, "guessed") == ["ran"]
 
     asyncio.run(run())
 
