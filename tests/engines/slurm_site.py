@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,7 @@ LIMIT = 60.0
 def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] = NODES) -> Iterator[LocalSlurm]:
     """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: sockets lie in it
+    folder.chmod(0o755)  # other users of this machine run jobs on it
     (folder / "hooks").mkdir()
     script = folder / "hook.sh"
     script.write_text(hook_script(folder / "hooks"))
@@ -58,7 +59,6 @@ def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] 
             "PartitionName=narrow Nodes=n3,n4 State=UP",
         ]
     if tokens:
-        folder.chmod(0o755)
         (folder / "jwt.key").touch(mode=0o600)
         (folder / "jwt.key").write_bytes(os.urandom(32))
         more += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={folder}/jwt.key"]
@@ -163,6 +163,13 @@ async def settled(engine: SlurmEngine) -> Snapshot:
                 return await engine.snapshot()
             except EngineError:
                 await asyncio.sleep(0.1)
+
+
+async def until(good: Callable[[], bool]) -> None:
+    """Wait for something outside the engine."""
+    async with asyncio.timeout(LIMIT):
+        while not good():
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

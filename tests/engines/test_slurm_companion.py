@@ -14,9 +14,10 @@ from berth.clusters.slurm import LocalSlurm
 from berth.dispatch.events import Cancel, Cancelled, Failed, Finished, Start, Started, Submitted
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI
-from berth.engines.slurm.writing import MIB
+from berth.engines.slurm.reading import NUMBER
+from berth.engines.slurm.writing import MIB, write_tag
 from berth.traces.slurm import expand_hosts
-from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm
+from tests.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm, until
 
 pytestmark = needs_slurm
 
@@ -100,6 +101,44 @@ def test_people_and_berth_cancel(site: SlurmSite) -> None:
             assert isinstance(end, Failed)
             assert end.fault == "cancelled"
             assert state(site, runs).startswith("CANCELLED")
+
+    asyncio.run(run())
+
+
+def test_a_job_that_only_used_up_a_number_is_never_taken(site: SlurmSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A berth that was killed may leave one behind, held as jobs of users are; it is cancelled in the end."""
+
+    async def run() -> None:
+        number = sbatch(site, "--hold", "-n1", f"--job-name={NUMBER}")
+        async with driven(site) as driver:
+            assert driver.spells[0].snapshot.waiting == ()
+            sbatch(site, "-n1", "--job-name=theirs")
+            job = await submitted(driver)
+            assert job.type == "theirs"
+            assert [each.id for each in (await driver.look()).waiting] == [job.id]
+            assert state(site, number).startswith("PENDING")
+            monkeypatch.setattr("berth.engines.slurm.watch.FORGOTTEN", 0.0)
+            await until(lambda: state(site, number).startswith("CANCELLED"))
+            assert not [e for e in driver.events if isinstance(e, Submitted) and e.job.id != job.id]
+
+    asyncio.run(run())
+
+
+def test_a_comment_that_names_a_job_of_another(site: SlurmSite) -> None:
+    """Users write the comments of their jobs: none becomes an attempt of another job."""
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            first = sbatch(site, "-n1")
+            job = await submitted(driver)
+            instance = (site.settings.spool / "instance").read_text().strip()
+            forged = sbatch(site, "--hold", "-n1", f"--comment={write_tag(instance, job.id, 1)}")
+            await driver.look()
+            await driver.execute(Start(job.id, 1, (Place("n3", "node", 1),)), job)
+            await driver.until(Started)
+            assert state(site, first).startswith("RUNNING")
+            assert state(site, forged).startswith("PENDING JobHeld")
+            assert (await driver.look()).waiting == ()
 
     asyncio.run(run())
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import shlex
 import subprocess
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +22,14 @@ from berth.dispatch.events import Failed, Finished, Start
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
 from berth.engines import EngineError, Owner
+from berth.engines.making import check_engine
 from berth.engines.slurm import SlurmSettings, read_settings
 from berth.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
 from berth.engines.slurm.companion import request
 from berth.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.engines.slurm.judging import how_it_ended, server, when_it_began
 from berth.engines.slurm.marks import AGAIN, Mark, last_words, mark_of, read_mark
+from berth.engines.slurm.outputs import sweep
 from berth.engines.slurm.reading import SlurmJob, read_config, read_jobs, read_nodes
 from berth.engines.slurm.spool import Record, Spool
 from berth.engines.slurm.writing import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
@@ -232,7 +237,7 @@ def test_a_script_runs_as_its_first_line_says(script: str, printed: bytes, tmp_p
     """It leaves its marks, and run a second time it ends by the signal of those that have run."""
     (tmp_path / "output").mkdir()
     _, text = told(ONE.replace(payload={"script": script}), Place("n1", "w", 2), tmp=tmp_path)
-    assert text.startswith("#!/bin/bash\n_mark=")  # sbatch looks for options in comments at the top only
+    assert text.startswith("#!/bin/bash -p\n_mark=")  # sbatch looks for options in comments at the top only
     assert run_here(text, tmp_path) == (3, printed)
     mark = read_mark(mark_of(tmp_path / "output", INSTANCE, "j", 1))
     assert mark is not None
@@ -255,6 +260,21 @@ def test_marks_that_are_none(tmp_path: Path) -> None:
     assert found.end(("j", 1)) == Finished(4.0, "j", 1, 2.5)
     (tmp_path / "link").symlink_to(path)
     assert read_mark(tmp_path / "link") is None
+
+
+@pytest.mark.parametrize(
+    ("retention", "left"),
+    [(3600.0, {"mark 1"}), (36 * 3600.0, {"out 1", "mark 1"}), (math.inf, {"out 1", "mark 1", "out 2"})],
+)
+def test_marks_stay_for_a_day_and_as_long_as_their_outputs(tmp_path: Path, retention: float, left: set[str]) -> None:
+    """The first ended half a day ago, the second two days ago."""
+    for number, hours, secret in ((1, 12.0, ".0f"), (2, 48.0, "")):
+        for name in (f"j.{number}.out", f"j.{number}.{INSTANCE}{secret}.mark"):
+            (tmp_path / name).touch()
+            os.utime(tmp_path / name, (time.time() - hours * 3600.0,) * 2)
+    sweep(tmp_path, INSTANCE, retention, ())
+    found = {f"{path.name.rpartition('.')[2]} {path.name.split('.')[1]}" for path in tmp_path.iterdir()}
+    assert found == left
 
 
 texts = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
@@ -341,6 +361,19 @@ def test_by_default_each_store_has_a_spool_of_its_own(tmp_path: Path, monkeypatc
     assert SlurmSettings(spool=tmp_path / "mine").of(Owner("aa")).spool == tmp_path / "mine"
 
 
+def test_settings_are_checked_without_making_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check at the start left a second spool in the home directory, in which nothing was ever remembered."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    check_engine("slurm")
+    file = tmp_path / "slurm.yaml"
+    file.write_text(f"output: {tmp_path}/output\nhooks: {tmp_path}/hooks\n")
+    check_engine(f"slurm:{file}")
+    assert [path.name for path in tmp_path.iterdir()] == ["slurm.yaml"]
+    file.write_text(f"conf: {tmp_path}/none.conf\n")
+    with pytest.raises(InvalidInput, match=r"slurm\.yaml: conf: got .*none\.conf"):
+        check_engine(f"slurm:{file}")
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -367,6 +400,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     place = (Place("n1", "w", 2),)
     first, second, third = (spool.asked((name, 1), place) for name in "abc")
+    fourth = spool.asked(("d", 1), place, user="ann", secret="0f")
     spool.taken(first, 7)
     spool.ended(second, Failed(5.0, "b", 1, "why", "engine"))
     spool.forgotten(third)
@@ -377,7 +411,9 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
         file.write('{"what": "ended", "jo')
     again = Spool(tmp_path)
     assert again.instance == spool.instance
-    assert set(again.records) == {("a", 1), ("b", 1)}
+    assert set(again.records) == {("a", 1), ("b", 1), fourth.key}
+    assert [again.records[name, 1].user for name in "abd"] == ["", "", "ann"]
+    assert [again.records[name, 1].secret for name in "abd"] == ["", "", "0f"]
     assert again.records["a", 1].slurm == 7
     assert again.records["a", 1].places == place
     assert again.records["b", 1].end == Failed(5.0, "b", 1, "why", "engine")
@@ -398,6 +434,8 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
         ("users: 1", "users: got 1, expected true or false"),
         ("rest: localhost", "rest: got 'localhost', expected http"),
         ("spool: 5", "spool: got 5, expected a path"),
+        ("retention: soon", "retention: got 'soon', expected a duration"),
+        ("system_users: daemon", "system_users: got 'daemon', expected a list of names"),
         ("- 1", "got list, expected a mapping"),
         ("a: [", "expected YAML"),
     ],
@@ -415,6 +453,11 @@ def test_settings(tmp_path: Path) -> None:
     path.write_text("conf: /etc/slurm/other.conf\npartition: main\npoll: 2s\npatience: 1m\ncompanion: shared\n")
     found = read_settings(path)
     assert (found.conf, found.poll, found.patience) == (Path("/etc/slurm/other.conf"), 2.0, 60.0)
+    path.write_text("retention: 2d\nsystem_users: [daemon]\n")
+    assert (read_settings(path).retention, read_settings(path).system_users) == (172800.0, ("daemon",))
+    path.write_text("retention: forever\n")
+    assert read_settings(path).retention == math.inf
+    assert replace(read_settings(path), poll=2.0).retention == math.inf
     path.write_text("")
     assert read_settings(path) == SlurmSettings()
     with pytest.raises(InvalidInput, match="a file that can be read"):
@@ -437,8 +480,8 @@ def test_a_hook_tells_and_never_waits(tmp_path: Path) -> None:
     folder.mkdir()
     script = hook_script(folder)
 
-    def call(context: str, comment: str) -> None:
-        env = {"SLURM_SCRIPT_CONTEXT": context, "SLURM_JOB_COMMENT": comment}
+    def call(context: str, comment: str, job: str = "7") -> None:
+        env = {"SLURM_SCRIPT_CONTEXT": context, "SLURM_JOB_COMMENT": comment, "SLURM_JOB_ID": job}
         assert subprocess.run(["sh"], input=script.encode(), env=env, timeout=30).returncode == 0
 
     tag = write_tag(INSTANCE, "j", 1)
@@ -449,9 +492,17 @@ def test_a_hook_tells_and_never_waits(tmp_path: Path) -> None:
     call("epilog_slurmctld", f"{tag}\n1.0 ended {write_tag(INSTANCE, 'other', 1)}")
     call("epilog_slurmctld", write_tag("ffff", "k", 1))
     call("prolog_slurmctld", "my job")
+    call("epilog_slurmctld", tag, job="8")  # of another job with the same comment
     hooks.read()
-    assert hooks.times.keys() == {("j", 1)}
-    assert 0 <= hooks.times["j", 1]["ended"] - hooks.times["j", 1]["began"] < 30
+    assert not hooks.of(("other", 1), [7])
+    assert not hooks.of(("k", 1), [7])
+    assert hooks.of(("j", 1), []) == {}
+    told = hooks.of(("j", 1), [7])
+    assert 0 <= told["ended"] - told["began"] < 30
+    assert hooks.of(("j", 1), [8]).keys() == {"ended"}
+    assert hooks.of(("j", 1), [8])["ended"] > told["ended"]  # components of one job: the last of them counts
+    hooks.forget(("j", 1))
+    assert not hooks.of(("j", 1), [7, 8])
     hooks.close()
     for path in folder.iterdir():
         path.unlink()

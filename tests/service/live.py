@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,10 @@ class Live:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, port: int = 0) -> Iterator[Live]:
-    """Start `berth serve` with these arguments, its store in this folder."""
+def serving(folder: Path, *arguments: str, port: int = 0, through: Sequence[str] = ()) -> Iterator[Live]:
+    """Start `berth serve` with these arguments, its store in this folder, perhaps `through` another command."""
     store = folder / "berth.db"
-    command = [sys.executable, "-m", "berth", "serve", "--port", str(port), "--store", str(store), *arguments]
+    command = [*through, sys.executable, "-m", "berth", "serve", "--port", str(port), "--store", str(store), *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     lines: queue.Queue[str] = queue.Queue()
 

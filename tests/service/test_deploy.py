@@ -6,6 +6,8 @@ import configparser
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from typer.main import get_command
 from berth.cli import app
 from berth.dispatch.events import Decided, Failed, Finished, Start, Started, Submitted
 from berth.dispatch.jobs import Place
+from berth.engines.slurm import SlurmSettings
 from berth.service.metrics import Metrics
 from tests.dispatch.builders import dispatcher, job, server
 
@@ -104,11 +107,37 @@ def test_prometheus_asks_where_the_service_answers() -> None:
 
 
 def test_the_unit_runs_a_command_that_there_is() -> None:
-    unit = configparser.RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read(DEPLOY / "berth.service", encoding="utf-8")
+    unit = read_unit("berth.service")
     program, command, *arguments = shlex.split(unit["Service"]["ExecStart"])
     assert Path(program).name == "berth"
     commands: Any = get_command(app)
     known = {option for parameter in commands.commands[command].params for option in parameter.opts}
     assert {word for word in arguments if word.startswith("-")} <= known
+
+
+def read_unit(*names: str) -> configparser.RawConfigParser:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    for name in names:
+        with (DEPLOY / name).open(encoding="utf-8") as file:
+            unit.read_file(file)
+    return unit
+
+
+def test_the_unit_for_several_users_of_slurm_can_run_jobs_as_them(tmp_path: Path) -> None:
+    """A dynamic user can neither run jobs as others nor let them reach its state directory."""
+    assert read_unit("berth.service")["Service"]["DynamicUser"] == "yes"
+    service = read_unit("berth.service", "slurm-users.conf")["Service"]
+    assert (service["DynamicUser"], service["User"]) == ("no", "root")
+    assert set(service["CapabilityBoundingSet"].split()) == {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+    assert (service["StateDirectory"], service["StateDirectoryMode"]) == ("berth", "0755")
+    assert SlurmSettings(users=True).outputs.is_relative_to(Path("/var/lib") / service["StateDirectory"])
+    if shutil.which("systemd-analyze") is None:
+        return
+    text = (DEPLOY / "berth.service").read_text(encoding="utf-8")
+    (tmp_path / "berth.service").write_text(text.replace("/opt/berth/bin/berth", "/bin/true"))
+    (tmp_path / "berth.service.d").mkdir()
+    shutil.copy(DEPLOY / "slurm-users.conf", tmp_path / "berth.service.d")
+    words = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "berth.service")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert "berth.service" not in done.stderr, done.stderr

@@ -9,10 +9,10 @@ from berth.engines.clock import Clock
 from berth.engines.ray import RayEngine
 from berth.engines.remote import RemoteEngine
 from berth.engines.simulated import SimulatedEngine, example_cluster, read_cluster
-from berth.engines.slurm import SlurmEngine, SlurmSettings, read_settings
+from berth.engines.slurm import SlurmEngine, SlurmSettings, check_settings, read_settings
 from berth.errors import InvalidInput
 
-__all__ = ["make_engine"]
+__all__ = ["check_engine", "make_engine"]
 
 
 def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: Owner | None = None) -> Engine:
@@ -44,3 +44,16 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: O
         return RemoteEngine(Path(rest.removeprefix("unix:")))
     cluster = read_cluster(Path(rest)) if rest else example_cluster()
     return SimulatedEngine(cluster, clock, None if state_file is None else Path(state_file))
+
+
+def check_engine(name: str) -> None:
+    """Refuse an engine that cannot be made, before anything is made for it."""
+    kind, _, rest = name.partition(":")
+    if kind != "slurm" or (":" in name and not rest):
+        make_engine(name, Clock())
+        return
+    file = Path(rest) if rest else None
+    try:
+        check_settings(read_settings(file) if file else SlurmSettings())
+    except InvalidInput as error:
+        raise error.at(file=file) from None

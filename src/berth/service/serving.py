@@ -30,8 +30,7 @@ except ImportError as error:
 
 from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import make_driver
-from berth.engines.clock import Clock
-from berth.engines.making import make_engine
+from berth.engines.making import check_engine
 from berth.service.app import create_app
 from berth.service.database import is_new
 from berth.service.doorkeeper import Doorkeeper, check_open, is_loopback
@@ -199,7 +198,7 @@ def _check(settings: Settings, address: Address) -> None:
     """Refuse what cannot be served, before anything is made."""
     if settings.policy not in (None, FALLBACK):
         make_driver(str(settings.policy), settings.seed, ())
-    make_engine(settings.engine, Clock())
+    check_engine(settings.engine)
     if is_new(settings.store):
         check_open(address.host)
 

@@ -14,6 +14,7 @@ from typing import BinaryIO, Protocol
 from berth.engines import EngineError
 from berth.engines.slurm.partitions import Partition, Reservation, read_partitions, read_reservations
 from berth.engines.slurm.reading import (
+    NUMBER,
     Config,
     Node,
     SlurmJob,
@@ -121,8 +122,8 @@ def sbatch_arguments(submission: Submission) -> list[str]:
             words.append(f"--partition={submission.partition}")
         if submission.minutes is not None:
             words.append(f"--time={submission.minutes}")
-        if submission.user:
-            words.append(f"--uid={submission.user}")
+        if submission.user is not None:  # with its other groups, which Slurm looks up
+            words += [f"--uid={submission.user.pw_uid}", f"--gid={submission.user.pw_gid}"]
     return words
 
 
@@ -233,7 +234,7 @@ class SlurmCommands:
         return {line.strip().rpartition(".")[2] for line in said.splitlines()} - {"batch", "extern"}
 
     async def skip(self, number: int) -> None:
-        words = ["--parsable", "--hold", "--job-name=berth-number", "--output=/dev/null", "--wrap=true"]
+        words = ["--parsable", "--hold", f"--job-name={NUMBER}", "--output=/dev/null", "--wrap=true"]
         words += [f"--partition={self._partition}"] if self._partition else []
         used: list[int] = []
         try:

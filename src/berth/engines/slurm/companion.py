@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from berth.dispatch.jobs import Job, Place, Role
 from berth.dispatch.quantities import MILLI
 from berth.dispatch.specs import parse_duration
-from berth.engines.slurm.reading import SlurmJob, parse_gres
+from berth.engines.slurm.reading import NUMBER, SlurmJob, parse_gres
 from berth.engines.slurm.spool import Key, Spool
 from berth.engines.slurm.writing import MIB, read_tag
 from berth.errors import InvalidInput
 
-__all__ = ["ORIGIN", "Companion", "Waiting", "is_theirs", "pinned", "request"]
+__all__ = ["ORIGIN", "Companion", "Waiting", "is_own", "is_theirs", "pinned", "request"]
 
 ORIGIN = "slurm"
 ID = re.compile(r"slurm-\d+-\d+", re.ASCII)
@@ -46,12 +46,23 @@ def is_theirs(key: Key) -> bool:
     return ID.fullmatch(key[0]) is not None
 
 
+def is_own(key: Key, job: SlurmJob) -> bool:
+    """Whether an attempt is one of this job; users write the comments of their jobs, and might name another's."""
+    return is_theirs(key) and key[0].split("-")[1] == str(job.id)
+
+
+def _tag(job: SlurmJob, instance: str) -> Key | None:
+    """The attempt that the comment of a job names, if it is one of this job."""
+    tagged = read_tag(job.comment, instance)
+    return tagged if tagged is not None and is_own(tagged, job) else None
+
+
 def _name(job: SlurmJob, instance: str) -> str:
     """Our id of their job; its tag says it once it was pinned, since Slurm changes what it is made of.
 
     A job that somebody released and held again, or that may run at another time, is another one to berth.
     """
-    tagged = read_tag(job.comment, instance)
+    tagged = _tag(job, instance)
     return tagged[0] if tagged is not None else f"slurm-{job.id}-{int(job.eligible or job.submit or 0)}"
 
 
@@ -68,11 +79,15 @@ class Companion:
         for job in jobs:
             if job.partition != self._partition or not job.pending or not job.reason.startswith("JobHeld"):
                 continue
-            tagged = read_tag(job.comment, self._spool.instance)
+            if job.name == NUMBER:
+                continue
+            tagged = _tag(job, self._spool.instance)
             if tagged is not None:
                 record = self._spool.records.get(tagged)
-                if not is_theirs(tagged) or (record is not None and record.end is None):
+                if record is not None and record.end is None:
                     continue
+            elif read_tag(job.comment, self._spool.instance) is not None:
+                continue  # one of berth's own jobs, or one that pretends to be
             if (job.eligible or 0.0) > now:
                 continue
             try:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import pwd
+import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator
@@ -33,18 +36,36 @@ from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs, pinned
 from berth.engines.slurm.layout import check
 from berth.engines.slurm.others import asked_for, room
+from berth.engines.slurm.outputs import Outputs, check_shared, make_shared
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
+from berth.engines.slurm.users import NotPossible, job_user
 from berth.engines.slurm.watch import Watch
-from berth.engines.slurm.writing import NotPossible, submission, write_tag
+from berth.engines.slurm.writing import Submission, submission, write_tag
 from berth.errors import InvalidInput, did_you_mean
 
-__all__ = ["SlurmEngine"]
+__all__ = ["SlurmEngine", "check_settings"]
 
 SURE = 5.0
 """Seconds after which a submission that was not answered is not under way any more."""
 log = logging.getLogger(__name__)
+
+
+def check_settings(settings: SlurmSettings) -> None:
+    """Refuse settings that cannot be right on this machine; makes nothing."""
+    conf = settings.conf
+    if conf is not None and not settings.rest:
+        try:
+            conf.open("rb").close()
+        except OSError as error:
+            found = f"{conf}: {error.strerror or error}"
+            raise InvalidInput("a slurm.conf that can be read", found=found, key="conf") from None
+    if settings.users:
+        if os.geteuid() != 0:
+            found = f"berth runs as {pwd.getpwuid(os.geteuid()).pw_name}"
+            raise InvalidInput("false: only root can run jobs as other users", found=found, key="users")
+        check_shared(settings.outputs)
 
 
 class SlurmEngine:
@@ -60,31 +81,25 @@ class SlurmEngine:
         self.settings = (settings or SlurmSettings()).of(owner)
         self._file = file
         """Where the settings stand, for errors."""
-        self._check_conf()
+        check_settings(self.settings)
         way = SlurmRest if self.settings.rest else SlurmCommands
         self.slurm: Slurm = slurm or way(self.settings)
         self._spool = Spool(self.settings.spool, owner)
         try:
             self._make_outputs()
-            self._watch = Watch(self.settings, self.slurm, self._spool)
+            self._outputs = Outputs(self.settings, self._spool.instance)
+            self._watch = Watch(self.settings, self.slurm, self._spool, self._outputs)
         except BaseException:
             self._spool.close()
             raise
         self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._checked = False
 
-    def _check_conf(self) -> None:
-        conf = self.settings.conf
-        if conf is None or self.settings.rest:
-            return
-        try:
-            conf.open("rb").close()
-        except OSError as error:
-            found = f"{conf}: {error.strerror or error}"
-            raise InvalidInput("a slurm.conf that can be read", found=found, key="conf") from None
-
     def _make_outputs(self) -> None:
         outputs = self.settings.outputs
+        if self.settings.users:
+            make_shared(outputs.absolute())
+            return
         try:
             outputs.mkdir(parents=True, exist_ok=True)
         except (NotADirectoryError, FileExistsError) as error:
@@ -107,6 +122,7 @@ class SlurmEngine:
         """Why Slurm could never run a job; None where it could."""
         try:
             check(job, self._watch.partition)
+            job_user(job, self.settings)
         except NotPossible as error:
             return str(error)
         return None
@@ -168,16 +184,15 @@ class SlurmEngine:
         if await self._known((start.job, start.attempt)):
             return
         await self._watch.confirm()
-        config = self._watch.config
-        record = self._spool.asked((start.job, start.attempt), start.places, job.payload.get("script") is None, job)
+        secret = secrets.token_hex(8)
+        told = self._submission(start, job, secret)
+        user = told.user.pw_name if isinstance(told, Submission) and told.user is not None else ""
+        steps = job.payload.get("script") is None
+        record = self._spool.asked((start.job, start.attempt), start.places, steps, job, user, secret)
         if self._is_away(start, record):
             return
-        try:
-            told = submission(
-                start, job, self.settings, self._spool.instance, config, self._room(record), self._watch.partition
-            )
-        except NotPossible as error:
-            self._fail(record, str(error), "job")
+        if isinstance(told, NotPossible):
+            self._fail(record, str(told), "job")
             return
         record.sending = True
         try:
@@ -194,10 +209,21 @@ class SlurmEngine:
         finally:
             record.sending, record.asked = False, time.time()
 
-    def _room(self, start: Record) -> dict[str, dict[str, int]]:
+    def _room(self, key: Key) -> dict[str, dict[str, int]]:
         """What each server has free for a start."""
-        others = [record for record in self._spool.open if record is not start and record.demands is not None]
+        others = [record for record in self._spool.open if record.key != key and record.demands is not None]
         return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
+
+    def _submission(self, start: Start, job: Job, secret: str) -> Submission | NotPossible:
+        """What Slurm is to be told, once its user has a directory for its output; or why it cannot be run."""
+        known = self._watch.config, self._room((start.job, start.attempt)), self._watch.partition
+        try:
+            told = submission(start, job, self.settings, self._spool.instance, *known, secret=secret)
+            if told.user is not None:
+                self._outputs.make(told.user)
+        except NotPossible as error:
+            return error
+        return told
 
     async def _place(self, start: Start) -> None:
         """Pin and release a job that waits in Slurm."""

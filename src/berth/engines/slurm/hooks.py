@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +23,8 @@ __all__ = ["Hooks", "hold_script", "hook_script"]
 
 MOST = 20_000
 """Attempts of which times are kept."""
+MOST_JOBS = 1000
+"""Jobs of Slurm that may tell of one attempt: its components, and jobs that pretend to be."""
 LARGE = 1_000_000
 """Bytes of the file after which a new one is begun."""
 
@@ -43,10 +46,13 @@ def hold_script(partition: str) -> str:
 
 
 class Hooks:
-    """Listens in a directory; `times` has what was told of each attempt of an instance."""
+    """Listens in a directory to what is told of the attempts of an instance.
+
+    Users write the comments of their jobs, so what a job tells counts only for the attempt that it is (`of`).
+    """
 
     def __init__(self, directory: Path, instance: str, wake: Callable[[], object]) -> None:
-        self.times: dict[Key, dict[str, float]] = {}
+        self._times: dict[Key, dict[int, dict[str, float]]] = {}
         self._instance, self._wake = instance, wake
         self._told, self._old = directory / "told", directory / "told.old"
         self._at = 0
@@ -95,18 +101,33 @@ class Hooks:
     def _take(self, lines: bytes) -> None:
         for line in lines.decode("ascii", "replace").splitlines():
             time, _, rest = line.partition(" ")
-            what, _, tag = rest.partition(" ")
+            what, _, rest = rest.partition(" ")
+            tag, _, number = rest.partition(" ")
             key = read_tag(tag, self._instance)
-            if key is None or what not in ("began", "ended"):
+            if key is None or what not in ("began", "ended") or not re.fullmatch(r"\d{1,10}", number, re.ASCII):
                 continue
             try:
                 at = float(time)
             except ValueError:
                 continue
-            while len(self.times) > MOST:  # of attempts that are not ours any more
-                del self.times[next(iter(self.times))]
-            told = self.times.setdefault(key, {})
-            told[what] = max(at, told.get(what, at))  # components of a job begin and end by themselves
+            while len(self._times) > MOST:  # of attempts that are not ours any more
+                del self._times[next(iter(self._times))]
+            jobs = self._times.setdefault(key, {})
+            if len(jobs) < MOST_JOBS:
+                jobs.setdefault(int(number), {})[what] = at
+
+    def of(self, key: Key, jobs: Iterable[int]) -> dict[str, float]:
+        """When an attempt began and ended, by the ids of its jobs in Slurm: the last of its components counts."""
+        times = self._times.get(key, {})
+        told: dict[str, float] = {}
+        for job in jobs:
+            for what, at in times.get(job, {}).items():
+                told[what] = max(at, told.get(what, at))
+        return told
+
+    def forget(self, key: Key) -> None:
+        """An attempt has ended."""
+        self._times.pop(key, None)
 
     def close(self) -> None:
         """Listen no more."""

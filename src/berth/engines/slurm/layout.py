@@ -24,17 +24,13 @@ from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI, Amounts, format_quantity
 from berth.dispatch.wording import spoken
 from berth.engines.slurm.partitions import Partition
-from berth.errors import BerthError
+from berth.engines.slurm.users import NotPossible
 
-__all__ = ["MIB", "Component", "NotPossible", "check", "layout"]
+__all__ = ["MIB", "Component", "check", "layout"]
 
 MIB = 1024**2 * MILLI
 COMPONENTS = 128
 """The most components that a heterogeneous job may have."""
-
-
-class NotPossible(BerthError):
-    """Slurm cannot run such a job; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from berth.errors import InvalidInput
 from berth.traces.slurm import expand_hosts
 
 __all__ = [
+    "NUMBER",
     "Config",
     "Node",
     "SlurmJob",
@@ -33,6 +34,8 @@ __all__ = [
     "read_nodes",
 ]
 
+NUMBER = "berth-number"
+"""The name of held jobs that only use up job ids; they are cancelled at once."""
 ENDED = frozenset(
     {
         *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ from berth.errors import InvalidInput
 
 __all__ = ["SlurmSettings", "read_settings"]
 
+OUTPUTS = Path("/var/lib/berth/output")
+"""Where jobs of several users print by default."""
+FOREVER = "forever"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -36,8 +40,11 @@ class SlurmSettings:
     * `spool`: a directory for what must be remembered; each berth service needs its own, and by default has one
     * `hooks`: where the hooks of slurmctld write, if they are installed
     * `output`: a directory for what jobs print, seen from the nodes
-    * `users`: run jobs as the system's user of the same name as their owner; only root can, and users must be able to
-      write to `output`
+    * `retention`: how long what jobs print is kept after their end; `forever` keeps it
+    * `users`: run jobs as the system's user of the same name as their owner; berth must run as root, and makes a
+      private directory for each user in `output`
+    * `system_users`: system accounts as whom jobs may run with `users`: root, nobody, or uids below UID_MIN of
+      /etc/login.defs
     * `rest`: slurmrestd, `http://host:port` or `unix:/path`, in place of commands; `token`: a file with a JWT for it
     * `command_seconds`: how long a command of Slurm may take
     """
@@ -54,17 +61,21 @@ class SlurmSettings:
     rest: str = ""
     token: Path | None = None
     command_seconds: float = 20.0
+    retention: float = 30 * 86400.0
+    system_users: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> Path:
-        """The directory for what jobs print."""
-        return self.output or self.spool / "output"
+        """The directory for what jobs print; other users cannot reach the spool, which may be in a home directory."""
+        return self.output or (OUTPUTS if self.users else self.spool / "output")
 
     def of(self, owner: Owner | None) -> SlurmSettings:
-        """The settings for an owner, who has a directory of its own where none was chosen."""
-        if owner is None or self.spool != _state():
+        """The settings for an owner, who has directories of its own where none were chosen."""
+        if owner is None:
             return self
-        return dataclasses.replace(self, spool=self.spool / owner.name)
+        spool = self.spool / owner.name if self.spool == _state() else self.spool
+        output = OUTPUTS / owner.name if self.users and self.output is None else self.output
+        return dataclasses.replace(self, spool=spool, output=output)
 
     def __post_init__(self) -> None:
         for name in ("conf", "spool", "hooks", "output", "token"):
@@ -84,6 +95,14 @@ class SlurmSettings:
             object.__setattr__(self, name, seconds)
         if not isinstance(self.users, bool):
             raise InvalidInput("true or false", value=self.users, key="users")
+        kept: object = self.retention
+        if kept != math.inf:
+            retention = math.inf if kept == FOREVER else parse_duration(self.retention, "retention")
+            object.__setattr__(self, "retention", retention)
+        names: object = self.system_users
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+            raise InvalidInput("a list of names", value=names, key="system_users")
+        object.__setattr__(self, "system_users", tuple(names))
         rest: object = self.rest
         if not (isinstance(rest, str) and re.fullmatch(r"|https?://[^\s/]+|unix:/\S+", rest)):
             raise InvalidInput("http://host:port or unix:/path", value=rest, key="rest")

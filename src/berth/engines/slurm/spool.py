@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,10 @@ class Record:
     """Whether all that it does is done in steps of Slurm."""
     demands: Mapping[str, Amounts] | None = None
     """What a task of each role asks for; None where that is not known."""
+    user: str = ""
+    """The system user as whom it runs; empty for the user that runs berth, and where an older version wrote it down."""
+    secret: str = ""
+    """What the name of its mark has, so that only its batch script can make it."""
     slurm: int | None = None
     end: Finished | Failed | None = None
     verdict: Finished | Failed | None = None
@@ -147,6 +152,7 @@ class Spool:
                 record.places = tuple(Place(str(s), str(r), int(c)) for s, r, c in found["places"])
                 record.steps = bool(found.get("steps"))
                 record.demands = found.get("demands")
+                record.user, record.secret = str(found.get("user", "")), str(found.get("secret", ""))
             case "taken":
                 record.slurm = int(found["slurm"])
             case "stopped":
@@ -168,6 +174,7 @@ class Spool:
             del self.records[key]
         beside = path.with_name(f"{path.name}.new")
         with beside.open("w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)  # it has the secrets of marks
             for record in self.records.values():
                 file.writelines(self._lines(record))
         beside.replace(path)
@@ -176,7 +183,8 @@ class Spool:
     def _lines(self, record: Record) -> Iterator[str]:
         places = [[p.server, p.role, p.count] for p in record.places]
         demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
-        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands)
+        more = {name: value for name, value in (("user", record.user), ("secret", record.secret)) if value}
+        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands, **more)
         if record.slurm is not None:
             yield _line(record.key, "taken", slurm=record.slurm)
         if record.verdict is not None:
@@ -193,10 +201,18 @@ class Spool:
         """Attempts whose end is not known."""
         return [record for record in self.records.values() if record.end is None]
 
-    def asked(self, key: Key, places: tuple[Place, ...], steps: bool = False, job: Job | None = None) -> Record:
-        """An attempt is to be submitted."""
+    def asked(
+        self,
+        key: Key,
+        places: tuple[Place, ...],
+        steps: bool = False,
+        job: Job | None = None,
+        user: str = "",
+        secret: str = "",
+    ) -> Record:
+        """An attempt is to be submitted, to run as a user."""
         demands = None if job is None else {role.name: role.demand for role in job.roles}
-        record = self.records[key] = Record(key, places, time.time(), steps, demands, ours=True)
+        record = self.records[key] = Record(key, places, time.time(), steps, demands, user, secret, ours=True)
         for line in self._lines(record):
             self._write(line)
         return record

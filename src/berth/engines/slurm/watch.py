@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import pwd
 import time
@@ -16,7 +17,6 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from berth.dispatch.events import (
@@ -33,14 +33,15 @@ from berth.dispatch.events import (
 from berth.dispatch.jobs import Place, Server
 from berth.engines import EngineError
 from berth.engines.slurm.commands import Refused, Slurm
-from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_theirs
+from berth.engines.slurm.companion import ORIGIN, Companion, Waiting, is_own, is_theirs
 from berth.engines.slurm.hooks import Hooks
 from berth.engines.slurm.judging import FORGOT, how_it_ended, requeued, server, twice, when_it_began
-from berth.engines.slurm.marks import Mark, has_lost_its_script, last_words, mark_of, output_of, read_mark, sweep
+from berth.engines.slurm.marks import Mark
 from berth.engines.slurm.others import Taken, asked_for
+from berth.engines.slurm.outputs import Outputs
 from berth.engines.slurm.parting import parted
 from berth.engines.slurm.partitions import Partition, Reservation, reserve
-from berth.engines.slurm.reading import Config, Node, SlurmJob
+from berth.engines.slurm.reading import NUMBER, Config, Node, SlurmJob
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
 from berth.engines.slurm.writing import read_tag
@@ -63,13 +64,17 @@ SLOW = 3.0
 """Seconds after which it is said why Slurm does not start a job."""
 SHORT_MEMORY = 60.0
 """Seconds; a slurmctld that remembers jobs for less is warned of."""
+SWEEP = 3600.0
+"""Seconds between two removals of old files."""
+FORGOTTEN = 60.0
+"""Seconds after which a held job that only used up a number has been left behind."""
 log = logging.getLogger(__name__)
 
 
 class Watch:
     """What is known of a Slurm cluster, and in `told` what is to be said of it."""
 
-    def __init__(self, settings: SlurmSettings, slurm: Slurm, spool: Spool) -> None:
+    def __init__(self, settings: SlurmSettings, slurm: Slurm, spool: Spool, outputs: Outputs) -> None:
         self.told: deque[Event] = deque()
         self.servers: dict[str, Server] = {}
         """In the order of Slurm's node table."""
@@ -79,7 +84,7 @@ class Watch:
         self.partition: Partition | None = None
         """Where jobs are submitted."""
         self.wake = asyncio.Event()
-        self._settings, self._slurm, self._spool = settings, slurm, spool
+        self._settings, self._slurm, self._spool, self._outputs = settings, slurm, spool, outputs
         self._companion = Companion(settings.companion, spool)
         self._hooks = None if settings.hooks is None else Hooks(settings.hooks, spool.instance, self.wake.set)
         self._user = pwd.getpwuid(os.getuid()).pw_name
@@ -97,7 +102,8 @@ class Watch:
         self._unwanted: set[int] = set()
         self._returned: list[tuple[Record, Failed]] = []
         self._looking = asyncio.Lock()
-        sweep(settings.outputs, spool.instance)
+        self._swept = -math.inf
+        self._sweeping: asyncio.Future[None] | None = None
 
     @property
     def has_looked(self) -> bool:
@@ -135,7 +141,7 @@ class Watch:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
             self._highest = max([self._highest, *(job.id for job in jobs)])
-            tags = {read_tag(job.comment, self._spool.instance) for job in jobs}
+            tags = {self._key(job) for job in jobs}
             if any(record.key not in tags and not record.sending for record in self._spool.open):
                 self._confirmed = 0.0  # it may have been another slurmctld that answered
                 await self.confirm()
@@ -236,8 +242,8 @@ class Watch:
         for job in jobs:
             if not job.holding:
                 continue
-            key = read_tag(job.comment, self._spool.instance)
-            record = self._spool.records.get(key) if key is not None and self._is_ours(job, key) else None
+            key = self._key(job)
+            record = None if key is None else self._spool.records.get(key)
             if record is None or (record.end is not None and is_theirs(record.key)):  # somebody released it by hand
                 taken.add(job)
             elif record.end is None and record.demands is not None:
@@ -261,9 +267,15 @@ class Watch:
         """Compare what Slurm says with what is known. It was asked at `began`, which is `clock` by another clock."""
         found: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
         for job in jobs:
-            key = read_tag(job.comment, self._spool.instance)
-            if key is not None and self._is_ours(job, key):
+            if (key := self._key(job)) is not None:
                 found[key].append(job)
+            elif (
+                job.name == NUMBER
+                and job.user == self._user
+                and job.pending
+                and began - (job.submit or 0.0) > FORGOTTEN
+            ):
+                self._unwanted.add(job.id)  # made by a berth that was killed before it could cancel it
         for key, parts in found.items():
             record = self._spool.records.get(key)
             if record is None and not key[1]:
@@ -279,11 +291,24 @@ class Watch:
                 self.missing(record)
         self._tell_waiting(self._companion.waiting(jobs))
 
-    def _is_ours(self, job: SlurmJob, key: Key) -> bool:
-        """Whether a job is what its comment says; anybody may write any comment."""
+    def _key(self, job: SlurmJob) -> Key | None:
+        """The attempt that a job is; None where it is none of ours.
+
+        Anybody may write any comment, so a job counts as an attempt only when it runs as the user of the attempt.
+        """
+        key = read_tag(job.comment, self._spool.instance)
+        if key is None:
+            return None
+        record = self._spool.records.get(key)
         if is_theirs(key):
-            return key[0].split("-")[1] == str(job.id)
-        return self._settings.users or job.user in ("", self._user)
+            ours = is_own(key, job)
+        elif record is not None and record.user:
+            ours = job.user == record.user
+        elif self._settings.users:  # an older version did not write down the user
+            ours = record is not None and record.slurm in (job.id, job.leader)
+        else:
+            ours = job.user in ("", self._user)
+        return key if ours else None
 
     def _tell_waiting(self, there: dict[str, Waiting]) -> None:
         """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
@@ -302,14 +327,14 @@ class Watch:
     def _follow(self, record: Record, parts: tuple[SlurmJob, ...], began: float) -> None:
         now, clock = time.time(), time.monotonic()
         if self._hooks is not None:
-            record.hooked = self._hooks.times.get(record.key, {})
+            record.hooked = self._hooks.of(record.key, [job.id for job in parts])
         if not record.since or (_ending(parts) and not _ending(record.parts)):
             record.since = clock
         record.parts = parts
         if all(job.ended for job in parts):
             if not record.began and all("COMPLETED" in job.states for job in parts):
                 self._runs(record, now)
-            end = how_it_ended(record, parts, self._nodes, now, self._mark(record))
+            end = how_it_ended(record, parts, self._nodes, now, self._outputs.mark(record))
             if isinstance(end, Failed) and end.fault == "cancelled" and not record.verdict:
                 if not record.doubted:  # what its nodes say now may explain it
                     record.doubted = self._nodes_due = True
@@ -317,10 +342,9 @@ class Watch:
                     return
                 end = twice(end, parts, self._nodes, self._boot)
             if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
-                output = output_of(self._outputs, *record.key)
-                words = last_words(output)
+                words = self._outputs.last_words(record)
                 end = replace(end, reason=f"{end.reason}: {words}") if words else end
-                if self._mark(record) is None and has_lost_its_script(output):
+                if self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
                     end = replace(end, fault="engine", reason="slurmd removed its script before it began")
             self._gone(record, end)
             return
@@ -330,7 +354,7 @@ class Watch:
         elif any(requeued(job) for job in parts):
             self._stop(record, "Slurm wanted to run it again")
         elif record.began and any(job.pending for job in parts):
-            self._stop(record, FORGOT, self._mark(record))
+            self._stop(record, FORGOT, self._outputs.mark(record))
         if any(job.ended for job in parts) or (record.verdict and not is_theirs(record.key)):
             self._unwanted.update(job.id for job in parts if not job.ended and not _ending([job]))
         if all(job.running for job in parts):
@@ -349,7 +373,7 @@ class Watch:
         for record in self._spool.open:
             ours = not record.verdict and not is_theirs(record.key)
             if ours and (why := await parted(record, self._nodes, self._boot, self._slurm)) is not None:
-                self._stop(record, why, self._mark(record))
+                self._stop(record, why, self._outputs.mark(record))
 
     def _runs(self, record: Record, now: float) -> None:
         if not record.began:
@@ -360,14 +384,7 @@ class Watch:
     def details(self, record: Record) -> dict[str, str]:
         """What people may want to know of it; where their own jobs print is their affair."""
         number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
-        return number if is_theirs(record.key) else {**number, "output": str(output_of(self._outputs, *record.key))}
-
-    @property
-    def _outputs(self) -> Path:
-        return self._settings.outputs.absolute()
-
-    def _mark(self, record: Record) -> Mark | None:
-        return read_mark(mark_of(self._outputs, self._spool.instance, *record.key))
+        return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
 
     def _stop(self, record: Record, reason: str, mark: Mark | None = None) -> None:
         """Have Slurm end it; when it has, this is told. One of their jobs is held again instead."""
@@ -387,7 +404,7 @@ class Watch:
         if any(self._nodes[place.server].silent for place in record.places if place.server in self._nodes):
             return
         reason = "Slurm does not know it any more: slurmctld was killed right after it took it, or it ended long ago"
-        mark = self._mark(record)
+        mark = self._outputs.mark(record)
         self._gone(record, (mark and mark.end(record.key)) or record.verdict or _failed(record, reason, "engine"))
 
     def _gone(self, record: Record, end: Finished | Failed) -> None:
@@ -400,7 +417,7 @@ class Watch:
         """It has ended, and this is told."""
         self._spool.ended(record, end)
         if self._hooks is not None:
-            self._hooks.times.pop(record.key, None)
+            self._hooks.forget(record.key)
         self.told.append(end)
         self.wake.set()
 
@@ -409,6 +426,12 @@ class Watch:
         if self._unwanted:
             await self._slurm.cancel(sorted(self._unwanted))
             self._unwanted.clear()
+        if time.monotonic() - self._swept > SWEEP and (self._sweeping is None or self._sweeping.done()):
+            self._swept, running = (
+                time.monotonic(),
+                {f"{job}.{attempt}" for job, attempt in (record.key for record in self._spool.open)},
+            )
+            self._sweeping = asyncio.get_running_loop().run_in_executor(None, self._outputs.sweep, running)
         while self._returned:
             record, end = self._returned[-1]
             assert record.slurm is not None

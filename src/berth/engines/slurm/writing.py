@@ -12,7 +12,6 @@ Jobs run as the user that runs berth, unless `users` is set.
 from __future__ import annotations
 
 import math
-import os
 import pwd
 import re
 import shlex
@@ -22,11 +21,13 @@ from dataclasses import dataclass
 from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job
 from berth.dispatch.quantities import Amounts
-from berth.engines.slurm.layout import MIB, Component, NotPossible, check, layout
+from berth.engines.slurm.environment import MPI_TYPE, job_environment, run_job
+from berth.engines.slurm.layout import MIB, Component, check, layout
 from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of, output_of
 from berth.engines.slurm.partitions import GRACE, Partition
 from berth.engines.slurm.reading import Config
 from berth.engines.slurm.settings import SlurmSettings
+from berth.engines.slurm.users import NotPossible, job_user
 
 __all__ = ["MIB", "Component", "NotPossible", "Submission", "layout", "read_tag", "submission", "write_tag"]
 
@@ -36,7 +37,6 @@ ALL = 1_000_000
 """Bytes of the commands of all components, which are arguments of one command."""
 NOT_LAUNCHED = 253
 """The exit code of srun when it could not do its part."""
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Submission:
     output: str
     partition: str = ""
     minutes: int | None = None
-    user: str = ""
+    user: pwd.struct_passwd | None = None
+    """As whom it runs; None for the user that runs berth."""
 
 
 def write_tag(instance: str, job: str, attempt: int) -> str:
@@ -92,7 +93,8 @@ def _task(component: Component, first: int, before: int, command: Sequence[str],
     lines += [f'[ "$BERTH_RANK" -ge {upto} ] || BERTH_ROLE={role}' for upto, role in reversed(merged[:-1])]
     lines.append("export BERTH_ROLE BERTH_RANK BERTH_SERVER")
     words = " ".join(shlex.quote(word) for word in command)
-    last = [f"exec {words}"] if alone else [words, "ended=$?; [ $ended = 0 ] || sleep 1; exit $ended"]
+    run = run_job(words)
+    last = [run] if alone else [f"(\n{run})", "ended=$?; [ $ended = 0 ] || sleep 1; exit $ended"]
     return "\n".join([*lines, *last])
 
 
@@ -181,52 +183,28 @@ def _script(text: str) -> list[str]:
         f"cat >\"$_script\" <<'{here}'",
         text,
         here,
-        f'{words} "$_script"; _ended=$?; rm -f "$_script"',
+        "(",
+        run_job(f'{words} "$_script"') + ")",
+        '_ended=$?; rm -f "$_script"',
     ]
 
 
 def _marked(mark: str, lines: Sequence[str]) -> str:
     """The batch script: it leaves marks (`berth.engines.slurm.marks`), and does not run a second time.
 
-    Its variables begin with `_`, so that they are none of those that a job was given.
+    It does not see the environment of the job (`environment`); `-p` keeps bash from functions of other shells.
     """
     before = f'(set -C; date "+began %s.%N" >"$_mark") 2>/dev/null || [ ! -e "$_mark" ] || kill -s {AGAIN} $$'
     after = '[ ! -f "$_mark" ] || date "+ended %s.%N $_ended" >>"$_mark"'
     return "\n".join(
-        ["#!/bin/bash", f"_mark={quote(mark)} _code=", before, *lines, after, "exit ${_code:-$_ended}", ""]
+        ["#!/bin/bash -p", f"_mark={quote(mark)} _code=", before, *lines, after, "exit ${_code:-$_ended}", ""]
     )
 
 
-def _environment(job: Job, start: Start, user: pwd.struct_passwd) -> dict[str, str]:
-    given = job.payload.get("environment") or {}
-    for name, value in given.items():
-        if not name or "=" in name or "\0" in name or "\0" in value:
-            raise NotPossible(f"{name[:80]!r} cannot be a variable of the environment")
-    servers = list(dict.fromkeys(place.server for place in start.places))
-    return {
-        "PATH": PATH,
-        "HOME": user.pw_dir,
-        "USER": user.pw_name,
-        "LOGNAME": user.pw_name,
-        "SHELL": user.pw_shell or "/bin/sh",
-        **given,
-        "BERTH_JOB": start.job,
-        "BERTH_ATTEMPT": str(start.attempt),
-        "BERTH_TASKS": str(sum(place.count for place in start.places)),
-        "BERTH_SERVERS": ",".join(servers),
-    }
-
-
-def _owner(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
-    if not settings.users:
-        return pwd.getpwuid(os.getuid())
-    try:
-        found = pwd.getpwnam(job.user)
-    except KeyError:
-        raise NotPossible(f"{job.user} is no user of this system, as which the job would run") from None
-    if found.pw_uid == 0 and job.user != pwd.getpwuid(os.getuid()).pw_name:
-        raise NotPossible("jobs of others do not run as root")
-    return found
+def _mpi_check() -> list[str]:
+    """Lines that fail a job whose type of MPI Slurm does not have: srun would fail as if Slurm were to blame."""
+    said = f'echo "berth: Slurm has no MPI type ${MPI_TYPE} (srun --mpi=list)"'
+    return [f'srun --mpi=list 2>&1 | grep -qwF -e "${MPI_TYPE}" || {{ {said}; exit 1; }}']
 
 
 def _clean(words: Iterable[str]) -> None:
@@ -251,31 +229,40 @@ def submission(
     config: Config | None = None,
     room: Mapping[str, Amounts] | None = None,
     partition: Partition | None = None,
+    *,
+    secret: str = "",
 ) -> Submission:
-    """What Slurm is to be told; `NotPossible` where Slurm has no words for it. `room` is as in `layout`."""
+    """What Slurm is to be told; `NotPossible` where Slurm has no words for it.
+
+    `room` is as in `layout`; `secret` is for the name of the job's mark.
+    """
     command, script = list(job.payload.get("command") or ()), job.payload.get("script")
     check(job, partition)
     default_memory = config is not None and config.default_memory
     components = layout(job, start.places, default_memory=default_memory, script=script is not None, room=room)
-    user = _owner(job, settings)
+    user = job_user(job, settings)
     directory = str(job.payload.get("workdir") or user.pw_dir)
+    if not directory.startswith("/"):
+        raise NotPossible(f"a working directory by its absolute path, not {directory[:80]!r}")
     _clean([*command, script or "", directory])
     if script is not None:
         lines = _script(script)
     elif command:
-        lines = _batch(components, command, spanning=config is None or config.spanning)
+        environment = job.payload.get("environment") or {}
+        lines = _mpi_check() if environment.get(MPI_TYPE) else []
+        lines += _batch(components, command, spanning=config is None or config.spanning)
     else:
         raise NotPossible("it has neither a command nor a script, so there is nothing to run")
-    output = settings.outputs.absolute()
+    output = settings.outputs.absolute() / (user.pw_name if settings.users else "")
     return Submission(
         start.job,
         write_tag(instance, start.job, start.attempt),
         components,
-        _marked(str(mark_of(output, instance, start.job, start.attempt)), lines),
-        _environment(job, start, user),
+        _marked(str(mark_of(output, instance, start.job, start.attempt, secret)), lines),
+        job_environment(job, start, user),
         directory,
         str(output_of(output, start.job, start.attempt)),
         settings.partition,
         _minutes(job.limit, partition),
-        user.pw_name if settings.users else "",
+        user if settings.users else None,
     )

@@ -6,7 +6,7 @@ case $SLURM_JOB_COMMENT in berth:*) ;; *) exit 0 ;; esac
 case $SLURM_JOB_COMMENT in *[!A-Za-z0-9:._@-]*) exit 0 ;; esac
 case $SLURM_SCRIPT_CONTEXT in prolog*) what=began ;; *) what=ended ;; esac
 {
-    echo "$(date +%s.%N) $what $SLURM_JOB_COMMENT" >>"$directory/told"
+    echo "$(date +%s.%N) $what $SLURM_JOB_COMMENT $SLURM_JOB_ID" >>"$directory/told"
     # opened for reading too, a pipe to which nobody listens makes nobody wait
     [ ! -p "$directory/wake" ] || echo 1<>"$directory/wake"
 } 2>/dev/null
