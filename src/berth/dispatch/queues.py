@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from berth.dispatch.jobs import check_id
+from berth.dispatch.jobs import Job, check_id
 from berth.dispatch.quantities import Amounts
 from berth.errors import InvalidInput
 
@@ -21,12 +21,19 @@ __all__ = ["Queue", "Queues"]
 
 @dataclass(frozen=True)
 class Queue:
-    """A line in which jobs wait: its priority, whether it is open to jobs, and whether they may start."""
+    """A line in which jobs wait: its priority, whether it is open to jobs, and whether they may start.
+
+    Ceilings for users who are no operators: `max_priority` is the highest priority of a job. With `users` or `teams`,
+    only these users and the members of these teams may use the queue.
+    """
 
     priority: int = 0
     accepts: bool = True
     starts: bool = True
     limit: Amounts = field(default_factory=dict)
+    max_priority: int = 0
+    users: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,8 @@ class Queues:
 
     `shares` are weights of teams, 1 where a team has none; `quotas` the most that a team (`team:NAME`) or a user
     (`user:NAME`) may hold at a time. Whoever waits longer than `patience` seconds gets servers kept for it, one job at
-    a time, so that nothing starves.
+    a time, so that nothing starves. `members` are the users of each team; where any team has members, a user may only
+    submit for teams that list the user, and for the team `default`.
     """
 
     queues: Mapping[str, Queue] = field(default_factory=lambda: {"default": Queue()})
@@ -45,6 +53,7 @@ class Queues:
     fairness: float = 1.0
     half_life: float = 7 * 86400.0
     patience: float = 3600.0
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.queues:
@@ -62,3 +71,33 @@ class Queues:
             value = getattr(self, setting)
             if not (math.isfinite(value) and value >= low):
                 raise InvalidInput(f"a finite number ≥ {low:g}", value=value, key=setting)
+        for name, queue in self.queues.items():
+            for team in queue.teams:
+                if team not in self.members:
+                    there = ", ".join(self.members) or "there is none"
+                    raise InvalidInput(f"a team with members: {there}", value=team, key=f"queues.{name}.teams")
+
+    def refusal(self, job: Job) -> tuple[str, str] | None:
+        """The field of a job that is above a ceiling for its user, and what the ceiling is; None where none is.
+
+        >>> from berth.dispatch.jobs import Job, Role
+        >>> job = Job("a", "t", (Role("task", 1, {}),), user="ann", priority=5)
+        >>> Queues().refusal(job)
+        ('priority', 'queue default allows priority up to 0 (max_priority), and the job asks for 5')
+        """
+        queue = self.queues.get(job.queue)
+        if queue is None:
+            return None
+        if self.members and job.team != "default" and job.user not in self.members.get(job.team, ()):
+            mine = ", ".join(["default", *(team for team, users in self.members.items() if job.user in users)])
+            return "team", f"user {job.user} is no member of team {job.team} (members); teams of this user: {mine}"
+        if (queue.users or queue.teams) and job.user not in queue.users and job.team not in queue.teams:
+            allowed = [f"users {', '.join(queue.users)}"] * bool(queue.users)
+            allowed += [f"teams {', '.join(queue.teams)}"] * bool(queue.teams)
+            return "queue", f"queue {job.queue} is for {' and '.join(allowed)}; this is {job.user} of team {job.team}"
+        if job.priority > queue.max_priority:
+            return "priority", (
+                f"queue {job.queue} allows priority up to {queue.max_priority} (max_priority), "
+                f"and the job asks for {job.priority}"
+            )
+        return None

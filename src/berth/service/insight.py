@@ -19,7 +19,7 @@ from berth.dispatch.plan import Spare, plan, spare_of
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.wording import Spec
 from berth.engines.whatif import what_if
-from berth.service.access import Allow, Name, known_job
+from berth.service.access import Allow, Name, check_ceilings, known_job
 from berth.service.problems import Refused
 from berth.service.scheduler import Scheduler
 from berth.service.store import Store
@@ -72,13 +72,16 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
             if found is not None:
                 return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
             record = await known_job(scheduler, job)  # it came to its end in between
-        said = f"job {job} is {record.phase}" + (f": {record.reason}" if record.reason else "")
+        parts = [f"job {job} is {record.phase}", record.reason]
+        parts += [record.last_output] if caller.may_see(record.job.user) else []
+        said = ": ".join(part for part in parts if part)
         return ExplanationView(job=job, phase=record.phase, text=said, why={})
 
     @v1.post("/plan", tags=["jobs"])
     async def dry_run(spec: JobSpec, caller: Caller = allow.read) -> PlanView:
         """Where would this job go now, and what would it wait for? Nothing is submitted."""
         job = spec.job(spec.name or "planned", caller.user)
+        check_ceilings(scheduler, job, caller)
         scheduler.dispatcher.state.check_queue(job)
         found = await scheduler.think(spare_of, lambda spare, now: plan(spare, [_unused(job, spare)], now)[0])
         places = found.chosen or (found.fallback if found.note else ())

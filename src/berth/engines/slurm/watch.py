@@ -307,8 +307,7 @@ class Watch:
                 end = twice(end, parts, self._nodes, self._boot)
             if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
                 output = output_of(self._outputs, *record.key)
-                words = last_words(output)
-                end = replace(end, reason=f"{end.reason}: {words}") if words else end
+                end = replace(end, last_output=last_words(output))
                 if self._mark(record) is None and has_lost_its_script(output):
                     end = replace(end, fault="engine", reason="slurmd removed its script before it began")
             self._gone(record, end)

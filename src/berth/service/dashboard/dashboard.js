@@ -262,10 +262,12 @@ async function oneJob(id) {
   const pairs = (given) => Object.entries(given).map(([key, value]) => `${key}=${value}`).join(", ");
   const facts = { type: one.type, user: one.user, team: one.team, queue: one.queue, priority: one.priority,
     submitted: clock(one.submitted), started: one.started && clock(one.started), ended: one.ended && clock(one.ended),
-    attempt: one.attempt || null, reason: one.reason, needs: pairs(one.needs), work: one.work && seconds(one.work),
+    attempt: one.attempt || null, reason: one.reason, "last output": one.last_output, needs: pairs(one.needs), work: one.work && seconds(one.work),
     estimate: one.estimate && seconds(one.estimate), deadline: one.deadline && seconds(one.deadline), ...one.details };
-  const runs = { command: (one.payload.command ?? []).join(" "), workdir: one.payload.workdir,
-    environment: pairs(one.payload.environment ?? {}), script: one.payload.script };
+  const hidden = (key) => (one.payload[key] === null ? "hidden" : one.payload[key]); // null: not for this token
+  const runs = { command: one.payload.command ? one.payload.command.join(" ") : hidden("command"), workdir: hidden("workdir"),
+    environment: Object.entries(one.payload.environment ?? {}).map(([key, value]) => (value === null ? key : `${key}=${value}`)).join(", "),
+    script: hidden("script") };
   const list = (given) => h("dl", {}, Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "")
     .map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))]));
   return [h("h1", {}, one.id, " ", phase(one.phase)), why(explained), h("div", { class: "charts" },
