@@ -101,3 +101,8 @@ class Queues:
                 f"and the job asks for {job.priority}"
             )
         return None
+
+    def capped(self, job: Job) -> Job:
+        """A job that was not submitted to the service, with no more priority than its queue allows."""
+        queue = self.queues.get(job.queue)
+        return job if queue is None or job.priority <= queue.max_priority else job.replace(priority=queue.max_priority)
