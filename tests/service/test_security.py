@@ -197,7 +197,9 @@ def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
         ended = threading.Event()
 
         def busy() -> None:
-            while not ended.wait(0.5):  # something happens all the time, and none of it is for this reader
+            for _ in range(100):  # something happens all the time, and none of it is for this reader
+                if ended.wait(0.5):
+                    return
                 live.ask("POST", "/v1/jobs", {**JOB, "work": 1}, ops)
 
         working = threading.Thread(target=busy)
@@ -545,3 +547,16 @@ def test_the_dashboard_shows_a_wall_board_no_commands(chromium: Any, tmp_path: P
             assert "PASSWORD" in page.inner_text("main")
             assert ("hidden" in page.inner_text("main")) is not sees
             page.context.close()
+
+
+def test_the_dashboard_says_that_a_token_has_expired(chromium: Any, tmp_path: Path) -> None:
+    secret, store = new_secret(), Store(str(tmp_path / "berth.db"))
+    store.add_token(Token("ann", digest(secret), "read", "ann", 1.0, expires=2.0))
+    store.close()
+    with serving(tmp_path) as live:
+        page = chromium.new_page()
+        page.goto(f"{live.url}/")
+        page.fill("input[name=token]", secret)
+        page.click("text=Enter")
+        page.wait_for_selector("text=token ann expired on 1970-01-01T00:00:02.000Z")
+        page.close()

@@ -323,7 +323,7 @@ def wait(
         pause = min(1.5 * pause, LONGEST_LOOK)
     if not shown(list(found.values()), output):
         for record in found.values():
-            why = ": ".join(part for part in (record["reason"], record["last_output"]) if part)
+            why = ": ".join(part for part in (record["reason"], record.get("last_output")) if part)
             typer.echo(f"{record['id']} {record['phase']}{f' ({why})' if why else ''}")
     if len(found) < len(set(jobs)):
         raise typer.Exit(Code.not_in_time)

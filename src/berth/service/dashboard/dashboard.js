@@ -23,15 +23,15 @@ async function ask(path) {
   } catch {
     throw new Away("the service does not answer");
   }
-  if (answer.status === 401) throw new NoToken();
   const body = await answer.json().catch(() => ({}));
+  if (answer.status === 401) throw new NoToken(["expired token", "replaced token"].includes(body.title) ? body.detail : "");
   if (!answer.ok) throw new Error(body.detail || body.title || `HTTP ${answer.status}`);
   return body;
 }
 
-function login() {
+function login(why) {
   const field = h("input", { type: "password", name: "token", "aria-label": "token", autocomplete: "off", required: "" });
-  const wrong = token ? h("p", { class: "bad", role: "alert" }, "That token is not known here, or is revoked.") : null;
+  const wrong = token ? h("p", { class: "bad", role: "alert" }, why || "That token is not known here, or is revoked.") : null;
   return [h("form", {
     class: "card login",
     onsubmit: (event) => {
@@ -302,7 +302,7 @@ async function draw() {
   } catch (error) {
     if (turn !== drawing) return;
     if (error instanceof NoToken) {
-      page.replaceChildren(...login());
+      page.replaceChildren(...login(error.message));
       page.querySelector("input").focus();
       status.textContent = "";
       document.body.dataset.page = "login";
