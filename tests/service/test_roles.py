@@ -37,10 +37,14 @@ class Guarded:
     def __init__(self, live: Live, secrets: dict[str, str]) -> None:
         self.live, self.secrets = live, secrets
 
-    def send(self, who: str | None, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+    def send(
+        self, who: str | None, method: str, path: str, body: Any = None, key: str | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """One request; its status, and the answer where it is JSON. Of a stream only the status is read."""
         connection = HTTPConnection("127.0.0.1", self.live.port, timeout=120)
         headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
         if who is not None:
             headers["Authorization"] = f"Bearer {self.secrets[who]}"
         connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -152,6 +156,18 @@ def test_ceilings(guarded: Guarded, who: str, spec: dict[str, Any], field: str |
             assert said in found["detail"]
     finally:
         guarded.send("ops", "PUT", "/v1/queues", {"queues": {"default": {}}})
+
+
+def test_a_retry_is_answered_as_before_whatever_the_ceiling_is_now(guarded: Guarded) -> None:
+    try:
+        guarded.send("ops", "PUT", "/v1/queues", {"queues": {"default": {"max_priority": 5}}})
+        first = guarded.send("ann", "POST", "/v1/jobs", {**JOB, "priority": 5}, key="once")
+        assert first[0] == 201
+    finally:
+        guarded.send("ops", "PUT", "/v1/queues", {"queues": {"default": {}}})
+    status, again = guarded.send("ann", "POST", "/v1/jobs", {**JOB, "priority": 5}, key="once")
+    assert (status, again["jobs"][0]["id"]) == (201, first[1]["jobs"][0]["id"])
+    assert guarded.send("ann", "POST", "/v1/jobs", {**JOB, "priority": 5}, key="another")[0] == 403
 
 
 def test_a_queue_for_a_team_that_nobody_is_in_is_refused(guarded: Guarded) -> None:

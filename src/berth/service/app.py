@@ -204,8 +204,9 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         given = specs if isinstance(specs, list) else [specs]
         ids = fresh_ids(len(given), idempotency_key, caller.user)
         jobs: list[Job] = [spec.job(spec.name or made, caller.user) for spec, made in zip(given, ids, strict=True)]
-        for job in jobs:
-            check_ceilings(scheduler, job, caller)
+        if idempotency_key is None or not await scheduler.was_accepted(idempotency_key, caller.user):
+            for job in jobs:
+                check_ceilings(scheduler, job, caller)
         try:
             records = await scheduler.submit(jobs, idempotency_key, caller.user)
         except Conflict as error:

@@ -25,6 +25,7 @@ from berth.service.scheduler import Scheduler
 from berth.service.store import Store
 from berth.service.tokens import Caller
 from berth.service.views import PlaceView, places_view
+from berth.service.visibility import Visibility
 
 __all__ = ["explaining_routes", "trying_routes"]
 
@@ -72,9 +73,8 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
             if found is not None:
                 return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
             record = await known_job(scheduler, job)  # it came to its end in between
-        parts = [f"job {job} is {record.phase}", record.reason]
-        parts += [record.last_output] if caller.may_see(record.job.user) else []
-        said = ": ".join(part for part in parts if part)
+        shown = Visibility(caller).record(record)
+        said = ": ".join(part for part in (f"job {job} is {record.phase}", shown.reason, shown.last_output) if part)
         return ExplanationView(job=job, phase=record.phase, text=said, why={})
 
     @v1.post("/plan", tags=["jobs"])

@@ -400,16 +400,16 @@ class QueuesSpec(Spec):
                 queue.accepts,
                 queue.starts,
                 amounts(queue.limit, f"queues.{name}.limit"),
-                queue.max_priority,
-                tuple(queue.users),
-                tuple(queue.teams),
+                max_priority=queue.max_priority,
+                users=tuple(queue.users),
+                teams=tuple(queue.teams),
             )
             for name, queue in self.queues.items()
         }
         quotas = {owner: amounts(limit, f"quotas.{owner}") for owner, limit in self.quotas.items()}
         members = {team: tuple(users) for team, users in self.members.items()}
         weights = self.aging, self.fairness, self.half_life, self.patience
-        return Queues(limits, dict(self.shares), quotas, *weights, members)
+        return Queues(limits, dict(self.shares), quotas, *weights, members=members)
 
     @classmethod
     def of(cls, queues: Queues) -> QueuesSpec:

@@ -7,6 +7,7 @@ environment and output stay hidden.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from berth.dispatch.records import JobRecord
 from berth.service.tokens import Caller
 
 __all__ = ["Visibility"]
+
+QUOTED = re.compile(r"(exit code \d+|by signal \d+|could not be run): .*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Visibility:
         """The record of a job, without what this caller may not see."""
         if self.caller.may_see(record.job.user):
             return record
-        return replace(record, job=self._job(record.job), last_output="")
+        return replace(record, job=self._job(record.job), reason=_without_output(record.reason), last_output="")
 
     def event(self, event: Event) -> Event:
         """An event of the journal, without what this caller may not see.
@@ -39,7 +42,7 @@ class Visibility:
         if isinstance(event, Submitted) and not self.caller.may_see(event.job.user):
             return replace(event, job=self._job(event.job))
         if isinstance(event, Failed) and not self.caller.may("operate"):
-            return replace(event, last_output="")
+            return replace(event, reason=_without_output(event.reason), last_output="")
         return event
 
     def _job(self, job: Job) -> Job:
@@ -50,3 +53,12 @@ class Visibility:
         if key == "environment" and isinstance(value, dict):
             return dict.fromkeys(value)
         return value if self.show_commands and key in ("command", "script", "callable", "workdir") else None
+
+
+def _without_output(reason: str) -> str:
+    """A reason without the output that earlier versions of berth quoted at its end.
+
+    >>> _without_output("attempt 1: it ended with exit code 3: no such model")
+    'attempt 1: it ended with exit code 3'
+    """
+    return QUOTED.sub(r"\1", reason)
