@@ -211,7 +211,9 @@ def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
         working = threading.Thread(target=busy)
         working.start()
         try:
-            stream.read()  # returns when the service ends the stream
+            end = time.monotonic() + 120
+            while stream.readline():  # until the service ends the stream
+                assert time.monotonic() < end
         finally:
             ended.set()
             working.join()
