@@ -178,6 +178,7 @@ def ask(url: str, what: str, given: dict[str, Any] | None = None) -> Any:
 def served(place: Place, policy: str, learn_by: str | None) -> Iterator[str]:
     """A service of its own for one run."""
     command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(place.folder / "berth.db")]
+    command += ["--open"]
     command += ["--engine", place.engine, "--policy", policy, *(["--learn-by", learn_by] if learn_by else [])]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=place.environment) as process:
         assert process.stderr is not None

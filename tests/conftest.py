@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -19,3 +20,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if os.environ.get("BERTH_NO_SKIPS") and reporter is not None and reporter.stats.get("skipped"):
         reporter.write_line("BERTH_NO_SKIPS: skipped tests count as failures", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tokens that services make for their own user, and other state, are not left in the home directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

@@ -126,7 +126,8 @@ class Handle(Generic[T]):
         """Wait until it has ended well; what the function gave in each task, in the order of ranks."""
         ended = self.wait(timeout)
         if ended["phase"] != "finished":
-            raise JobFailed(f"job {self.job} {ended['phase']}: {ended['reason'] or 'no reason was given'}")
+            why = ": ".join(part for part in (ended["reason"], ended.get("last_output")) if part)
+            raise JobFailed(f"job {self.job} {ended['phase']}: {why or 'no reason was given'}")
         ray = _ray()
         if not ray.is_initialized():
             ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level="ERROR")

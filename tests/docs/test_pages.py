@@ -46,6 +46,7 @@ def typed(page: str, place: Path, port: int) -> str:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
         "HOME": str(place),
         "TMPDIR": str(place),
+        "XDG_STATE_HOME": str(place / "state"),
         "BERTH_URL": f"http://127.0.0.1:{port}",
         "BERTH_CONFIG": str(place / "berth.yaml"),
     }

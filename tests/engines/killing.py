@@ -98,7 +98,8 @@ class Service:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.store, self._log = folder / "berth.db", folder / "service.log"
-        self._command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(self.store), *arguments]
+        self._command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(self.store), "--open"]
+        self._command += arguments
         self._environment = {**os.environ, MARK: str(folder)}
         self._process: subprocess.Popen[bytes] | None = None
         self._at = 0

@@ -83,11 +83,11 @@ class Attempted:
         return end
 
     async def failed(self, fault: str) -> str:
-        """Wait until it has failed, by this fault; the reason."""
+        """Wait until it has failed, by this fault; the reason, and what the job itself said last."""
         end = await self.ended()
         assert isinstance(end, Failed)
         assert end.fault == fault, end
-        return end.reason
+        return f"{end.reason}: {end.last_output}" if end.last_output else end.reason
 
 
 class Driver:

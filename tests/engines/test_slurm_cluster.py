@@ -293,7 +293,7 @@ def test_people_are_told_where_to_look(site: SlurmSite) -> None:
             await driver.execute(Start("told", 1, (Place("n1", "w", 1),)), job)
             end = await driver.ended("told")
             assert isinstance(end, Failed)
-            assert end.reason == "it ended with exit code 3: no such model"
+            assert (end.reason, end.last_output) == ("it ended with exit code 3", "no such model")
             attempt = next(a for a in (await driver.look()).attempts if a.job == "told")
             assert "no such model" in Path(attempt.details["output"]).read_text()
             assert int(attempt.details["slurm job"]) > 0
@@ -358,7 +358,7 @@ def test_the_code_of_the_task_that_failed_is_told(site: SlurmSite, places: tuple
             await driver.execute(Start("code", 1, places), job)
             end = await driver.ended("code")
             assert isinstance(end, Failed)
-            assert (end.fault, end.reason) == ("job", "it ended with exit code 7: no such model")
+            assert (end.fault, end.reason, end.last_output) == ("job", "it ended with exit code 7", "no such model")
 
     asyncio.run(run())
 

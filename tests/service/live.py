@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from berth.service.local_token import local_token
+
 __all__ = ["Live", "serving"]
 
 START_SECONDS = 120.0
@@ -29,9 +31,9 @@ class Live:
         self.port = int(url.rsplit(":", 1)[1])
 
     def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> Any:
-        """One request; what it answers."""
+        """One request, by default with the token that the service made for this user; what it answers."""
         headers = {"Content-Type": "application/json"}
-        if token:
+        if token := token or local_token(self.url):
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=ANSWER_SECONDS) as answer:

@@ -17,10 +17,12 @@ from berth.service.limits import RateLimit
 from berth.service.serving import Address, service
 from berth.service.settings import Settings
 from berth.service.store import Store, Token
-from berth.service.tokens import digest, new_secret
+from berth.service.tokens import ANYBODY, digest, new_secret
+from berth.service.visibility import Visibility
 from tests.service.live import serving
 
 Use = Callable[[httpx.AsyncClient], Awaitable[Any]]
+JSON = {"Content-Type": "application/json"}
 JOB = {"tasks": 2, "resources": {"cpu": "1"}, "work": 1000}
 
 
@@ -106,12 +108,12 @@ def test_cancel_drain_queues_and_policy(tmp_path: Path) -> None:
     async def use(client: httpx.AsyncClient) -> None:
         servers = (await client.get("/v1/servers")).json()
         for server in servers:
-            drained = await client.post(f"/v1/servers/{server['name']}/drain")
+            drained = await client.post(f"/v1/servers/{server['name']}/drain", headers=JSON)
             assert drained.json()["state"] == "drained"
         await client.post("/v1/jobs", json={**JOB, "name": "a"})
         assert (await client.get("/v1/jobs/a")).json()["phase"] == "waiting"
         assert (await client.delete("/v1/jobs/a")).json()["phase"] == "cancelled"
-        resumed = await client.post(f"/v1/servers/{servers[0]['name']}/resume")
+        resumed = await client.post(f"/v1/servers/{servers[0]['name']}/resume", headers=JSON)
         assert resumed.json()["state"] == "up"
         queues = (await client.get("/v1/queues")).json()
         queues["queues"]["night"] = {"priority": -5}
@@ -180,7 +182,7 @@ def test_too_large_and_unknown(tmp_path: Path) -> None:
             answer = await client.get(path)
             assert answer.status_code == 404
             assert answer.headers["content-type"] == "application/problem+json"
-        assert (await client.post("/v1/servers/nobody/drain")).status_code == 404
+        assert (await client.post("/v1/servers/nobody/drain", headers=JSON)).status_code == 404
         other = await client.get("/v1/jobs", headers={"Host": "evil.example"})
         assert other.status_code == 400
 
@@ -247,6 +249,9 @@ def test_metrics_are_openmetrics(tmp_path: Path) -> None:
 def test_events_are_streamed_and_resumed(tmp_path: Path) -> None:
     from berth.service.app import _stream
 
+    async def all_of_it() -> Visibility:
+        return Visibility(ANYBODY)
+
     async def run() -> None:
         made = Settings(store=str(tmp_path / "berth.db"), tick=0.05, faster=1000.0)
         async with service(made, Address()) as (scheduler, app):
@@ -255,7 +260,7 @@ def test_events_are_streamed_and_resumed(tmp_path: Path) -> None:
                 await client.post("/v1/jobs", json={**JOB, "name": "a"})
                 await until(client, "a", {"finished"})
             seen = []
-            stream = _stream(scheduler, 0)
+            stream = _stream(scheduler, 0, all_of_it)
             async for text in stream:
                 fields = dict(line.split(": ", 1) for line in text.strip().splitlines() if not line.startswith(":"))
                 seen.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
@@ -266,7 +271,7 @@ def test_events_are_streamed_and_resumed(tmp_path: Path) -> None:
             assert numbers == list(range(1, len(numbers) + 1))
             kinds = [kind for _, kind, _ in seen]
             assert kinds.index("submitted") < kinds.index("decided") < kinds.index("started")
-            later = _stream(scheduler, numbers[-2])
+            later = _stream(scheduler, numbers[-2], all_of_it)
             assert (await anext(later)).startswith(f"id: {numbers[-1]}\n")
             await later.aclose()  # type: ignore[attr-defined]
 

@@ -27,6 +27,15 @@ def test_a_file_of_settings(tmp_path: Path) -> None:
     assert settings_of("", tmp_path) == (Settings(), Address())
 
 
+def test_the_ceilings_of_the_page_on_security(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    settings, _ = settings_of(page.split("```yaml\n")[1].split("```")[0], tmp_path)
+    assert settings.queues is not None
+    urgent = settings.queues.queues["urgent"]
+    assert (urgent.max_priority, urgent.users, urgent.teams) == (10, ("ann",), ("oncall",))
+    assert settings.queues.members == {"oncall": ("bob", "carol"), "vision": ("ann",)}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -37,6 +46,7 @@ def test_a_file_of_settings(tmp_path: Path) -> None:
         ("faster: true", "faster: got True, expected a number"),
         ("store: 5", "store: got 5, expected a text"),
         ("names: lab", "names: got 'lab', expected a list of texts"),
+        ("show_commands: 1", "show_commands: got 1, expected true or false"),
         ("tick: 0", "tick: got 0, expected a finite number ≥ 0.001"),
         ("queues: {}", "queues.queues: got nothing, expected this key"),
         ("queues: 5", "queues: got 5, expected a mapping"),
@@ -46,6 +56,7 @@ def test_a_file_of_settings(tmp_path: Path) -> None:
         ("queues: {queues: {a: {limit: {gpu: many}}}}", "limit.gpu: got 'many', expected a quantity such as 2, 500m"),
         ("queues: {queues: {a: {}}, quotas: {vision: {gpu: 1}}}", "vision"),
         ("queues: {queues: {a: {}}, aging: -1}", "queues.aging: got -1, expected a number ≥ 0"),
+        ("queues: {queues: {a: {teams: [x]}}}", "queues.a.teams: got 'x', expected a team with members: there is none"),
         ("[1, 2]", "expected a mapping of settings"),
         ("port: [", "expected YAML"),
     ],

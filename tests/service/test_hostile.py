@@ -194,6 +194,7 @@ def test_headers_that_want_more_than_they_may(live: Live) -> None:
     assert exchange(live, host)[0] == 400
     smuggled = (
         b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Type: application/json\r\n"
         b"Connection: close\r\n\r\n0\r\n\r\nGET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
     )
     assert exchange(live, smuggled)[0] in (400, 422)

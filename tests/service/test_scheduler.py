@@ -487,6 +487,22 @@ def test_jobs_that_wait_at_the_engine_are_taken_once_and_end_there_when_they_end
     agree(str(tmp_path / "db"))
 
 
+def test_a_job_that_waits_at_the_engine_is_not_above_the_ceiling_of_its_queue(
+    tmp_path: Path, unreliable: Callable[[], Unreliable]
+) -> None:
+    async def run() -> None:
+        async with opened(settings(tmp_path / "db")) as scheduler:
+            await is_ready(scheduler)
+            engine = unreliable()
+            engine.waiting = (job("high", origin="there", priority=999_999), job("low", origin="there", priority=-9))
+            engine.cut.set()
+            await until(lambda: known(scheduler, ["high", "low"]))
+            found = [await scheduler.get(name) for name in ("high", "low")]
+            assert [record.job.priority for record in found if record is not None] == [0, -9]
+
+    asyncio.run(run())
+
+
 async def known(scheduler: Scheduler, names: Sequence[str]) -> bool:
     """Whether all of these jobs were accepted."""
     return None not in await phases(scheduler, names)

@@ -6,6 +6,7 @@ import multiprocessing
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,11 +196,31 @@ def test_newer_schema_is_refused(where: str) -> None:
 def test_migrations_run_once_and_in_order(where: str) -> None:
     store = Store(where)
     ran: list[str] = []
-    steps: Any = (lambda _: ran.append("first"), lambda _: ran.append("second"), lambda _: ran.append("third"))
+    old: Any = [lambda _: ran.append("old")] * SCHEMA
+    steps = (*old, lambda _: ran.append("one more"), lambda _: ran.append("another"))
     for _ in range(2):
         store._database.write(lambda c: migrate(c, "here", steps))
-    assert ran == ["second", "third"]
+    assert ran == ["one more", "another"]
     store.close()
+
+
+def test_tokens_of_an_older_store_are_kept(where: str) -> None:
+    store = Store(where)
+    token = Token("laptop", "ab" * 32, "submit", "ada", 1.0)
+    store.add_token(token)
+
+    def age(connection: sa.Connection) -> None:
+        for column in ("expires", "rotated", "previous", "previous_until"):
+            connection.execute(sa.text(f"ALTER TABLE tokens DROP COLUMN {column}"))
+        connection.execute(sa.text("UPDATE meta SET value = '1' WHERE name = 'schema'"))
+
+    store._database.write(age)
+    store.close()
+    newer = Store(where)
+    assert newer.tokens() == [token]
+    newer.replace_token(replace(token, expires=9.0, rotated=3.0, previous="cd" * 32, previous_until=4.0))
+    assert newer.tokens()[0].lifetime == 6.0
+    newer.close()
 
 
 def test_failed_migration_leaves_nothing(where: str) -> None:
@@ -210,7 +231,7 @@ def test_failed_migration_leaves_nothing(where: str) -> None:
         raise BerthError("no")
 
     with pytest.raises(BerthError, match="no"):
-        store._database.write(lambda c: migrate(c, "here", (fails, fails)))
+        store._database.write(lambda c: migrate(c, "here", (fails,) * (SCHEMA + 1)))
     assert not sa.inspect(store._database.reader).has_table("half")
     store.close()
 

@@ -1,8 +1,9 @@
 """Talk to a running berth: what the commands for jobs, servers and policies share.
 
-Where the service is, and the token, are read from `--url` and `BERTH_URL`, and from `BERTH_TOKEN` or the file that
-`BERTH_TOKEN_FILE` names: a token on a command line would be seen by everybody on the machine. Only Python's own library
-is used, so that a login node needs nothing but berth.
+The address of the service is read from `--url` or `BERTH_URL`, the token from `BERTH_TOKEN`, from the file that
+`BERTH_TOKEN_FILE` names, or from the file that a service of the same user made (`berth.service.local_token`). There is
+no option for the token: every user of the machine can see command lines. Only Python's own library is used, so that a
+login node needs nothing but berth.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from urllib.request import Request, urlopen
 import typer
 
 from berth.errors import BerthError, InvalidInput
+from berth.service.local_token import local_token
 
 __all__ = ["Client", "Code", "Format", "FormatOption", "ServiceRefused", "ServiceUnreachable", "UrlOption", "shown"]
 
@@ -85,17 +87,18 @@ class ServiceRefused(BerthError):
         self.code = CODES.get(status, Code.failed)
         title, detail = body.get("title", "refused"), body.get("detail") or ""
         if status == 401:
-            detail += "; a token is read from BERTH_TOKEN, or the file that BERTH_TOKEN_FILE names"
+            detail += "; a token is read from BERTH_TOKEN, from the file that BERTH_TOKEN_FILE names, or from the file "
+            detail += "that a service of the same user made"
         plain = detail and title in ("invalid request", "unknown name")  # then the detail says it all
         super().__init__(detail if plain else f"{title}{f': {detail}' if detail else ''}")
 
 
-def _token() -> str | None:
+def _token(url: str) -> str | None:
     if token := os.environ.get("BERTH_TOKEN"):
         return token.strip()
     file = os.environ.get("BERTH_TOKEN_FILE")
     if not file:
-        return None
+        return local_token(url)
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -111,7 +114,7 @@ class Client:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput("an address such as http://127.0.0.1:8642", value=self.url, key="--url")
-        self._token = _token()
+        self._token = _token(self.url)
 
     def ask(
         self,
@@ -127,9 +130,8 @@ class Client:
         sent = {"Accept": "application/json", **(headers or {})}
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
-        data = None
-        if body is not None:
-            data = json.dumps(body, allow_nan=False).encode()
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        if method != "GET":  # the service demands it of requests that change something, also without a body
             sent["Content-Type"] = "application/json"
         request = Request(address, data, sent, method=method)
         try:

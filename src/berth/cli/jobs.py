@@ -328,7 +328,8 @@ def wait(
         pause = min(1.5 * pause, LONGEST_LOOK)
     if not shown(list(found.values()), output):
         for record in found.values():
-            typer.echo(f"{record['id']} {record['phase']}{' (' + record['reason'] + ')' if record['reason'] else ''}")
+            why = ": ".join(part for part in (record["reason"], record.get("last_output")) if part)
+            typer.echo(f"{record['id']} {record['phase']}{f' ({why})' if why else ''}")
     if len(found) < len(set(jobs)):
         raise typer.Exit(Code.not_in_time)
     if any(record["phase"] != "finished" for record in found.values()):

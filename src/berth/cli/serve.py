@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,10 @@ StoreOption = Annotated[
     typer.Option("--store", envvar="BERTH_STORE", help="An SQLite file, or postgresql://…; berth.db by default."),
 ]
 
+ExpiresOption = Annotated[
+    str | None, typer.Option("--expires", help="Let the token expire after this long, such as 90d; default: never.")
+]
+
 
 class LogFormat(StrEnum):
     """How log lines look."""
@@ -31,6 +36,7 @@ class LogFormat(StrEnum):
 class TokenRole(StrEnum):
     """What a token allows; each includes the ones before."""
 
+    metrics = "metrics"
     read = "read"
     submit = "submit"
     operate = "operate"
@@ -63,6 +69,10 @@ def serve_command(
     config: Annotated[
         Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="A YAML file; options stand above it.")
     ] = None,
+    open_: Annotated[
+        bool | None,
+        typer.Option("--open", help="Let every local user operate a service with a real engine while it has no token."),
+    ] = None,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How log lines look.")] = LogFormat.text,
 ) -> None:
     """Run the scheduler with its API and pages; without options on a simulated cluster, kept in berth.db.
@@ -81,6 +91,7 @@ def serve_command(
         "policy": policy,
         "faster": faster,
         "learn_by": learn_by,
+        "open": open_,
     }
     given.update({key: value for key, value in options.items() if value is not None})
     settings, address = made(Settings, given, config), made(Address, given, config)
@@ -96,6 +107,7 @@ def create(
     name: Annotated[str, typer.Argument(help="What the token is called.")],
     role: Annotated[TokenRole, typer.Option("--role", help="What it allows.")] = TokenRole.submit,
     user: Annotated[str | None, typer.Option("--user", help="Whose jobs it submits; its name by default.")] = None,
+    expires: ExpiresOption = None,
     store: StoreOption = None,
 ) -> None:
     """Make a token and print it, once: the store keeps only a digest."""
@@ -105,13 +117,60 @@ def create(
 
     check_id(name, "NAME")
     owner = check_id(user or name, "--user")
-    secret = new_secret()
+    secret, now = new_secret(), time.time()
+    lifetime = _seconds(expires, "--expires")
+    ends = None if lifetime is None else now + lifetime
     opened = Store(store or "berth.db")
     try:
-        opened.add_token(Token(name, digest(secret), role.value, owner, time.time()))
+        opened.add_token(Token(name, digest(secret), role.value, owner, now, expires=ends))
     finally:
         opened.close()
     typer.echo(secret)
+
+
+@token_app.command("rotate")
+def rotate(
+    name: Annotated[str, typer.Argument(help="The name of a token.")],
+    grace: Annotated[
+        str | None, typer.Option("--grace", help="Keep the old secret valid for this long, such as 1h; default: not.")
+    ] = None,
+    expires: ExpiresOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Give a token a new secret and print it, once. A token that expires gets its lifetime again.
+
+    The old secret ends at once, or after --grace. A token that has expired can be rotated; a revoked one cannot.
+    """
+    from berth.errors import InvalidInput
+    from berth.service.store import Store
+    from berth.service.tokens import digest, new_secret
+
+    secret, now = new_secret(), time.time()
+    lifetime, kept = _seconds(expires, "--expires"), _seconds(grace, "--grace")
+    opened = Store(_there(store))
+    try:
+        token = next((token for token in opened.tokens() if token.name == name and token.revoked is None), None)
+        if token is None:
+            raise InvalidInput("the name of a token that is not revoked", value=name, key="NAME")
+        lifetime = token.lifetime if lifetime is None else lifetime
+        changed = replace(
+            token,
+            hash=digest(secret),
+            rotated=now,
+            expires=None if lifetime is None else now + lifetime,
+            previous=token.hash,
+            previous_until=now + (kept or 0.0),
+        )
+        opened.replace_token(changed)
+    finally:
+        opened.close()
+    typer.echo(secret)
+
+
+def _seconds(text: str | None, option: str) -> float | None:
+    from berth.dispatch.specs import parse_duration
+
+    return None if text is None else parse_duration(text, option)
 
 
 def _there(store: str | None) -> str:
@@ -127,7 +186,7 @@ def _there(store: str | None) -> str:
 
 @token_app.command("list")
 def list_tokens(store: StoreOption = None) -> None:
-    """Every token: its name, role and user, and whether it counts."""
+    """List every token: its role and user, and when it was made, expires, was last rotated and was revoked."""
     from berth.cli.jobs import table
     from berth.service.store import Store
     from berth.service.views import iso
@@ -140,13 +199,15 @@ def list_tokens(store: StoreOption = None) -> None:
                 "role": token.role,
                 "user": token.user,
                 "created": iso(token.created) or "",
+                "expires": iso(token.expires) or "never",
+                "rotated": iso(token.rotated) or "never",
                 "revoked": iso(token.revoked) or "",
             }
             for token in opened.tokens()
         ]
     finally:
         opened.close()
-    table(rows, ("name", "role", "user", "created", "revoked"))
+    table(rows, ("name", "role", "user", "created", "expires", "rotated", "revoked"))
 
 
 @token_app.command("revoke")

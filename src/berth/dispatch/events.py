@@ -116,7 +116,8 @@ class Failed:
     """An attempt ended otherwise, by its own `fault` ("job"), that of a "server" or the "engine", or "cancelled".
 
     Only its own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that was cut
-    off was no faster than that, unless it was the engine that lost sight of it.
+    off was no faster than that, unless it was the engine that lost sight of it. `last_output` is text of the job
+    itself, such as the last line it printed: only the job's owner and operators may see it.
     """
 
     time: float
@@ -125,6 +126,7 @@ class Failed:
     reason: str = ""
     fault: Literal["job", "server", "engine", "cancelled"] = "job"
     seconds: float | None = None
+    last_output: str = ""
     kind: Literal["failed"] = "failed"
 
 

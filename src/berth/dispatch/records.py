@@ -40,6 +40,8 @@ class JobRecord:
     reason: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     """What its engine says of its latest attempt that ran, for people."""
+    last_output: str = ""
+    """Text of the job itself about its latest failure; only its owner and operators may see it."""
 
 
 @dataclass(frozen=True)

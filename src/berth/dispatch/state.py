@@ -237,7 +237,13 @@ class State:
         changed = []
         for record, start in zip(records, event.starts, strict=True):
             begun = replace(
-                record, phase="starting", attempt=start.attempt, places=start.places, since=event.time, reason=""
+                record,
+                phase="starting",
+                attempt=start.attempt,
+                places=start.places,
+                since=event.time,
+                reason="",
+                last_output="",
             )
             self._hold(begun, 1)
             self.foresight.starts(start.job, event.time)
@@ -310,6 +316,7 @@ class State:
             unlucky=record.unlucky + (not own),
             reason=f"attempt {record.attempt}: {record.reason or event.reason or event.fault}",
             since=event.time,
+            last_output=event.last_output,
         )
         if record.failures > record.job.retries or record.unlucky > UNLUCKY:
             return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)

@@ -85,7 +85,7 @@ class Gang:
     probe: Any
     """A Ray task that tells its environment."""
     started: bool = False
-    verdict: tuple[str, str] | None = None
+    verdict: tuple[str, str, str] | None = None
     """Why it is to end, and by whose fault; only the first counts."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -99,11 +99,11 @@ class Gang:
         """How long it ran: as long as its longest task."""
         return max(part.seconds for part in self.parts)
 
-    def end(self, reason: str, fault: str) -> None:
+    def end(self, reason: str, fault: str, last_output: str = "") -> None:
         """All of it is to end."""
         if self.verdict is not None:
             return
-        self.verdict = reason, fault
+        self.verdict = reason, fault, last_output
         self._changed.set()
         for part in self.parts:
             if part.began and not part.over and not part.node.lost:
@@ -224,14 +224,14 @@ class Gang:
         part.seconds, part.result = went["seconds"], went["result"]
         how, code = went["how"], went["code"]
         if how == "refused":
-            self.end(f"{part} could not be run: {went['error']}", "job")
+            self.end(f"{part} could not be run", "job", went["error"])  # the error may quote the command
         elif how == "unguarded":
             self.end(f"{part}: {went['error']}", "engine")
         elif how == "silence":
             self.end(f"{part} heard nothing from the head of the cluster for {self.lease:g} s", "engine")
         elif how == "ended" and code:
             what = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            self.end(f"{part} {what}{': ' if went['words'] else ''}{went['words']}", "job")
+            self.end(f"{part} {what}", "job", went["words"])
         elif how == "ended" and went["large"]:
             self.end(f"{part} gave a result of {went['large']} bytes, more than {LARGEST}", "job")
 

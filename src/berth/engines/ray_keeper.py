@@ -203,8 +203,8 @@ class Keeper:
         elif key not in self._known and self._write(key, [], None, new=True):
             self._end(key, "cancelled before it began", "cancelled")
 
-    def _end(self, key: Key, reason: str, fault: str) -> None:
-        self._close(key, {"kind": "failed", "reason": reason, "fault": fault})
+    def _end(self, key: Key, reason: str, fault: str, last_output: str = "") -> None:
+        self._close(key, {"kind": "failed", "reason": reason, "fault": fault, "last_output": last_output})
 
     def _close(self, key: Key, end: Json) -> None:
         """An attempt has ended: this is written, then told."""

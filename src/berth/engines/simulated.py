@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -56,8 +57,10 @@ class SimulatedEngine:
         self.cluster.due(self.clock())
         known = {(attempt.job, attempt.attempt) for attempt in self.cluster.snapshot().attempts}
         beside = path.with_name(f"{path.name}.new")
-        beside.write_text("".join(f"{line}\n" for key, line in played if key in known), encoding="utf-8")
-        beside.replace(path)
+        beside.unlink(missing_ok=True)
+        with open(beside, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write("".join(f"{line}\n" for key, line in played if key in known))
+        beside.replace(path)  # it has commands and environments of jobs, and is for this user alone
         return path.open("a", encoding="utf-8")
 
     async def snapshot(self) -> Snapshot:

@@ -7,7 +7,7 @@ are problems (`berth.service.problems`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from itertools import islice
 from pathlib import Path as Folder
 from typing import Annotated, Any
@@ -27,12 +27,13 @@ from berth.dispatch.reasons import out_of_reach
 from berth.dispatch.records import JobRecord, Phase
 from berth.dispatch.specs import JobSpec, sbatch_lines
 from berth.dispatch.wording import NAME
-from berth.service.access import Allow, Name, known_job
+from berth.service.access import Allow, Name, check_ceilings, known_job
 from berth.service.doorkeeper import Doorkeeper
 from berth.service.history import History
 from berth.service.insight import explaining_routes, trying_routes
 from berth.service.limits import Limits, RateLimit
 from berth.service.metrics import Metrics
+from berth.service.origins import SameOrigin
 from berth.service.problems import PROBLEM, SHAPES, Refused, answer_problems
 from berth.service.scheduler import Conflict, Scheduler, fresh_ids
 from berth.service.tokens import Caller
@@ -55,6 +56,7 @@ from berth.service.views import (
     queue_view,
     server_view,
 )
+from berth.service.visibility import Visibility
 
 __all__ = ["create_app"]
 
@@ -87,12 +89,13 @@ def create_app(
     history: History,
     *,
     hosts: list[str] | None = None,
+    names: Collection[str] = (),
     rate: RateLimit | None = None,
 ) -> FastAPI:
     """The application around a scheduler that is open; closing it is its owner's affair.
 
     With `hosts`, requests that call the service by another name are refused: no page from elsewhere that a browser on
-    this machine shows can then talk to it.
+    this machine shows can then talk to it. `names` are other names of the service, such as that of a proxy.
     """
     app = FastAPI(
         title="berth",
@@ -103,6 +106,7 @@ def create_app(
         redoc_url=None,
     )
     answer_problems(app)
+    app.add_middleware(SameOrigin, names=names)
     app.add_middleware(Limits, largest=LARGEST, rate=rate or RateLimit(RATE, BURST))
     if hosts is not None:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
@@ -116,6 +120,7 @@ def create_app(
             405: "no such method",
             409: "in conflict with something accepted before",
             413: "too large",
+            415: "not JSON",
             422: "invalid",
             429: "too many",
             503: "not now",
@@ -136,7 +141,7 @@ def create_app(
         return {"status": "ok", "version": berth.__version__}
 
     @app.get("/metrics", tags=["service"], response_class=Response)
-    async def numbers(request: Request, caller: Caller = allow.read) -> Response:
+    async def numbers(request: Request, caller: Caller = allow.metrics) -> Response:
         """Numbers for Prometheus."""
         body, kind = metrics.render(request.headers.get("accept", ""))
         return Response(body, media_type=kind)
@@ -189,6 +194,9 @@ class Headers:
 
 
 def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    def sight(caller: Caller) -> Visibility:
+        return Visibility(caller, scheduler.settings.show_commands)
+
     @v1.post("/jobs", status_code=201, tags=["jobs"], response_model=Accepted)
     async def submit(
         specs: OneOrMany,
@@ -199,13 +207,16 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         given = specs if isinstance(specs, list) else [specs]
         ids = fresh_ids(len(given), idempotency_key, caller.user)
         jobs: list[Job] = [spec.job(spec.name or made, caller.user) for spec, made in zip(given, ids, strict=True)]
+        if idempotency_key is None or not await scheduler.was_accepted(idempotency_key, caller.user):
+            for job in jobs:
+                check_ceilings(scheduler, job, caller)
         try:
             records = await scheduler.submit(jobs, idempotency_key, caller.user)
         except Conflict as error:
             raise Refused(409, "conflict", str(error)) from None
         waiting = [record for record in records if record.phase == "waiting"]
         warnings = [*_sbatch_warnings(waiting), *out_of_reach(scheduler.dispatcher.state, waiting)]
-        return Accepted(jobs=[job_view(record) for record in records], warnings=warnings)
+        return Accepted(jobs=[job_view(record, sight(caller)) for record in records], warnings=warnings)
 
     @v1.get("/jobs", tags=["jobs"])
     async def jobs(
@@ -222,12 +233,12 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         page = await scheduler.list_jobs(
             phases=phase or (), user=user, team=team, queue=queue, type_=type, after=after, limit=limit
         )
-        return JobPage(jobs=[job_view(record) for record in page.records], after=page.after)
+        return JobPage(jobs=[job_view(record, sight(caller)) for record in page.records], after=page.after)
 
     @v1.get("/jobs/{job}", tags=["jobs"])
     async def job(job: Name, caller: Caller = allow.read) -> JobView:
         """One job, also one that has ended."""
-        return job_view(await known_job(scheduler, job))
+        return job_view(await known_job(scheduler, job), sight(caller))
 
     @v1.delete("/jobs/{job}", tags=["jobs"])
     async def cancel(job: Name, caller: Caller = allow.submit) -> JobView:
@@ -236,7 +247,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         if not caller.may_change(record.job.user):
             raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
         after = await scheduler.cancel(job, caller.user)
-        return job_view(after or record)
+        return job_view(after or record, sight(caller))
 
 
 def _sbatch_warnings(records: Sequence[JobRecord]) -> list[str]:
@@ -274,7 +285,8 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.get("/queue", tags=["cluster"])
     async def queue(caller: Caller = allow.read, limit: Limit = 200) -> QueueView:
         """Who waits, in the order in which they are looked at, and what is in the way of each."""
-        return queue_view(scheduler.dispatcher.state, scheduler.clock(), limit)
+        sight = Visibility(caller, scheduler.settings.show_commands)
+        return queue_view(scheduler.dispatcher.state, scheduler.clock(), limit, sight)
 
     @v1.get("/holders", tags=["cluster"])
     async def holders(caller: Caller = allow.read) -> list[HolderView]:
@@ -344,32 +356,50 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     @v1.get("/events", tags=["service"], response_class=StreamingResponse)
     async def events(
+        request: Request,
         caller: Caller = allow.read,
         after: After = None,
         last_event_id: Annotated[int | None, Header(ge=0, le=2**62)] = None,
     ) -> StreamingResponse:
-        """Everything that is written in the journal from now on, or after a number, as server-sent events."""
+        """Everything that is written in the journal from now on, or after a number, as server-sent events.
+
+        The stream ends when the token is revoked or expires.
+        """
+
+        async def look() -> Visibility:
+            nonlocal caller
+            try:
+                caller = await allow.caller(request, "read")
+            except Refused as error:
+                if error.status != 503:  # while the store cannot be reached, the token counts as before
+                    raise
+            return Visibility(caller, scheduler.settings.show_commands)
+
         begin = last_event_id if last_event_id is not None else after
-        return StreamingResponse(_stream(scheduler, begin), media_type="text/event-stream")
+        return StreamingResponse(_stream(scheduler, begin, look), media_type="text/event-stream")
 
 
-async def _stream(scheduler: Scheduler, after: int | None) -> AsyncIterator[str]:
-    """Events as the stream has them, and a comment now and then while there are none."""
+async def _stream(
+    scheduler: Scheduler, after: int | None, look: Callable[[], Awaitable[Visibility]]
+) -> AsyncIterator[str]:
+    """Events as the stream has them, and a comment now and then while there are none; `look` says what may be seen."""
     source = scheduler.subscribe(after)
     waiting: asyncio.Task[Any] | None = None
     try:
         while True:
             waiting = waiting or asyncio.ensure_future(anext(source))
             done, _ = await asyncio.wait({waiting}, timeout=ALIVE)
-            if not done:
+            try:
+                sight = await look()
+                found = waiting.result() if done else None
+            except (Refused, StopAsyncIteration):
+                return
+            if found is None:
                 yield ": alive\n\n"
                 continue
-            try:
-                found = waiting.result()
-            except StopAsyncIteration:
-                return
             waiting = None
-            yield f"id: {found.seq}\nevent: {found.event.kind}\ndata: {write_event(found.event)}\n\n"
+            event = sight.event(found.event)
+            yield f"id: {found.seq}\nevent: {event.kind}\ndata: {write_event(event)}\n\n"
     finally:
         if waiting is not None:
             waiting.cancel()

@@ -94,7 +94,7 @@ class Contact:
     async def _adopt(self, job: Job) -> None:
         """Take a job that somebody gave to the engine; what was cancelled on paper, not there, is to end there."""
         try:
-            submission = Submission.of([job], "", None)
+            submission = Submission.of([self._dispatcher.state.queues.capped(job)], "", None)
             await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
         except Conflict:
             known = await self._pump.ask(lambda round_: round_.record(job.id), job=job.id)

@@ -162,7 +162,7 @@ def is_new(where: str) -> bool:
 
 
 def _make_file(path: Path) -> None:
-    """An empty file that others cannot read, where there is none.
+    """An empty file, where there is none; no other user may read it, nor what SQLite keeps beside it.
 
     One that is there must not be opened: closing it would take away the locks that SQLite holds on it in this process,
     and another process would then delete the journal that this one writes.
@@ -170,8 +170,18 @@ def _make_file(path: Path) -> None:
     if not path.exists():
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    for file in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))):
+        _make_private(file)
     if not os.access(path, os.R_OK | os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _make_private(path: Path) -> None:
+    """Take a file away from other users, where it is ours to do so."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        if os.name != "nt" and found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            path.chmod(0o600)
 
 
 def _sqlite_writes(connection: Any, _: object) -> None:
@@ -188,7 +198,7 @@ def _sqlite_reads(connection: Any, _: object) -> None:
 
 def _locked_file(path: Path, where: str) -> IO[str]:
     """A file that nobody else has locked; the lock goes with the process."""
-    file = path.open("a+", encoding="utf-8")
+    file = open(path, "a+", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
     try:
         if os.name == "nt":
             import msvcrt

@@ -6,35 +6,22 @@ Tokens are read again every few seconds, so that one that was made or revoked wh
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from collections.abc import Callable
 
 from berth.errors import BerthError, InvalidInput
+from berth.service.local_token import is_loopback
 from berth.service.problems import Refused
-from berth.service.store import Store
+from berth.service.store import Store, Token
 from berth.service.tokens import ANYBODY, PREFIX, ROLES, Caller, RoleName, digest
+from berth.service.views import iso
 
-__all__ = ["Doorkeeper", "check_open", "is_loopback"]
+__all__ = ["Doorkeeper", "check_open"]
 
 FRESH = 3.0
 """Seconds for which what was read counts."""
 LONGEST = 200
 """Characters of a token."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service that listens there.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("::1")
-    (True, True, False, True)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_open(host: str) -> None:
@@ -59,7 +46,7 @@ class Doorkeeper:
 
     def __init__(self, store: Store, *, open_: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self.open, self._clock = store, open_, clock
-        self._callers: dict[str, Caller] = {}
+        self._tokens: dict[str, Token] = {}
         self._read = -FRESH
         self._reading = asyncio.Lock()
 
@@ -78,12 +65,14 @@ class Doorkeeper:
         kind, _, secret = (authorization or "").partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Refused(401, "no token", "send Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
-        found = None
+        token, hash_ = None, ""
         if secret.startswith(PREFIX) and len(secret) <= LONGEST and secret.isascii():
-            found = (await self._known()).get(digest(secret))
-        if found is None:
+            hash_ = digest(secret)
+            token = (await self._known()).get(hash_)
+        if token is None:
             raise Refused(401, "unknown token", "it was never made, or is revoked", WWW_Authenticate="Bearer")
-        return found
+        _check_time(token, hash_, time.time())
+        return Caller(token.user, _role(token.role), token.name)
 
     async def _closes(self) -> bool:
         """Whether a token was made since the service is open: from then on it counts."""
@@ -93,17 +82,25 @@ class Doorkeeper:
             return False
         return not self.open
 
-    async def _known(self) -> dict[str, Caller]:
+    async def _known(self) -> dict[str, Token]:
+        """Tokens by the hashes of their secrets, also of secrets before a rotation; expired ones are among them."""
         async with self._reading:
             if self._clock() - self._read >= FRESH:
                 try:
-                    tokens = await asyncio.to_thread(self._store.tokens)
+                    tokens = [token for token in await asyncio.to_thread(self._store.tokens) if token.revoked is None]
                 except BerthError as error:
                     raise Refused(503, "the store cannot be reached", str(error), Retry_After="5") from None
-                self._callers = {
-                    token.hash: Caller(token.user, _role(token.role), token.name)
-                    for token in tokens
-                    if token.revoked is None
-                }
+                self._tokens = {token.previous: token for token in tokens if token.previous}
+                self._tokens |= {token.hash: token for token in tokens}
                 self._read = self._clock()
-        return self._callers
+        return self._tokens
+
+
+def _check_time(token: Token, hash_: str, now: float) -> None:
+    """Refuse a secret that was rotated away, and a token that has expired."""
+    if hash_ != token.hash and now >= (token.previous_until or 0.0):
+        said = f"token {token.name} was rotated on {iso(token.rotated)}: use the new secret"
+        raise Refused(401, "replaced token", said, WWW_Authenticate="Bearer")
+    if token.expires is not None and now >= token.expires:
+        said = f"token {token.name} expired on {iso(token.expires)}: an operator renews it with berth token rotate"
+        raise Refused(401, "expired token", f"{said} {token.name}", WWW_Authenticate="Bearer")

@@ -19,12 +19,13 @@ from berth.dispatch.plan import Spare, plan, spare_of
 from berth.dispatch.specs import JobSpec
 from berth.dispatch.wording import Spec
 from berth.engines.whatif import what_if
-from berth.service.access import Allow, Name, known_job
+from berth.service.access import Allow, Name, check_ceilings, known_job
 from berth.service.problems import Refused
 from berth.service.scheduler import Scheduler
 from berth.service.store import Store
 from berth.service.tokens import Caller
 from berth.service.views import PlaceView, places_view
+from berth.service.visibility import Visibility
 
 __all__ = ["explaining_routes", "trying_routes"]
 
@@ -72,13 +73,15 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
             if found is not None:
                 return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
             record = await known_job(scheduler, job)  # it came to its end in between
-        said = f"job {job} is {record.phase}" + (f": {record.reason}" if record.reason else "")
+        shown = Visibility(caller).record(record)
+        said = ": ".join(part for part in (f"job {job} is {record.phase}", shown.reason, shown.last_output) if part)
         return ExplanationView(job=job, phase=record.phase, text=said, why={})
 
     @v1.post("/plan", tags=["jobs"])
     async def dry_run(spec: JobSpec, caller: Caller = allow.read) -> PlanView:
         """Where would this job go now, and what would it wait for? Nothing is submitted."""
         job = spec.job(spec.name or "planned", caller.user)
+        check_ceilings(scheduler, job, caller)
         scheduler.dispatcher.state.check_queue(job)
         found = await scheduler.think(spare_of, lambda spare, now: plan(spare, [_unused(job, spare)], now)[0])
         places = found.chosen or (found.fallback if found.note else ())

@@ -207,6 +207,10 @@ class Scheduler:
         """A job, also one that has ended."""
         return self.dispatcher.state.jobs.get(job_id) or await self._pump.read(self.store.record, job_id)
 
+    async def was_accepted(self, key: str, user: str) -> bool:
+        """Whether something was accepted from this user under this idempotency key."""
+        return bool(await self._pump.read(self.store.keys, [(user, key)]))
+
     async def list_jobs(
         self,
         *,

@@ -65,6 +65,10 @@ tokens = sa.Table(
     sa.Column("owner", sa.String(128), nullable=False),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("revoked", sa.Double),
+    sa.Column("expires", sa.Double),
+    sa.Column("rotated", sa.Double),
+    sa.Column("previous", sa.String(64)),
+    sa.Column("previous_until", sa.Double),
 )
 
 snapshots = sa.Table(
@@ -84,7 +88,20 @@ def _first(connection: sa.Connection) -> None:
     tables.create_all(connection)
 
 
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first,)
+def _token_lifetimes(connection: sa.Connection) -> None:
+    """Expiry and rotation of tokens. A new store has these columns from the first step on."""
+    there = {column["name"] for column in sa.inspect(connection).get_columns(tokens.name)}
+    for name, kind in (
+        ("expires", "DOUBLE PRECISION"),
+        ("rotated", "DOUBLE PRECISION"),
+        ("previous", "VARCHAR(64)"),
+        ("previous_until", "DOUBLE PRECISION"),
+    ):
+        if name not in there:
+            connection.execute(sa.text(f"ALTER TABLE tokens ADD COLUMN {name} {kind}"))
+
+
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _token_lifetimes)
 SCHEMA = len(MIGRATIONS)
 """The number of the last step."""
 

@@ -33,8 +33,9 @@ from berth.dispatch.drivers import make_driver
 from berth.engines.making import check_engine
 from berth.service.app import create_app
 from berth.service.database import is_new
-from berth.service.doorkeeper import Doorkeeper, check_open, is_loopback
+from berth.service.doorkeeper import Doorkeeper, check_open
 from berth.service.history import History
+from berth.service.local_token import ensure_local_token, is_loopback
 from berth.service.metrics import Metrics
 from berth.service.scheduler import Scheduler
 from berth.service.store import Store
@@ -132,6 +133,7 @@ def _check_kind(name: str, value: object, hint: Any) -> None:
     texts = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
     for kind, fits, expected in (
         (str, isinstance(value, str), "a text"),
+        (bool, isinstance(value, bool), "true or false"),
         (float, number, "a number"),
         (int, number and isinstance(value, int), "a whole number"),
         (tuple[str, ...], texts, "a list of texts"),
@@ -145,13 +147,17 @@ async def service(settings: Settings, address: Address) -> AsyncIterator[tuple[S
     """An open scheduler with its application; closed in good order whatever happens inside."""
     store = await asyncio.to_thread(Store, settings.store)
     try:
-        keeper = await asyncio.to_thread(Doorkeeper.at, store, address.host)
+        if not settings.guarded:
+            await asyncio.to_thread(Doorkeeper.at, store, address.host)  # refuses before anything is started
         scheduler = await Scheduler.open(settings)
         try:
+            if settings.guarded and (file := await asyncio.to_thread(ensure_local_token, store, address.url)):
+                log.info("this user's token as operator is in %s", file)
+            keeper = await asyncio.to_thread(Doorkeeper.at, store, address.host)
             metrics = Metrics(scheduler.dispatcher.state)
             hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if keeper.open else None
             history = History(scheduler.dispatcher.state)
-            app = create_app(scheduler, keeper, metrics, history, hosts=hosts)
+            app = create_app(scheduler, keeper, metrics, history, hosts=hosts, names=address.names)
             counting = asyncio.ensure_future(_count(scheduler, metrics, history))
             try:
                 yield scheduler, app
@@ -174,7 +180,7 @@ async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> No
 async def _run(settings: Settings, address: Address, ready: Callable[[str], None]) -> None:
     taken = _bound(address)
     try:
-        await _serve(settings, address, taken, ready)
+        await _serve(settings, replace(address, port=taken.getsockname()[1]), taken, ready)
     finally:
         taken.close()
 
@@ -199,7 +205,7 @@ def _check(settings: Settings, address: Address) -> None:
     if settings.policy not in (None, FALLBACK):
         make_driver(str(settings.policy), settings.seed, ())
     check_engine(settings.engine)
-    if is_new(settings.store):
+    if is_new(settings.store) and not settings.guarded:
         check_open(address.host)
 
 
@@ -219,7 +225,7 @@ async def _serve(settings: Settings, address: Address, taken: socket.socket, rea
         while not server.started and not running.done():
             await asyncio.sleep(0.02)
         if server.started:
-            ready(Address(address.host, taken.getsockname()[1]).url)
+            ready(address.url)
         stopped = asyncio.ensure_future(scheduler.wait())
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True

@@ -49,7 +49,10 @@ class Key:
 
 @dataclass(frozen=True)
 class Token:
-    """Who may come in: `hash` is the SHA-256 of a secret that is not kept."""
+    """Who may come in: `hash` is the SHA-256 of a secret that is not kept.
+
+    A rotated token has a new secret; the one before, whose hash is `previous`, is valid until `previous_until`.
+    """
 
     name: str
     hash: str
@@ -57,6 +60,15 @@ class Token:
     user: str
     created: float
     revoked: float | None = None
+    expires: float | None = None
+    rotated: float | None = None
+    previous: str | None = None
+    previous_until: float | None = None
+
+    @property
+    def lifetime(self) -> float | None:
+        """Seconds from its creation or latest rotation to its expiry; None where it does not expire."""
+        return None if self.expires is None else self.expires - (self.rotated or self.created)
 
 
 @dataclass
@@ -255,6 +267,16 @@ class Store:
         if hash_ is not None:
             asked = asked.where(tokens.c.hash == hash_)
         return [Token(**_renamed(dict(row._mapping), "owner", "user")) for row in self._rows(asked)]
+
+    def replace_token(self, token: Token) -> None:
+        """Keep a token, instead of the one with its name if there is one."""
+        row = _renamed(vars(token), "user", "owner")
+
+        def run(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(tokens).where(tokens.c.name == token.name))
+            connection.execute(sa.insert(tokens).values(**row))
+
+        self._database.write(run)
 
     def revoke_token(self, name: str, time: float) -> bool:
         """Let nobody in with this token any more; whether there was one that did."""

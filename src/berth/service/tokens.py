@@ -1,8 +1,9 @@
-"""Who may do what: bearer tokens, of which the store keeps digests alone.
+"""Roles and bearer tokens; the store keeps only digests of tokens.
 
-A token has 32 random bytes, so that its plain SHA-256 cannot be guessed back. Roles include one another: whoever may
-`operate` may submit, whoever may `submit` may read. Jobs belong to the user of the token that submitted them; only that
-user, or an operator, may cancel one.
+A token has 32 random bytes, so its plain SHA-256 cannot be reversed by guessing. Each role includes the ones before it:
+`metrics` reads the numbers for Prometheus, `read` reads everything that is not private to a job's owner, `submit`
+submits jobs, `operate` does everything. A job belongs to the user of the token that submitted it; only that user or an
+operator may cancel it or see its command, environment and output.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Literal
 
 from berth.errors import InvalidInput
 
-__all__ = ["ANYBODY", "ROLES", "Caller", "RoleName", "digest", "new_secret"]
+__all__ = ["ANYBODY", "LOCAL", "ROLES", "Caller", "RoleName", "digest", "new_secret"]
 
-RoleName = Literal["read", "submit", "operate"]
-ROLES: tuple[RoleName, ...] = ("read", "submit", "operate")
+RoleName = Literal["metrics", "read", "submit", "operate"]
+ROLES: tuple[RoleName, ...] = ("metrics", "read", "submit", "operate")
 PREFIX = "berth_"
+LOCAL = "local-operator"
+"""The name of the token that a service makes for its own user."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class Caller:
         (True, False)
         """
         return ROLES.index(self.role) >= ROLES.index(role)
+
+    def may_see(self, owner: str) -> bool:
+        """Whether the caller may see what is private to the jobs of this user.
+
+        >>> Caller("ann", "read").may_see("ann"), Caller("ann", "submit").may_see("bob")
+        (True, False)
+        """
+        return self.may("operate") or (self.may("read") and self.user == owner)
 
     def may_change(self, owner: str) -> bool:
         """Whether the jobs of this user are the caller's to change."""

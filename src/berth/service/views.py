@@ -20,6 +20,7 @@ from berth.dispatch.specs import Duration
 from berth.dispatch.state import State
 from berth.dispatch.wording import NAME, Inside, Spec
 from berth.errors import InvalidInput
+from berth.service.visibility import Visibility
 
 __all__ = [
     "Accepted",
@@ -79,7 +80,10 @@ class RoleView(_View):
 
 
 class JobView(_View):
-    """A job and how it stands."""
+    """A job and how it stands.
+
+    `payload` is what the job runs. Values that the caller may not see are null, and `last_output` is then empty.
+    """
 
     id: str
     type: str
@@ -104,6 +108,7 @@ class JobView(_View):
     started: str | None
     ended: str | None
     reason: str
+    last_output: str
     details: dict[str, str]
     payload: dict[str, Any]
 
@@ -113,8 +118,9 @@ def places_view(places: tuple[Place, ...]) -> list[PlaceView]:
     return [PlaceView(server=place.server, role=place.role, tasks=place.count) for place in places]
 
 
-def job_view(record: JobRecord) -> JobView:
-    """A job, as JSON."""
+def job_view(record: JobRecord, sight: Visibility) -> JobView:
+    """A job, as JSON, without what the caller may not see."""
+    record = sight.record(record)
     job = record.job
     return JobView(
         id=job.id,
@@ -143,6 +149,7 @@ def job_view(record: JobRecord) -> JobView:
         started=iso(record.started),
         ended=iso(record.ended),
         reason=record.reason,
+        last_output=record.last_output,
         details=dict(record.details),
         payload=dict(job.payload),
     )
@@ -178,13 +185,15 @@ class QueueView(_View):
     jobs: list[QueuedView]
 
 
-def queue_view(state: State, time: float, limit: int) -> QueueView:
+def queue_view(state: State, time: float, limit: int, sight: Visibility) -> QueueView:
     """Everybody who waits, as JSON."""
     waiting, first = waiting_in_order(state, time, limit)
     return QueueView(
         waiting=waiting,
         jobs=[
-            QueuedView(position=i, waits=max(time - one.record.submitted, 0.0), why=one.why, job=job_view(one.record))
+            QueuedView(
+                position=i, waits=max(time - one.record.submitted, 0.0), why=one.why, job=job_view(one.record, sight)
+            )
             for i, one in enumerate(first, 1)
         ],
     )
@@ -352,19 +361,34 @@ Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=NAME)]
 
 
-class QueueSpec(Spec):
-    """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold."""
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+Names = Annotated[list[Name], Field(max_length=10_000)]
 
-    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+
+class QueueSpec(Spec):
+    """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold.
+
+    For users who are no operators, `max_priority` is the highest priority of a job. With `users` or `teams`, only these
+    users and the members of these teams may use the queue.
+    """
+
+    priority: Priority = 0
     accepts: bool = True
     starts: bool = True
     limit: Given = Field(default_factory=dict)
     default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
     max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
+    max_priority: Priority = 0
+    users: Names = Field(default_factory=list)
+    teams: Names = Field(default_factory=list)
 
 
 class QueuesSpec(Spec):
-    """All that orders the waiting."""
+    """All that orders the waiting, and who may use which queue and team.
+
+    Where any team has `members`, users who are no operators may only submit for teams that list them, and for the team
+    `default`.
+    """
 
     queues: Annotated[dict[Name, QueueSpec], Field(min_length=1, max_length=1000)]
     shares: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e12)]], Field(max_length=10_000)] = Field(
@@ -375,6 +399,7 @@ class QueuesSpec(Spec):
     fairness: Number = 1.0
     half_life: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 604800.0
     patience: Number = 3600.0
+    members: Annotated[dict[Name, Names], Field(max_length=10_000)] = Field(default_factory=dict)
 
     def queues_(self) -> Queues:
         """As the dispatcher takes it."""
@@ -386,11 +411,16 @@ class QueuesSpec(Spec):
                 amounts(queue.limit, f"queues.{name}.limit"),
                 queue.default_time,
                 queue.max_time,
+                max_priority=queue.max_priority,
+                users=tuple(queue.users),
+                teams=tuple(queue.teams),
             )
             for name, queue in self.queues.items()
         }
         quotas = {owner: amounts(limit, f"quotas.{owner}") for owner, limit in self.quotas.items()}
-        return Queues(limits, dict(self.shares), quotas, self.aging, self.fairness, self.half_life, self.patience)
+        members = {team: tuple(users) for team, users in self.members.items()}
+        weights = self.aging, self.fairness, self.half_life, self.patience
+        return Queues(limits, dict(self.shares), quotas, *weights, members=members)
 
     @classmethod
     def of(cls, queues: Queues) -> QueuesSpec:
@@ -404,6 +434,9 @@ class QueuesSpec(Spec):
                     limit=dict(format_amounts(queue.limit)),
                     default_time=queue.default_time,
                     max_time=queue.max_time,
+                    max_priority=queue.max_priority,
+                    users=list(queue.users),
+                    teams=list(queue.teams),
                 )
                 for name, queue in queues.queues.items()
             },
@@ -413,4 +446,5 @@ class QueuesSpec(Spec):
             fairness=queues.fairness,
             half_life=queues.half_life,
             patience=queues.patience,
+            members={team: list(users) for team, users in queues.members.items()},
         )

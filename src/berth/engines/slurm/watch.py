@@ -342,8 +342,7 @@ class Watch:
                     return
                 end = twice(end, parts, self._nodes, self._boot)
             if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
-                words = self._outputs.last_words(record)
-                end = replace(end, reason=f"{end.reason}: {words}") if words else end
+                end = replace(end, last_output=self._outputs.last_words(record))
                 if self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
                     end = replace(end, fault="engine", reason="slurmd removed its script before it began")
             self._gone(record, end)

@@ -23,15 +23,15 @@ async function ask(path) {
   } catch {
     throw new Away("the service does not answer");
   }
-  if (answer.status === 401) throw new NoToken();
   const body = await answer.json().catch(() => ({}));
+  if (answer.status === 401) throw new NoToken(["expired token", "replaced token"].includes(body.title) ? body.detail : "");
   if (!answer.ok) throw new Error(body.detail || body.title || `HTTP ${answer.status}`);
   return body;
 }
 
-function login() {
+function login(why) {
   const field = h("input", { type: "password", name: "token", "aria-label": "token", autocomplete: "off", required: "" });
-  const wrong = token ? h("p", { class: "bad", role: "alert" }, "That token is not known here, or is revoked.") : null;
+  const wrong = token ? h("p", { class: "bad", role: "alert" }, why || "That token is not known here, or is revoked.") : null;
   return [h("form", {
     class: "card login",
     onsubmit: (event) => {
@@ -262,11 +262,13 @@ async function oneJob(id) {
   const pairs = (given) => Object.entries(given).map(([key, value]) => `${key}=${value}`).join(", ");
   const facts = { type: one.type, user: one.user, team: one.team, queue: one.queue, priority: one.priority,
     submitted: clock(one.submitted), started: one.started && clock(one.started), ended: one.ended && clock(one.ended),
-    attempt: one.attempt || null, reason: one.reason, needs: pairs(one.needs), work: one.work && seconds(one.work),
-    estimate: one.estimate && seconds(one.estimate), "time limit": one.limit && seconds(one.limit),
-    deadline: one.deadline && seconds(one.deadline), ...one.details };
-  const runs = { command: (one.payload.command ?? []).join(" "), workdir: one.payload.workdir,
-    environment: pairs(one.payload.environment ?? {}), script: one.payload.script };
+    attempt: one.attempt || null, reason: one.reason, "last output": one.last_output, needs: pairs(one.needs),
+    work: one.work && seconds(one.work), estimate: one.estimate && seconds(one.estimate),
+    "time limit": one.limit && seconds(one.limit), deadline: one.deadline && seconds(one.deadline), ...one.details };
+  const hidden = (key) => (one.payload[key] === null ? "hidden" : one.payload[key]); // null: not for this token
+  const runs = { command: one.payload.command ? one.payload.command.join(" ") : hidden("command"), workdir: hidden("workdir"),
+    environment: Object.entries(one.payload.environment ?? {}).map(([key, value]) => (value === null ? key : `${key}=${value}`)).join(", "),
+    script: hidden("script") };
   const list = (given) => h("dl", {}, Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "")
     .map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))]));
   return [h("h1", {}, one.id, " ", phase(one.phase)), why(explained), h("div", { class: "charts" },
@@ -301,7 +303,7 @@ async function draw() {
   } catch (error) {
     if (turn !== drawing) return;
     if (error instanceof NoToken) {
-      page.replaceChildren(...login());
+      page.replaceChildren(...login(error.message));
       page.querySelector("input").focus();
       status.textContent = "";
       document.body.dataset.page = "login";
