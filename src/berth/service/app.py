@@ -283,7 +283,12 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     def current() -> PolicyView:
         dispatcher = scheduler.dispatcher
-        return PolicyView(policy=dispatcher.state.policy, fallback=FALLBACK, refusals=dict(dispatcher.refusals))
+        return PolicyView(
+            policy=dispatcher.state.policy,
+            fallback=FALLBACK,
+            refusals=dict(dispatcher.refusals),
+            preparing=scheduler.preparing,
+        )
 
     @v1.get("/policy", tags=["policies"])
     async def policy(caller: Caller = allow.read) -> PolicyView:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import time
 from collections.abc import Callable
 
@@ -17,8 +18,13 @@ from berth.service.tokens import ANYBODY, PREFIX, ROLES, Caller, RoleName, diges
 
 __all__ = ["Doorkeeper", "check_open", "is_loopback"]
 
+log = logging.getLogger(__name__)
 FRESH = 3.0
 """Seconds for which what was read counts."""
+STALE = 600.0
+"""Seconds for which it still counts when the store does not answer, so that the state can be read meanwhile."""
+READ_SECONDS = 5.0
+"""Seconds after which a read of the tokens is given up."""
 LONGEST = 200
 """Characters of a token."""
 
@@ -61,6 +67,7 @@ class Doorkeeper:
         self._store, self.open, self._clock = store, open_, clock
         self._callers: dict[str, Caller] = {}
         self._read = -FRESH
+        self._read_well: float | None = None
         self._reading = asyncio.Lock()
 
     @classmethod
@@ -97,13 +104,18 @@ class Doorkeeper:
         async with self._reading:
             if self._clock() - self._read >= FRESH:
                 try:
-                    tokens = await asyncio.to_thread(self._store.tokens)
-                except BerthError as error:
-                    raise Refused(503, "the store cannot be reached", str(error), Retry_After="5") from None
+                    tokens = await asyncio.wait_for(asyncio.to_thread(self._store.tokens), READ_SECONDS)
+                except (BerthError, TimeoutError) as error:
+                    if self._read_well is None or self._clock() - self._read_well > STALE:
+                        log.error("the tokens cannot be read: %s", error)
+                        detail = "the tokens cannot be read"
+                        raise Refused(503, "the store cannot be reached", detail, Retry_After="5") from None
+                    self._read = self._clock()
+                    return self._callers
                 self._callers = {
                     token.hash: Caller(token.user, _role(token.role), token.name)
                     for token in tokens
                     if token.revoked is None
                 }
-                self._read = self._clock()
+                self._read = self._read_well = self._clock()
         return self._callers

@@ -91,6 +91,8 @@ class Scheduler:
         self._thinker, self._thinking = ThreadPoolExecutor(1, "think"), asyncio.Lock()
         self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
         self.shadow: Shadow | None = None
+        self.preparing: str | None = None
+        """The policy that is being tried on made-up jobs before it decides."""
         self._watch_on()
         self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
         owner = Owner(store.name, store.where)
@@ -166,7 +168,11 @@ class Scheduler:
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
         """Let another policy decide from now on; it is tried on made-up jobs first, so that it is not late then."""
-        await asyncio.to_thread(self.dispatcher.warm, policy)
+        self.preparing = policy
+        try:
+            await asyncio.to_thread(self.dispatcher.warm, policy)
+        finally:
+            self.preparing = None
         await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
     async def change_shadow(self, policy: str | None, by: str = "") -> None:
@@ -237,7 +243,7 @@ class Scheduler:
         `answer` is called with the copy and the time of the clock in a thread, one at a time.
         """
         async with self._thinking:
-            copied = await self._pump.ask(lambda round_: look(self.dispatcher))
+            copied = await self._pump.look(lambda: look(self.dispatcher))
             now = self.clock()
             return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
 
