@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
@@ -21,8 +22,16 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from berth.cli import main
 from berth.cli.client import Client, Code, ServiceSilent
 from berth.cli.jobs import NotSubmitted, _submit
+from berth.dispatch.dispatcher import Dispatcher
+from berth.dispatch.events import ServerJoined, Submitted
+from berth.dispatch.jobs import Job, Role, Server
+from berth.errors import UnsupportedProblem
+from berth.registry import policy_names
+from berth.service.scheduler import Scheduler
+from berth.service.settings import Settings
 from scripts.postgres import binaries, postgres_server
 from tests.service.live import Live, serving
 
@@ -304,3 +313,68 @@ def test_an_answer_that_is_lost_does_not_double_a_job(tmp_path: Path) -> None:
                 _submit(Client(url, 2.0), [SMALL], "k3")
         assert len(_submit(Client(live.url), [SMALL], "k3")["jobs"]) == 1
         assert len(all_jobs(live)) == 3
+
+
+@pytest.mark.parametrize("policy", sorted(policy_names()))
+def test_every_policy_decides_or_is_refused_when_it_is_chosen(policy: str) -> None:
+    dispatcher = Dispatcher(policy)
+    for i in range(3):
+        dispatcher.handle(ServerJoined(0.0, Server(f"s{i}", {"cpu": 4000})))
+    for i in range(9):  # more than fit, in two levels
+        job = Job(f"j{i}", f"t{i % 2}", (Role("task", 1 + i % 2, {"cpu": 2000}),), priority=i % 2, work=10.0)
+        dispatcher.handle(Submitted(float(i), job))
+    try:
+        dispatcher.warm()
+    except UnsupportedProblem as error:
+        reason = str(error).removeprefix(f"the policy {policy} cannot decide on a live cluster: ")
+        for now in (100.0, 101.0):  # and for that reason, whenever it is asked
+            decided = dispatcher.decide(now)
+            assert decided is not None
+            assert decided.refused == f"refused: {reason}"
+        return
+    for now in range(100, 200):  # some begin with nothing, and learn first
+        decided = dispatcher.decide(float(now))
+        if decided is not None:
+            assert (decided.by, decided.refused) == (policy, None)
+            assert decided.starts
+            return
+    pytest.fail("it starts nothing")
+
+
+def test_a_policy_that_cannot_decide_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path) as live:
+        monkeypatch.setenv("BERTH_URL", live.url)
+        for words in (["switch", "ogasched-gang"], ["shadow", "lcf"], ["what-if", "hauf"]):
+            assert main(["policy", *words]) == 2
+            assert "cannot decide on a live cluster: " in capsys.readouterr().err
+        assert live.ask("GET", "/v1/policy")["policy"] == "in-order-best-fit"
+        assert live.ask("GET", "/v1/shadow")["policy"] is None
+    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(tmp_path / "berth.db")]
+    done = subprocess.run([*command, "--policy", "lcf"], capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.returncode == 2
+    assert "cannot decide on a live cluster: LCF cannot keep gangs whole" in done.stderr
+
+
+def test_a_system_clock_that_jumps_ahead_and_back_does_not_stop_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ahead = time.time, 0.0
+    monkeypatch.setattr("time.time", lambda: real() + ahead)
+
+    async def run() -> None:
+        nonlocal ahead
+        scheduler = await Scheduler.open(Settings(str(tmp_path / "db")))
+        submitted = []
+        try:
+            for number, ahead in enumerate((0.0, 86400.0, 0.0, 0.0, 0.0)):  # noqa: B007
+                await asyncio.sleep(0.05)
+                job = Job(f"j{number}", "t", (Role("task", 1, {"cpu": 1000}),), work=3600.0)
+                submitted.append((await scheduler.submit([job]))[0].submitted)
+        finally:
+            await scheduler.close()
+        assert submitted == sorted(set(submitted))
+        assert submitted[-1] - submitted[0] < 3600.0
+
+    asyncio.run(run())

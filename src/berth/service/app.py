@@ -303,7 +303,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/policies", tags=["policies"])
     async def policies(caller: Caller = allow.read) -> list[str]:
-        """Every policy that could decide."""
+        """Every policy by name; one that cannot decide on a live cluster is refused when it is chosen."""
         from berth.registry import policy_names
 
         return [FALLBACK, *sorted(policy_names())]

@@ -94,7 +94,10 @@ class Scheduler:
         self.preparing: str | None = None
         """The policy that is being tried on made-up jobs before it decides."""
         self._watch_on()
-        self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
+        now = time.time()
+        # a journal that is ahead of the system clock goes on from where it ended; only simulated time may stay ahead
+        anchor = None if settings.engine.partition(":")[0] == "simulated" else now
+        self.clock = Clock(settings.faster, max(now, dispatcher.state.time), anchor)
         owner = Owner(store.name, store.where)
         engine = make_engine(settings.engine, self.clock, settings.engine_state, owner)
         self._pump = Pump(settings, store, dispatcher, seq, self.clock)
@@ -118,12 +121,19 @@ class Scheduler:
             await scheduler._contact.tried.wait()
             if scheduler._contact.refusal is not None:
                 raise scheduler._contact.refusal
-            await asyncio.to_thread(dispatcher.warm)
+            await scheduler._warm()
         except BaseException:
             await scheduler.close()
             raise
         scheduler._foretelling = asyncio.create_task(foretell_on(scheduler))
         return scheduler
+
+    async def _warm(self) -> None:
+        """Prepare the policy of the journal; one that cannot decide is kept, and the fallback decides."""
+        try:
+            await asyncio.to_thread(self.dispatcher.warm)
+        except BerthError as error:
+            log.error("%s; the fallback decides until another policy is chosen", error)
 
     async def close(self) -> None:
         """Answer what has come in, write a snapshot, and let go of store and engine."""
