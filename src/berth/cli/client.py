@@ -216,9 +216,12 @@ def _problem(error: HTTPError) -> dict[str, Any]:
 def path(*parts: str) -> str:
     """A path of the API; parts are names, and nothing in them can lead elsewhere.
 
-    >>> path("jobs", "../x")
-    '/v1/jobs/..%2Fx'
+    >>> path("jobs", "a b")
+    '/v1/jobs/a%20b'
     """
+    for part in parts:
+        if part in ("", ".", "..") or "/" in part:
+            raise InvalidInput("a name without a slash", value=part)
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 

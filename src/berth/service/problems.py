@@ -110,7 +110,7 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(BerthError)
     async def berth(_: Request, error: BerthError) -> JSONResponse:
-        status = 404 if isinstance(error, UnknownName) else 422
+        status = 404 if isinstance(error, UnknownName) and error.what in ("policy", "server") else 422
         field = error.key if isinstance(error, InvalidInput) else None
         said = str(_shown(str(error), SAID))
         errors = [{"field": field, "detail": said}] if field else None
