@@ -32,6 +32,7 @@ from berth.errors import UnsupportedProblem
 from berth.registry import policy_names
 from berth.service.scheduler import Scheduler
 from berth.service.settings import Settings
+from berth.service.store import Store
 from scripts.postgres import binaries, postgres_server
 from tests.service.live import Live, serving
 
@@ -226,6 +227,9 @@ def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
         assert "cpu-0" in out
         assert berth(live, "plan", "-r", "cpu=1", token=token)[0] == 0
         assert berth(live, "job", "show", "before", token=token)[0] == 0
+        assert "before" in berth(live, "jobs", "--type", "default", token=token)[1]
+        assert berth(live, "jobs", "--type", "other", token=token)[1] == "no jobs\n"
+        assert berth(live, "jobs", "--all", token=token)[0] == 7
         database.start()
         until(lambda: ready(live), "the service did not recover")
         first = berth(live, "submit", *quick, "--key", stopped, token=token)
@@ -405,6 +409,27 @@ def test_a_policy_that_takes_long_to_prepare_is_shown(tmp_path: Path, monkeypatc
             assert done == (None, "fcfs")
         finally:
             ready.set()
+            await scheduler.close()
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_slow_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.service.pump.GIVE_UP", 0.05)
+    write = Store.write
+
+    def slowly(store: Store, batch: Any) -> None:
+        time.sleep(0.5)
+        write(store, batch)
+
+    async def run() -> None:
+        scheduler = await Scheduler.open(Settings(str(tmp_path / "db")))
+        try:
+            monkeypatch.setattr(Store, "write", slowly)
+            job = Job("slow", "t", (Role("task", 1, {"cpu": 1000}),), work=3600.0)
+            assert (await scheduler.submit([job]))[0].job.id == "slow"
+            assert scheduler.health.ready
+        finally:
             await scheduler.close()
 
     asyncio.run(run())

@@ -297,8 +297,8 @@ def cancel(
     found, code = [], 0
     for job in jobs:
         try:
-            found.append(client.ask("DELETE", path("jobs", job)))
-        except ServiceRefused as error:  # the others are to end nevertheless
+            found.append(client.ask("DELETE", path("jobs", job), repeat=True))
+        except (ServiceRefused, ServiceSilent) as error:  # the others are to end nevertheless
             typer.echo(f"berth: error: {error}", err=True)
             code = code or error.code
     if not shown(found, output):

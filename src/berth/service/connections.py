@@ -95,7 +95,7 @@ class Guarded(H11Protocol):
         self._body_looks = self._body_looks + 1 if owed == "body" else 0
         self._state = state
         if owed is not None and (self._looks * LOOK >= PATIENCE[owed] or self._body_looks * LOOK >= BODY_SECONDS):
-            log.info("closing a connection whose client is too slow (%s)", owed)
+            log.debug("closing a connection whose client is too slow (%s)", owed)
             self.drop(408)
         else:
             self._timer = self.loop.call_later(LOOK, self._look)

@@ -10,11 +10,11 @@ __all__ = ["Repeats"]
 
 
 class Repeats(logging.Filter):
-    """Lets each line of the program log a few messages in a period, and says how many were left out.
+    """Lets each line of the program log a few warnings or errors in a period, and says how many were left out.
 
     >>> now = [0.0]
     >>> repeats = Repeats(most=2, period=10.0, clock=lambda: now[0])
-    >>> record = logging.makeLogRecord({"msg": "no store"})
+    >>> record = logging.makeLogRecord({"msg": "no store", "levelno": logging.WARNING})
     >>> [repeats.filter(record) for _ in range(4)]
     [True, True, False, False]
     >>> now[0] = 11.0
@@ -30,6 +30,8 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a message is logged."""
+        if record.levelno < logging.WARNING:
+            return True
         now, key = self._clock(), (record.name, record.pathname, record.lineno)
         began, count = self._seen.get(key, (now, 0))
         if now - began >= self._period:

@@ -38,8 +38,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
 """Seconds until store or engine are tried again, at first and at most; in between they double."""
 REISSUE = 30.0
 """Seconds after which commands that are still out are given again."""
-GIVE_UP = 2.0
-"""Seconds after which requests no longer wait for the store."""
+GIVE_UP, SILENT = 2.0, 10.0
+"""Seconds after which requests no longer wait for the store: since it failed, and since it was asked and is silent."""
 READ_SECONDS = 15.0
 """Seconds after which a read from the store is given up."""
 SNAPSHOT_SECONDS = 600.0
@@ -318,13 +318,17 @@ class Pump:
     async def _retried(self, run: Callable[[], Any]) -> Any:
         """Ask the store until it answers; whoever waits for it is refused after a while."""
         wait = FIRST_WAIT
-        patience = asyncio.get_running_loop().call_later(GIVE_UP, self._give_up)
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(SILENT, self._give_up)
         try:
             while True:
                 try:
                     found = await run()
                 except StoreError as error:
                     log.warning("%s; again in %.2g s", error, wait)
+                    if self.trouble is None:
+                        patience.cancel()
+                        patience = loop.call_later(GIVE_UP, self._give_up)
                     self.trouble = str(error)
                     await asyncio.sleep(wait)
                     wait = min(2 * wait, LONGEST_WAIT)
@@ -336,7 +340,7 @@ class Pump:
 
     def _give_up(self) -> None:
         """Refuse the requests that wait for the store, and those that come until it answers."""
-        self.trouble = self.trouble or f"the store has not answered for {GIVE_UP:g} s"
+        self.trouble = self.trouble or f"the store has not answered for {SILENT:g} s"
         self.stuck = True
         waiting = [item for item in (*self._taken, *self._inbox) if isinstance(item, _Request) and not item.patient]
         log.error("%s; %d requests are refused", self.trouble, len(waiting))

@@ -21,7 +21,7 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
-from berth.dispatch.records import JobRecord, Phase, ServerRecord
+from berth.dispatch.records import ENDED, JobRecord, Phase, ServerRecord
 from berth.dispatch.shadow import Baseline, Shadow
 from berth.engines import Owner
 from berth.engines.clock import Clock
@@ -32,7 +32,7 @@ from berth.service.foretelling import foretell_on
 from berth.service.pump import Closed, Journaled, Pump
 from berth.service.rounds import Conflict, Round, Submission
 from berth.service.settings import Settings
-from berth.service.store import Store
+from berth.service.store import Store, StoreError
 
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
 
@@ -232,10 +232,26 @@ class Scheduler:
         after: int | None = None,
         limit: int = 100,
     ) -> Page:
-        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before."""
-        given = {"owner": user, "team": team, "queue": queue, "type": type_}
-        filters = {name: value for name, value in given.items() if value is not None}
-        records = tuple(await self._pump.read(self.store.list_jobs, filters, phases, after, limit))
+        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before.
+
+        Where the store cannot be read, jobs that have not ended are listed from memory.
+        """
+        given = {"user": user, "team": team, "queue": queue, "type": type_}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        columns = {"owner" if name == "user" else name: value for name, value in wanted.items()}
+        try:
+            records = tuple(await self._pump.read(self.store.list_jobs, columns, phases, after, limit))
+        except StoreError:
+            if not phases or ENDED.intersection(phases):
+                raise
+            fitting = [
+                record
+                for record in self.dispatcher.state.jobs.values()
+                if record.phase in phases
+                and (after is None or record.number < after)
+                and all(getattr(record.job, name) == value for name, value in wanted.items())
+            ]
+            records = tuple(sorted(fitting, key=lambda record: -record.number)[:limit])
         return Page(records, records[-1].number if records and len(records) == limit else None)
 
     async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
