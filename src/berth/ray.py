@@ -92,7 +92,9 @@ def submit(
         raise plain_words(error.errors()[0]) from None
     client = Client(url or os.environ.get("BERTH_URL"))
     key = {"Idempotency-Key": base64.b64encode(os.urandom(18)).decode()}
-    found = client.ask("POST", path("jobs"), [made.model_dump(mode="json", exclude_defaults=True)], headers=key)
+    found = client.ask(
+        "POST", path("jobs"), [made.model_dump(mode="json", exclude_defaults=True)], headers=key, repeat=True
+    )
     return Handle(found["jobs"][0]["id"], client)
 
 
@@ -150,7 +152,7 @@ class Handle(Generic[T]):
     def _ask(self, method: str, *more: str) -> dict[str, Any]:
         from berth.cli.client import path
 
-        found: dict[str, Any] = self._client.ask(method, path("jobs", self.job, *more))
+        found: dict[str, Any] = self._client.ask(method, path("jobs", self.job, *more), repeat=True)
         return found
 
 

@@ -28,6 +28,8 @@ class Live:
 
     def __init__(self, process: subprocess.Popen[str], url: str, store: Path) -> None:
         self.process, self.url, self.store = process, url, store
+        self.lines: list[str] = []
+        """What the service has logged since it serves."""
         self.port = int(url.rsplit(":", 1)[1])
 
     def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> Any:
@@ -70,11 +72,12 @@ def serving(folder: Path, *arguments: str, port: int = 0, through: Sequence[str]
     def read() -> None:
         for line in process.stderr or ():
             lines.put(line)
+            live.lines.append(line)
         lines.put("")
 
+    live = Live(process, "http://127.0.0.1:0", store)
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    live = Live(process, "http://127.0.0.1:0", store)
     try:
         said = ""
         while (found := re.search(r"serving at (http://\S+)", said)) is None:

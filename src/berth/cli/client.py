@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from enum import StrEnum
+from http.client import BadStatusLine, HTTPException
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import HTTPError, URLError
@@ -23,10 +25,22 @@ import typer
 from berth.errors import BerthError, InvalidInput
 from berth.service.local_token import local_token
 
-__all__ = ["Client", "Code", "Format", "FormatOption", "ServiceRefused", "ServiceUnreachable", "UrlOption", "shown"]
+__all__ = [
+    "Client",
+    "Code",
+    "Format",
+    "FormatOption",
+    "ServiceRefused",
+    "ServiceSilent",
+    "ServiceUnreachable",
+    "UrlOption",
+    "shown",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8642"
 TIMEOUT = 30.0
+PAUSES = (0.5, 1.0, 2.0)
+"""Seconds before each repetition of a request that may be repeated."""
 
 
 class Code:
@@ -74,9 +88,15 @@ UrlOption = Annotated[
 
 
 class ServiceUnreachable(BerthError):
-    """There is no service, or it does not answer."""
+    """There is no service at this address."""
 
     code = Code.unreachable
+
+
+class ServiceSilent(BerthError):
+    """The service took a request and did not answer it; what was asked may have been done."""
+
+    code = Code.not_now
 
 
 class ServiceRefused(BerthError):
@@ -84,7 +104,7 @@ class ServiceRefused(BerthError):
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
         self.status, self.body = status, body
-        self.code = CODES.get(status, Code.failed)
+        self.code = CODES.get(status, Code.bad_input if 400 <= status < 500 else Code.failed)
         title, detail = body.get("title", "refused"), body.get("detail") or ""
         if status == 401:
             detail += "; a token is read from BERTH_TOKEN, from the file that BERTH_TOKEN_FILE names, or from the file "
@@ -123,25 +143,57 @@ class Client:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        repeat: bool = False,
     ) -> Any:
-        """One request; what it answers, read as JSON."""
+        """One request; what it answers, read as JSON.
+
+        With `repeat`, a request that the service cannot serve now is sent again a few times. Only requests that have
+        the same effect however often they are sent may be repeated.
+        """
         given = {key: value for key, value in (query or {}).items() if value not in (None, [])}
         address = f"{self.url}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
         sent = {"Accept": "application/json", **(headers or {})}
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        data = None
+        if body is not None:
+            try:
+                data = json.dumps(body, allow_nan=False).encode()
+            except ValueError:
+                raise InvalidInput("finite numbers", value=body) from None
         if method != "GET":  # the service demands it of requests that change something, also without a body
             sent["Content-Type"] = "application/json"
         request = Request(address, data, sent, method=method)
+        end = time.monotonic() + self._timeout
+        pauses = iter(PAUSES if repeat else ())
+        earlier = False
+        while True:
+            try:
+                return self._send(request)
+            except (ServiceRefused, ServiceSilent, ServiceUnreachable) as error:
+                if earlier and isinstance(error, ServiceUnreachable):
+                    error = ServiceSilent(f"the service went away: {error}")
+                pause = next(pauses, None)
+                if error.code != Code.not_now or pause is None or time.monotonic() > end:
+                    raise error from None
+                earlier = True
+            time.sleep(pause)
+
+    def _send(self, request: Request) -> Any:
         try:
             with urlopen(request, timeout=self._timeout) as answer:
                 self._warn(answer.headers.get("Berth-Trouble"))
                 return json.loads(answer.read())
         except HTTPError as error:
             raise ServiceRefused(error.code, _problem(error)) from None
-        except (URLError, TimeoutError, ConnectionError, ValueError) as error:
-            reason = getattr(error, "reason", error)
+        except (OSError, HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            if isinstance(reason, TimeoutError):
+                raise ServiceSilent(f"no answer from {self.url} within {self._timeout:g} s") from None
+            lost = isinstance(reason, ConnectionError) and not isinstance(reason, ConnectionRefusedError)
+            cut = isinstance(reason, HTTPException) and not isinstance(reason, BadStatusLine)
+            if lost or cut:
+                raise ServiceSilent(f"the connection to {self.url} was lost: {reason}") from None
             raise ServiceUnreachable(
                 f"no berth service at {self.url} ({reason}); start one with: berth serve"
             ) from None
@@ -168,9 +220,12 @@ def _problem(error: HTTPError) -> dict[str, Any]:
 def path(*parts: str) -> str:
     """A path of the API; parts are names, and nothing in them can lead elsewhere.
 
-    >>> path("jobs", "../x")
-    '/v1/jobs/..%2Fx'
+    >>> path("jobs", "a b")
+    '/v1/jobs/a%20b'
     """
+    for part in parts:
+        if part in ("", ".", "..") or "/" in part:
+            raise InvalidInput("a name without a slash", value=part)
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +14,11 @@ from berth.cli.common import complete_live_policy
 from berth.cli.jobs import table
 
 __all__ = ["decisions_command", "learned_command", "policy_app", "servers_app"]
+
+PREPARE_SECONDS = 660.0
+"""How long a command waits for the service to prepare a policy or to play a history."""
+PATIENCE = 3.0
+"""Seconds after which it says so."""
 
 servers_app = typer.Typer(help="The servers of a running service.", rich_markup_mode=None, invoke_without_command=True)
 policy_app = typer.Typer(help="Who decides in a running service.", rich_markup_mode=None, invoke_without_command=True)
@@ -65,6 +73,8 @@ def policy(context: typer.Context, url: UrlOption = None, output: FormatOption =
     if not shown(found, output):
         refused = ", ".join(f"{count} {kind}" for kind, count in found["refusals"].items()) or "none"
         typer.echo(f"policy    {found['policy']}\nfallback  {found['fallback']}\nrefused   {refused}")
+        if found.get("preparing"):
+            typer.echo(f"preparing {found['preparing']}")
 
 
 @policy_app.command("switch")
@@ -74,8 +84,22 @@ def switch(
     url: UrlOption = None,
 ) -> None:
     """Let another policy decide from now on."""
-    found = Client(url).ask("PUT", path("policy"), {"policy": name, "reason": reason})
+    with _told_while_preparing(name):
+        found = Client(url, PREPARE_SECONDS).ask("PUT", path("policy"), {"policy": name, "reason": reason})
     typer.echo(f"policy    {found['policy']}")
+
+
+@contextmanager
+def _told_while_preparing(policy: str) -> Iterator[None]:
+    """Say what is waited for where a policy is not ready soon: the service tries it first, and may have to compile."""
+    words = f"berth: the service prepares {policy}, which may take a minute or two"
+    timer = threading.Timer(PATIENCE, typer.echo, [words], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @policy_app.command("shadow")
@@ -86,11 +110,13 @@ def shadow(
     output: FormatOption = Format.table,
 ) -> None:
     """Try a candidate that sees everything and decides nothing; without a name, how it does so far."""
-    client = Client(url)
     if off:
-        found = client.ask("DELETE", path("shadow"))
+        found = Client(url).ask("DELETE", path("shadow"))
+    elif name is None:
+        found = Client(url).get(path("shadow"))
     else:
-        found = client.get(path("shadow")) if name is None else client.ask("PUT", path("shadow"), {"policy": name})
+        with _told_while_preparing(name):
+            found = Client(url, PREPARE_SECONDS).ask("PUT", path("shadow"), {"policy": name})
     if not shown(found, output):
         typer.echo(found["text"])
 
@@ -103,7 +129,7 @@ def what_if(
     output: FormatOption = Format.table,
 ) -> None:
     """Play the last hours again with another policy, and say what would have been different."""
-    found = Client(url, timeout=660.0).ask("POST", path("what-if"), {"policy": name, "hours": hours})
+    found = Client(url, PREPARE_SECONDS).ask("POST", path("what-if"), {"policy": name, "hours": hours})
     if not shown(found, output):
         typer.echo(found["text"])
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from berth.cli.client import Client, Code, Format, FormatOption, ServiceRefused, UrlOption, path, shown
-from berth.errors import InvalidInput
+from berth.cli.client import Client, Code, Format, FormatOption, ServiceRefused, ServiceSilent, UrlOption, path, shown
+from berth.errors import BerthError, InvalidInput
 
 __all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
 
@@ -24,6 +25,12 @@ SHORTEST_LOOK, LONGEST_LOOK = 0.1, 2.0
 """Seconds between two looks at jobs that are waited for."""
 COLUMNS = ("id", "type", "phase", "user", "queue", "tasks", "submitted", "where")
 WIDE = (*COLUMNS, "team", "priority", "attempt", "started", "ended", "resources", "reason")
+
+
+class NotSubmitted(BerthError):
+    """The service did not accept jobs, or did not say so."""
+
+    code = Code.not_now
 
 
 class PhaseName(StrEnum):
@@ -193,8 +200,7 @@ def submit_command(
         "workdir": workdir,
     }
     specs = [_at_home(spec) for spec in _specs(file, changes, command)]
-    headers = {"Idempotency-Key": key} if key else None
-    answer = Client(url).ask("POST", path("jobs"), specs, headers=headers)
+    answer = _submit(Client(url), specs, key or f"cli-{uuid.uuid4().hex}")
     found = answer["jobs"]
     for warning in answer.get("warnings", ()):
         typer.echo(f"berth: warning: {warning}", err=True)
@@ -202,6 +208,16 @@ def submit_command(
         return
     for job in found:
         typer.echo(job["id"] if parsable else f"submitted {job['id']}")
+
+
+def _submit(client: Client, specs: list[dict[str, Any]], key: str) -> Any:
+    """Send jobs under a key, so that they can be sent again without being submitted twice."""
+    try:
+        return client.ask("POST", path("jobs"), specs, headers={"Idempotency-Key": key}, repeat=True)
+    except (ServiceRefused, ServiceSilent) as error:
+        if error.code != Code.not_now:
+            raise
+        raise NotSubmitted(f"not submitted as far as is known: {error}; try again with --key {key}") from None
 
 
 def _row(job: dict[str, Any]) -> dict[str, str]:
@@ -286,8 +302,8 @@ def cancel(
     found, code = [], 0
     for job in jobs:
         try:
-            found.append(client.ask("DELETE", path("jobs", job)))
-        except ServiceRefused as error:  # the others are to end nevertheless
+            found.append(client.ask("DELETE", path("jobs", job), repeat=True))
+        except (ServiceRefused, ServiceSilent) as error:  # the others are to end nevertheless
             typer.echo(f"berth: error: {error}", err=True)
             code = code or error.code
     if not shown(found, output):
@@ -319,7 +335,12 @@ def wait(
     while True:
         for job in jobs:
             if job not in found:
-                record = client.get(path("jobs", job))
+                try:
+                    record = client.get(path("jobs", job))
+                except (ServiceRefused, ServiceSilent) as error:
+                    if error.code != Code.not_now:
+                        raise
+                    break  # the service is in trouble: look again later
                 if record["phase"] in ENDED:
                     found[job] = record
         if len(found) == len(set(jobs)) or time.monotonic() >= end_by:

@@ -25,7 +25,7 @@ from berth.dispatch.state import State
 from berth.dispatch.view import Placing, View, ordered, placed_in_order, spread_out, violations
 from berth.dispatch.warming import play
 from berth.dispatch.windows import Windows
-from berth.errors import BerthError, InfeasibleDecision, InvalidInput
+from berth.errors import BerthError, InfeasibleDecision, InvalidInput, UnsupportedProblem
 from berth.model import Ints
 
 __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
@@ -166,9 +166,17 @@ class Dispatcher:
         return self
 
     def warm(self, policy: str | None = None) -> None:
-        """Decide about made-up jobs with a policy of this name, so that nothing is compiled when real ones come."""
+        """Decide about made-up jobs with a policy of this name, so that nothing is compiled when real ones come.
+
+        A policy whose every decision is refused cannot decide on a live cluster: `UnsupportedProblem` says why.
+        """
+        name = policy or self.state.policy
         servers = [record.server for record in self.state.servers.values()]
-        play(Dispatcher(policy or self.state.policy, seed=self.seed), servers)
+        refused = play(Dispatcher(name, seed=self.seed), servers)
+        if refused is not None:
+            raise UnsupportedProblem(
+                f"the policy {name} cannot decide on a live cluster: {refused.removeprefix('refused: ')}"
+            )
 
     # ------------------------------------------------------------------ deciding
 

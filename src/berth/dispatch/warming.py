@@ -20,8 +20,11 @@ JOBS = 8
 ROUNDS = 4
 
 
-def play(dispatcher: Dispatcher, servers: Sequence[Server]) -> None:
-    """Let a dispatcher that serves for nothing else decide a few times, with servers like these."""
+def play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
+    """Let a dispatcher that serves for nothing else decide a few times, with servers like these.
+
+    Gives the reason why the first decision was refused, where all of them were.
+    """
     if isinstance(dispatcher.driver, SelectionDriver):
         warm()
     some = servers[:2] or (Server("a", {"cpu": 4000}), Server("b", {"cpu": 4000}))
@@ -35,13 +38,16 @@ def play(dispatcher: Dispatcher, servers: Sequence[Server]) -> None:
             job = Job(f"{kind}-{number}", f"type-{kind}", roles, priority=number % 2, work=10.0)
             job = job.replace(needs=label if number % 4 == 3 else {}, estimate=20.0 if number % 2 else None)
             dispatcher.handle(Submitted(float(number), job))
+    made: list[str | None] = []
     for turn in range(ROUNDS):
         now = 100.0 * (turn + 1)
         decided = dispatcher.decide(now)
         if decided is None:
             continue
+        made.append(decided.refused)
         dispatcher.handle(decided)
         for i, start in enumerate(decided.starts):
             dispatcher.handle(Started(now, start.job, start.attempt))
             if i:  # the first of them still runs when the next decision is made
                 dispatcher.handle(Finished(now + 10.0 + turn, start.job, start.attempt, 10.0 + turn))
+    return made[0] if made and None not in made else None

@@ -308,7 +308,12 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     def current() -> PolicyView:
         dispatcher = scheduler.dispatcher
-        return PolicyView(policy=dispatcher.state.policy, fallback=FALLBACK, refusals=dict(dispatcher.refusals))
+        return PolicyView(
+            policy=dispatcher.state.policy,
+            fallback=FALLBACK,
+            refusals=dict(dispatcher.refusals),
+            preparing=scheduler.preparing,
+        )
 
     @v1.get("/policy", tags=["policies"])
     async def policy(caller: Caller = allow.read) -> PolicyView:
@@ -323,7 +328,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/policies", tags=["policies"])
     async def policies(caller: Caller = allow.read) -> list[str]:
-        """Every policy that could decide."""
+        """Every policy by name; one that cannot decide on a live cluster is refused when it is chosen."""
         from berth.registry import policy_names
 
         return [FALLBACK, *sorted(policy_names())]

@@ -84,7 +84,7 @@ class Contact:
         except InvalidInput as error:
             self.refusal = None if self.tried.is_set() else error
             raise
-        await self._pump.ask(lambda round_: self._compare(round_, snapshot))
+        await self._pump.ask(lambda round_: self._compare(round_, snapshot), patient=True)
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()
         self.trouble, self._pump.deciding = None, True
@@ -95,9 +95,9 @@ class Contact:
         """Take a job that somebody gave to the engine; what was cancelled on paper, not there, is to end there."""
         try:
             submission = Submission.of([self._dispatcher.state.queues.capped(job)], "", None)
-            await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
+            await self._pump.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
         except Conflict:
-            known = await self._pump.ask(lambda round_: round_.record(job.id), job=job.id)
+            known = await self._pump.ask(lambda round_: round_.record(job.id), job=job.id, patient=True)
             if known is None or known.phase not in ENDED:
                 return
             if known.phase == "cancelled" and known.reason != f"cancelled by {job.origin}":

@@ -6,6 +6,7 @@ Tokens are read again every few seconds, so that one that was made or revoked wh
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -18,8 +19,13 @@ from berth.service.views import iso
 
 __all__ = ["Doorkeeper", "check_open"]
 
+log = logging.getLogger(__name__)
 FRESH = 3.0
 """Seconds for which what was read counts."""
+STALE = 600.0
+"""Seconds for which it still counts when the store does not answer, so that the state can be read meanwhile."""
+READ_SECONDS = 5.0
+"""Seconds after which a read of the tokens is given up."""
 LONGEST = 200
 """Characters of a token."""
 
@@ -48,6 +54,7 @@ class Doorkeeper:
         self._store, self.open, self._clock = store, open_, clock
         self._tokens: dict[str, Token] = {}
         self._read = -FRESH
+        self._read_well: float | None = None
         self._reading = asyncio.Lock()
 
     @classmethod
@@ -87,12 +94,18 @@ class Doorkeeper:
         async with self._reading:
             if self._clock() - self._read >= FRESH:
                 try:
-                    tokens = [token for token in await asyncio.to_thread(self._store.tokens) if token.revoked is None]
-                except BerthError as error:
-                    raise Refused(503, "the store cannot be reached", str(error), Retry_After="5") from None
+                    reading = asyncio.wait_for(asyncio.to_thread(self._store.tokens), READ_SECONDS)
+                    tokens = [token for token in await reading if token.revoked is None]
+                except (BerthError, TimeoutError) as error:
+                    if self._read_well is None or self._clock() - self._read_well > STALE:
+                        log.error("the tokens cannot be read: %s", error)
+                        detail = "the tokens cannot be read"
+                        raise Refused(503, "the store cannot be reached", detail, Retry_After="5") from None
+                    self._read = self._clock()
+                    return self._tokens
                 self._tokens = {token.previous: token for token in tokens if token.previous}
                 self._tokens |= {token.hash: token for token in tokens}
-                self._read = self._clock()
+                self._read = self._read_well = self._clock()
         return self._tokens
 
 

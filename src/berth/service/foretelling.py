@@ -16,6 +16,7 @@ from berth.dispatch.records import JobRecord
 from berth.dispatch.state import State
 from berth.dispatch.view import ordered
 from berth.service.pump import Closed
+from berth.service.store import StoreError
 
 if TYPE_CHECKING:
     from berth.service.scheduler import Scheduler
@@ -43,6 +44,8 @@ async def foretell_on(scheduler: Scheduler, every: float = EVERY) -> None:
             await foretell(scheduler, rng)
         except Closed:
             return
+        except StoreError as error:  # the journal loop tells more about it
+            log.info("a forecast was not kept: %s", error)
         except Exception:
             log.exception("a forecast was not made")
         took = time.monotonic() - began

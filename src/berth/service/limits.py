@@ -1,19 +1,24 @@
-"""How much a client may ask: the size of a request, and how many in a second."""
+"""How much a client may ask: the size of a request, how many in a second, and how many streams at a time."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from berth.service.connections import most_connections
 from berth.service.problems import problem
 
 __all__ = ["Limits", "RateLimit"]
 
 CLIENTS = 10_000
 """So many clients are remembered; the one that was quiet longest is forgotten."""
+STREAM = "/v1/events"
+STREAMS = 50
+"""Streams of events of one client at a time; those of all clients take at most half of the connections."""
 
 
 class RateLimit:
@@ -41,23 +46,82 @@ class RateLimit:
         return 0.0 if granted else (1.0 - left) / self.rate
 
 
+class Clients:
+    """Tells clients apart: by their token where the service has accepted it before, else by their address.
+
+    So users behind one proxy do not share a limit, and tokens that are made up do not raise it.
+    """
+
+    def __init__(self) -> None:
+        self._accepted: OrderedDict[str, None] = OrderedDict()
+
+    def name(self, scope: Scope) -> str:
+        """Who sends this request."""
+        address = str((scope.get("client") or ("?", 0))[0])
+        token = self._token(scope)
+        return token if token is not None and token in self._accepted else address
+
+    def note(self, scope: Scope, status: int) -> None:
+        """Take note of how a request was answered."""
+        token = self._token(scope)
+        if token is not None and status < 400:
+            self._accepted[token] = None
+            self._accepted.move_to_end(token)
+            if len(self._accepted) > CLIENTS:
+                self._accepted.popitem(last=False)
+        elif token is not None and status == 401:
+            self._accepted.pop(token, None)
+
+    @staticmethod
+    def _token(scope: Scope) -> str | None:
+        given = dict(scope["headers"]).get(b"authorization")
+        return None if given is None else hashlib.sha256(given).hexdigest()
+
+
 class Limits:
     """Middleware that refuses requests that are too large or too many."""
 
     def __init__(self, app: ASGIApp, largest: int, rate: RateLimit) -> None:
         self._app, self._largest, self._rate = app, largest, rate
+        self._clients, self._streams = Clients(), Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        client = scope.get("client") or ("?", 0)
+        client = self._clients.name(scope)
         if scope["path"] not in ("/healthz", "/readyz"):
-            wait = self._rate.wait(str(client[0]))
+            wait = self._rate.wait(client)
             if wait > 0:
                 refused = problem(429, "too many requests", headers={"Retry-After": str(int(wait) + 1)})
                 await refused(scope, receive, send)
                 return
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._clients.note(scope, message["status"])
+            await send(message)
+
+        if scope["path"] == STREAM:
+            await self._stream(client, scope, receive, noted)
+        else:
+            await self._serve(scope, receive, noted)
+
+    async def _stream(self, client: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a stream, where the client may have one more."""
+        each, together = STREAMS, most_connections() // 2
+        if self._streams[client] >= each or self._streams.total() >= together:
+            detail = f"at most {each} of one client and {together} of all"
+            await problem(429, "too many streams", detail, headers={"Retry-After": "30"})(scope, receive, send)
+            return
+        self._streams[client] += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._streams[client] -= 1
+            self._streams += Counter()  # forgets clients without a stream
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         told = dict(scope["headers"]).get(b"content-length", b"")
         if told.isdigit():
             large, read = int(told) > self._largest, receive

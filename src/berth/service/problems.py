@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from berth.dispatch.wording import plain_words
 from berth.errors import BerthError, InvalidInput, UnknownName
 from berth.service.database import StoreDamaged, StoreError
-from berth.service.pump import Closed
+from berth.service.pump import Closed, Unsettled
 
 __all__ = ["PROBLEM", "SHAPES", "Refused", "answer_problems", "problem"]
 
@@ -30,6 +30,15 @@ SHAPES = ("one job", "several jobs")
 
 WHERE = ("body", "query", "path", "header")
 """Parts of a request; whoever reads a sentence does not need them."""
+
+NOT_NOW: dict[type[BerthError], str] = {
+    Unsettled: "the store does not answer, and this may still be done when it does; send it again with the same"
+    " Idempotency-Key to find out; jobs that came without a key are cancelled then",
+    StoreError: "the store cannot be used now; nothing was changed",
+    StoreDamaged: "the store cannot be used",
+    Closed: "the service is stopping",
+}
+"""What a client is told, by the kind of error; the log says more."""
 
 log = logging.getLogger("berth.service")
 
@@ -96,11 +105,12 @@ def answer_problems(app: FastAPI) -> None:
     @app.exception_handler(Closed)
     async def unable(request: Request, error: BerthError) -> JSONResponse:
         log.error("not now: %s", error, extra={"path": request.url.path})
-        return problem(503, "not now", "the store cannot be used, or the service ends", headers={"Retry-After": "5"})
+        detail = next(text for kind, text in NOT_NOW.items() if isinstance(error, kind))
+        return problem(503, "not now", detail, headers={"Retry-After": "5"})
 
     @app.exception_handler(BerthError)
     async def berth(_: Request, error: BerthError) -> JSONResponse:
-        status = 404 if isinstance(error, UnknownName) else 422
+        status = 404 if isinstance(error, UnknownName) and error.what in ("policy", "server") else 422
         field = error.key if isinstance(error, InvalidInput) else None
         said = str(_shown(str(error), SAID))
         errors = [{"field": field, "detail": said}] if field else None

@@ -21,7 +21,7 @@ from berth.dispatch.dispatcher import Dispatcher
 from berth.dispatch.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
 from berth.dispatch.jobs import Job
 from berth.dispatch.queues import Queues
-from berth.dispatch.records import JobRecord, Phase, ServerRecord
+from berth.dispatch.records import ENDED, JobRecord, Phase, ServerRecord
 from berth.dispatch.shadow import Baseline, Shadow
 from berth.engines import Owner
 from berth.engines.clock import Clock
@@ -32,7 +32,7 @@ from berth.service.foretelling import foretell_on
 from berth.service.pump import Closed, Journaled, Pump
 from berth.service.rounds import Conflict, Round, Submission
 from berth.service.settings import Settings
-from berth.service.store import Store
+from berth.service.store import Store, StoreError
 
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
 
@@ -91,8 +91,13 @@ class Scheduler:
         self._thinker, self._thinking = ThreadPoolExecutor(1, "think"), asyncio.Lock()
         self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
         self.shadow: Shadow | None = None
+        self.preparing: str | None = None
+        """The policy that is being tried on made-up jobs before it decides."""
         self._watch_on()
-        self.clock = Clock(settings.faster, max(time.time(), dispatcher.state.time))
+        now = time.time()
+        # a journal that is ahead of the system clock goes on from where it ended; only simulated time may stay ahead
+        anchor = None if settings.engine.partition(":")[0] == "simulated" else now
+        self.clock = Clock(settings.faster, max(now, dispatcher.state.time), anchor)
         owner = Owner(store.name, store.where)
         engine = make_engine(settings.engine, self.clock, settings.engine_state, owner)
         self._pump = Pump(settings, store, dispatcher, seq, self.clock)
@@ -116,12 +121,19 @@ class Scheduler:
             await scheduler._contact.tried.wait()
             if scheduler._contact.refusal is not None:
                 raise scheduler._contact.refusal
-            await asyncio.to_thread(dispatcher.warm)
+            await scheduler._warm()
         except BaseException:
             await scheduler.close()
             raise
         scheduler._foretelling = asyncio.create_task(foretell_on(scheduler))
         return scheduler
+
+    async def _warm(self) -> None:
+        """Prepare the policy of the journal; one that cannot decide is kept, and the fallback decides."""
+        try:
+            await asyncio.to_thread(self.dispatcher.warm)
+        except BerthError as error:
+            log.error("%s; the fallback decides until another policy is chosen", error)
 
     async def close(self) -> None:
         """Answer what has come in, write a snapshot, and let go of store and engine."""
@@ -168,7 +180,11 @@ class Scheduler:
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
         """Let another policy decide from now on; it is tried on made-up jobs first, so that it is not late then."""
-        await asyncio.to_thread(self.dispatcher.warm, policy)
+        self.preparing = policy
+        try:
+            await asyncio.to_thread(self.dispatcher.warm, policy)
+        finally:
+            self.preparing = None
         await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
     async def change_shadow(self, policy: str | None, by: str = "") -> None:
@@ -222,10 +238,26 @@ class Scheduler:
         after: int | None = None,
         limit: int = 100,
     ) -> Page:
-        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before."""
-        given = {"owner": user, "team": team, "queue": queue, "type": type_}
-        filters = {name: value for name, value in given.items() if value is not None}
-        records = tuple(await self._pump.read(self.store.list_jobs, filters, phases, after, limit))
+        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before.
+
+        Where the store cannot be read, jobs that have not ended are listed from memory.
+        """
+        given = {"user": user, "team": team, "queue": queue, "type": type_}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        columns = {"owner" if name == "user" else name: value for name, value in wanted.items()}
+        try:
+            records = tuple(await self._pump.read(self.store.list_jobs, columns, phases, after, limit))
+        except StoreError:
+            if not phases or ENDED.intersection(phases):
+                raise
+            fitting = [
+                record
+                for record in self.dispatcher.state.jobs.values()
+                if record.phase in phases
+                and (after is None or record.number < after)
+                and all(getattr(record.job, name) == value for name, value in wanted.items())
+            ]
+            records = tuple(sorted(fitting, key=lambda record: -record.number)[:limit])
         return Page(records, records[-1].number if records and len(records) == limit else None)
 
     async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
@@ -243,7 +275,7 @@ class Scheduler:
         `answer` is called with the copy and the time of the clock in a thread, one at a time.
         """
         async with self._thinking:
-            copied = await self._pump.ask(lambda round_: look(self.dispatcher))
+            copied = await self._pump.look(lambda: look(self.dispatcher))
             now = self.clock()
             return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
 

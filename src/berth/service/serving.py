@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import logging
 import socket
@@ -32,10 +33,12 @@ from berth.dispatch import FALLBACK
 from berth.dispatch.drivers import make_driver
 from berth.engines.making import check_engine
 from berth.service.app import create_app
+from berth.service.connections import Guarded, Listener, most_connections
 from berth.service.database import is_new
 from berth.service.doorkeeper import Doorkeeper, check_open
 from berth.service.history import History
 from berth.service.local_token import ensure_local_token, is_loopback
+from berth.service.logs import Repeats
 from berth.service.metrics import Metrics
 from berth.service.scheduler import Scheduler
 from berth.service.store import Store
@@ -56,12 +59,20 @@ class Address:
     host: str = "127.0.0.1"
     port: int = 8642
     names: tuple[str, ...] = field(default=())
+    proxies: tuple[str, ...] = field(default=())
+    """Addresses or networks of proxies whose `X-Forwarded-For` header tells the client's address."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InvalidInput("a port from 0 to 65535", value=self.port, key="port")
         if not self.host:
             raise InvalidInput("a host, such as 127.0.0.1", value=self.host, key="host")
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                expected = "an address or network such as 10.0.0.5 or 10.0.0.0/24"
+                raise InvalidInput(expected, value=proxy, key="proxies") from None
 
     @property
     def url(self) -> str:
@@ -191,7 +202,7 @@ def _bound(address: Address) -> socket.socket:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = socket.socket(family, kind, protocol)
+        made = Listener(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
     except OSError as error:
@@ -219,6 +230,11 @@ async def _serve(settings: Settings, address: Address, taken: socket.socket, rea
             access_log=False,
             timeout_graceful_shutdown=GRACE,
             server_header=False,
+            http=Guarded,
+            ws="none",
+            limit_concurrency=most_connections(),
+            proxy_headers=bool(address.proxies),
+            forwarded_allow_ips=list(address.proxies),
         )
         server = uvicorn.Server(config)
         running = asyncio.ensure_future(server.serve(sockets=[taken]))
@@ -242,6 +258,7 @@ def serve(
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
+    handler.addFilter(Repeats())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     _check(settings, address)

@@ -333,11 +333,12 @@ class MinuteView(_View):
 
 
 class PolicyView(_View):
-    """Who decides, who serves when it is refused, and how often that was."""
+    """Who decides, who serves when it is refused, and how often that was; a policy that is made ready to decide."""
 
     policy: str
     fallback: str
     refusals: dict[str, int]
+    preparing: str | None = None
 
 
 class PolicyChange(Spec):

@@ -125,7 +125,7 @@ class AllocationDriver:
         new = [kind for kind in waiting if kind not in self._kinds]
         if self._problem is not None and fleet.key == self._key and not new:
             return self._problem
-        self._key = fleet.key
+        self._key, self._problem = fleet.key, None  # there is none where the policy refuses the new one
         self._kinds.update({kind: view.records[waiting[kind][0]] for kind in new})
         forget_old(self._kinds, waiting)
         most = view.capacity.max(axis=0)
@@ -145,6 +145,7 @@ class AllocationDriver:
         graph = Instance(cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
         choice = np.zeros(graph.capacity.shape, dtype=np.int64)
         utilities = Utilities(("log",), choice, np.ones(graph.capacity.shape))
-        self._problem = AllocationProblem(graph, utilities, np.full(len(most), OVERHEAD), arrivals_known=True)
-        self._policy = self._spec.build(self._problem, stream(self._seed, "live", str(self._spec)))
-        return self._problem
+        problem = AllocationProblem(graph, utilities, np.full(len(most), OVERHEAD), arrivals_known=True)
+        self._policy = self._spec.build(problem, stream(self._seed, "live", str(self._spec)))
+        self._problem = problem
+        return problem

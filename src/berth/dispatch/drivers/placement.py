@@ -37,6 +37,8 @@ from berth.registry import PolicySpec
 __all__ = ["PlacementDriver"]
 
 FOREVER = 1e15
+SOON = 1.0
+"""Seconds after which a place that is taken may be free at the earliest."""
 ENDED = 10_000
 """The most ends that are told with a slot."""
 Needs = tuple[tuple[str, str], ...]
@@ -54,6 +56,8 @@ class PlacementDriver:
         self._slot = 0
         self._single = False
         """The policy knows only single tasks that may use any server."""
+        self._exact = False
+        """The policy takes the expected ends of jobs for exact."""
         self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
         self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
@@ -136,7 +140,7 @@ class PlacementDriver:
                 if attempt == len(tries) - 1:
                     raise
             else:
-                self._single = attempt > 0
+                self._single, self._exact = attempt > 0, asked.exact
                 break
         self._key, self._fleet, self._held = fleet.key, fleet, {}
 
@@ -165,7 +169,7 @@ class PlacementDriver:
             fleet.amounts(view.free),
             np.full(len(view.servers), np.inf),
             view.usable,
-            self._running(view, fleet),
+            _lumped(view, fleet, self._running(view, fleet)) if self._exact else self._running(view, fleet),
         )
 
     def _running(self, view: View, fleet: Fleet) -> Berths:
@@ -191,6 +195,18 @@ class PlacementDriver:
             np.repeat(began + seconds / slowest, count),
             np.concatenate([demand for _, _, demand, _ in held] or none[1]),
         )
+
+
+def _lumped(view: View, fleet: Fleet, held: Berths) -> Berths:
+    """What is not free of each server as one berth, which ends with the last of the server's jobs and not before now.
+
+    A policy that takes ends for exact would use the place of a job that is late, and of one that this decision starts.
+    """
+    servers = np.arange(len(view.servers))
+    end = np.full(len(servers), view.time + SOON)
+    np.maximum.at(end, held.server, held.end)
+    demand = fleet.amounts(np.maximum(view.capacity - view.free, 0))
+    return Berths(np.full(len(servers), -1), servers, np.full(len(servers), view.time), end, demand)
 
 
 def _places(view: View, fleet: Fleet, record: JobRecord) -> tuple[Ints, Floats, float]:

@@ -133,7 +133,7 @@ class SelectionDriver:
         new = [kind for kind in waiting if kind not in self._kinds]
         if self._problem is not None and fleet.key == self._key and not new:
             return self._problem
-        self._key = fleet.key
+        self._key, self._problem = fleet.key, None  # there is none where the policy refuses the new one
         for kind in new:
             self._kinds[kind] = view.records[waiting[kind][0]], 0
         forget_old(self._kinds, waiting, CHANNELS // len(view.servers))
@@ -154,9 +154,9 @@ class SelectionDriver:
                 most.append(role.count)
         graph = Instance(fleet.cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
         roles = Roles(np.array(job_of_port), np.array(minimum), np.array(most))
-        self._problem = SelectionProblem(graph, np.zeros(len(graph.channel_port)), roles=roles)
+        problem = SelectionProblem(graph, np.zeros(len(graph.channel_port)), roles=roles)
         self._unit = fleet.unit
-        self._policy = self._spec.build(self._problem, stream(self._seed, "live", str(self._spec)))
+        self._policy = self._spec.build(problem, stream(self._seed, "live", str(self._spec)))
         kinds = list(self._kinds)
         names = [(kind[0], role.name) for kind in kinds for role in self._kinds[kind][0].job.roles]
         self._channels = {}
@@ -164,4 +164,5 @@ class SelectionDriver:
             self._channels.setdefault((*names[port], fleet.cluster.servers[r]), []).append(e)
         for outcome in self._memory:
             self._tell(outcome)
-        return self._problem
+        self._problem = problem
+        return problem
