@@ -395,7 +395,7 @@ def test_berth_reads_nothing_for_a_user_that_is_not_his(site: SlurmSite, people:
             await driver.execute(Start("words", 1, PLACES[:1]), job)
             end = await driver.ended("words")
             assert isinstance(end, Failed)
-            assert end.reason == "it ended with exit code 3: no such model"
+            assert (end.reason, end.last_output) == ("it ended with exit code 3", "no such model")
 
     asyncio.run(run())
 
