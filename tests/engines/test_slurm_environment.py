@@ -122,15 +122,28 @@ def test_a_directory_that_is_not_there(site: SlurmSite, kind: str) -> None:
     assert isinstance(end, Failed)
     assert "ran" not in lines
     assert end.fault == "job"
-    reason = "it ended with exit code 1: berth: cannot enter directory /no such/directory on n"
-    assert end.reason.startswith(reason)
+    assert end.reason.startswith("its working directory cannot be entered on its first server")
+    assert lines[-1] == "berth: cannot enter directory /no such/directory on n1"
+
+
+def test_a_directory_that_only_some_nodes_have(tmp_path: Path) -> None:
+    """Each task goes to the directory itself: Slurm tells only of the first node."""
+    done = subprocess.run(
+        ["sh", "-c", run_job("echo ran")],
+        env={"BERTH_WORKDIR": str(tmp_path / "none"), "SLURMD_NODENAME": "n2"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"berth: cannot enter directory {tmp_path}/none on n2\n"
 
 
 @needs_slurm
 def test_a_type_of_mpi_that_slurm_does_not_have_is_a_fault_of_the_job(site: SlurmSite) -> None:
     end, lines = run(site, a_job(command=["/bin/true"], environment={"SLURM_MPI_TYPE": "nonsense"}))
     assert isinstance(end, Failed), lines
-    assert (end.fault, "no MPI type nonsense" in end.reason) == ("job", True)
+    assert end.fault == "job"
+    assert "berth: Slurm has no MPI type nonsense" in str(end)
 
 
 @pytest.mark.parametrize(

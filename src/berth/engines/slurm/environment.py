@@ -19,7 +19,7 @@ from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job
 from berth.engines.slurm.users import NotPossible
 
-__all__ = ["MPI_TYPE", "job_environment", "run_job"]
+__all__ = ["MPI_TYPE", "enter_directory", "job_environment", "run_job"]
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MPI_TYPE = "SLURM_MPI_TYPE"
@@ -27,9 +27,9 @@ MPI_TYPE = "SLURM_MPI_TYPE"
 RESERVED = re.compile(r"BERTH_(JOB|ATTEMPT|TASKS|SERVERS|ROLE|RANK|SERVER|WORKDIR|ENV(_\d+)?|NUMBER|PAIR)", re.ASCII)
 """Names that berth itself uses."""
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-RUN_JOB = r"""if [ -n "${BERTH_WORKDIR-}" ] && ! cd -- "$BERTH_WORKDIR" 2>/dev/null; then
-echo "berth: cannot enter directory $BERTH_WORKDIR on $SLURMD_NODENAME" >&2; exit 1; fi
-BERTH_NUMBER=0 BERTH_ENV=
+ENTER = r"""if [ -n "${BERTH_WORKDIR-}" ] && ! cd -- "$BERTH_WORKDIR" 2>/dev/null; then
+echo "berth: cannot enter directory $BERTH_WORKDIR on $SLURMD_NODENAME" >&2; """
+RUN_JOB = r"""BERTH_NUMBER=0 BERTH_ENV=
 while BERTH_NUMBER=$((BERTH_NUMBER + 1)); eval "BERTH_PAIR=\${BERTH_ENV_$BERTH_NUMBER-}"; [ -n "$BERTH_PAIR" ]; do
 unset "BERTH_ENV_$BERTH_NUMBER"
 case "$BERTH_PAIR" in
@@ -45,12 +45,17 @@ exec "$@"
 """For sh and bash. What Slurm has set stays as it is. Shells refuse to set six names, which `env` sets instead."""
 
 
+def enter_directory(otherwise: str) -> str:
+    """Shell text that enters the working directory of the job, if it was given one: Slurm would use another."""
+    return f"{ENTER}{otherwise}; fi"
+
+
 def run_job(words: str) -> str:
     """Shell text that becomes the job's process: in its directory, with its environment.
 
     `words` are the command and its arguments, quoted for a shell.
     """
-    return f"set -- {words}\n{RUN_JOB}"
+    return f"set -- {words}\n{enter_directory('exit 1')}\n{RUN_JOB}"
 
 
 def node_path() -> str:

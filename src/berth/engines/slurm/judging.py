@@ -10,7 +10,7 @@ from typing import Any
 from berth.dispatch.events import Failed, Finished
 from berth.dispatch.jobs import Server
 from berth.dispatch.quantities import MILLI
-from berth.engines.slurm.marks import AGAIN, LAUNCH, Mark
+from berth.engines.slurm.marks import AGAIN, DIRECTORY, LAUNCH, Mark
 from berth.engines.slurm.reading import Node, SlurmJob
 from berth.engines.slurm.spool import Record
 from berth.engines.slurm.writing import MIB
@@ -101,6 +101,8 @@ def how_it_ended(
         return done or Failed(at, *record.key, FORGOT, "engine")
     if any(job.signal == LAUNCH for job in parts):
         return Failed(at, *record.key, "srun could not start its tasks; see its output", "engine")
+    if any(job.signal == DIRECTORY for job in parts):
+        return Failed(at, *record.key, "its working directory cannot be entered on its first server", "job")
     return Failed(at, *record.key, *_reason(worst))
 
 

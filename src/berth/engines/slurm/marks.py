@@ -17,12 +17,24 @@ from pathlib import Path
 
 from berth.dispatch.events import Failed, Finished
 
-__all__ = ["AGAIN", "LAUNCH", "Mark", "has_lost_its_script", "last_words", "mark_of", "output_of", "read_mark"]
+__all__ = [
+    "AGAIN",
+    "DIRECTORY",
+    "LAUNCH",
+    "Mark",
+    "has_lost_its_script",
+    "last_words",
+    "mark_of",
+    "output_of",
+    "read_mark",
+]
 
 AGAIN = 61
 """The signal by which a script ends that has run before."""
 LAUNCH = 60
 """The signal by which a script ends whose tasks Slurm did not start."""
+DIRECTORY = 59
+"""The signal by which a script ends that cannot enter the working directory of its job."""
 KILLED = (128 + 9, 128 + 15)
 """Exit codes of scripts whose tasks were killed, as Slurm does with those that slurmctld has forgotten."""
 KEPT = 86400.0

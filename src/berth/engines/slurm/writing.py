@@ -26,8 +26,8 @@ from typing import NamedTuple
 from berth.dispatch.events import Start
 from berth.dispatch.jobs import Job, Place
 from berth.dispatch.quantities import MILLI, Amounts, format_quantity
-from berth.engines.slurm.environment import MPI_TYPE, job_environment, run_job
-from berth.engines.slurm.marks import AGAIN, LAUNCH, mark_of, output_of
+from berth.engines.slurm.environment import MPI_TYPE, enter_directory, job_environment, run_job
+from berth.engines.slurm.marks import AGAIN, DIRECTORY, LAUNCH, mark_of, output_of
 from berth.engines.slurm.reading import Config
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.users import NotPossible, job_user
@@ -280,9 +280,8 @@ def _marked(mark: str, lines: Sequence[str]) -> str:
     """
     before = f'(set -C; date "+began %s.%N" >"$_mark") 2>/dev/null || [ ! -e "$_mark" ] || kill -s {AGAIN} $$'
     after = '[ ! -f "$_mark" ] || date "+ended %s.%N $_ended" >>"$_mark"'
-    return "\n".join(
-        ["#!/bin/bash -p", f"_mark={quote(mark)} _code=", before, *lines, after, "exit ${_code:-$_ended}", ""]
-    )
+    first = ["#!/bin/bash -p", f"_mark={quote(mark)} _code=", before, enter_directory(f"kill -s {DIRECTORY} $$")]
+    return "\n".join([*first, *lines, after, "exit ${_code:-$_ended}", ""])
 
 
 def _mpi_check() -> list[str]:
