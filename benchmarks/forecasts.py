@@ -67,7 +67,7 @@ class _Foreteller(Dispatcher):
         found, _ = played(state, record, now, waiting)
         if isinstance(found, Range) and math.isfinite(found.high):
             self._next = now + EVERY
-            self.asked[record.job.id] = now, found, state.foresight.corrected(found)
+            self.asked[record.job.id] = now, found, state.foresight.at(now).corrected(found)
             self.handle(Foretold(now, record.job.id, found.low, found.middle, found.high))
 
 

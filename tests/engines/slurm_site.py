@@ -40,15 +40,20 @@ LIMIT = 60.0
 
 
 @contextmanager
-def slurm(companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] = NODES) -> Iterator[LocalSlurm]:
-    """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named."""
+def slurm(
+    companion: str = "", tokens: bool = False, nodes: Sequence[SlurmNode] = NODES, lines: Sequence[str] = ()
+) -> Iterator[LocalSlurm]:
+    """A cluster with hooks in its directory, and with a partition whose jobs are held where one is named.
+
+    `lines` are added to slurm.conf.
+    """
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # a short path: sockets lie in it
     folder.chmod(0o755)  # other users of this machine run jobs on it
     (folder / "hooks").mkdir()
     script = folder / "hook.sh"
     script.write_text(hook_script(folder / "hooks"))
     script.chmod(0o755)
-    more = [f"PrologSlurmctld={script}", f"EpilogSlurmctld={script}"]
+    more = [f"PrologSlurmctld={script}", f"EpilogSlurmctld={script}", *lines]
     if companion:
         (folder / "job_submit.lua").write_text(hold_script(companion))
         more += [

@@ -26,7 +26,7 @@ from berth.dispatch.quantities import MILLI
 from berth.engines import Owner
 from berth.engines.slurm import SlurmEngine, SlurmSettings, check_settings
 from berth.engines.slurm.marks import AGAIN, last_words, mark_of, read_mark
-from berth.engines.slurm.users import first_ordinary_uid
+from berth.engines.slurm.users import ordinary_uids
 from berth.engines.slurm.writing import write_tag
 from berth.errors import InvalidInput
 from tests.engines.slurm_site import SlurmSite, driven, needs_slurm, until
@@ -164,13 +164,13 @@ def test_jobs_do_not_run_as_system_accounts(site: SlurmSite, name: str) -> None:
 
 def test_who_is_an_ordinary_user(tmp_path: Path) -> None:
     file = tmp_path / "login.defs"
-    assert first_ordinary_uid(file) == 1000
-    file.write_text("# UID_MIN 5\nUID_MAX 60000\n")
-    first_ordinary_uid.cache_clear()
-    assert first_ordinary_uid(file) == 1000
+    assert ordinary_uids(file) == range(1000, 60001)
+    file.write_text("# UID_MIN 5\nUID_MAX 50000\n")
+    ordinary_uids.cache_clear()
+    assert ordinary_uids(file) == range(1000, 50001)
     file.write_text("# UID_MIN 5\n  UID_MIN\t\t  500\nUID_MAX 60000\n")
-    first_ordinary_uid.cache_clear()
-    assert first_ordinary_uid(file) == 500
+    ordinary_uids.cache_clear()
+    assert ordinary_uids(file) == range(500, 60001)
 
 
 def test_a_user_that_the_system_does_not_have(site: SlurmSite) -> None:

@@ -27,7 +27,7 @@ def test_reserved_servers_do_not_stand_idle(tmp_path: Path, policy: str) -> None
         for job in short:
             live.wait_for(f"/v1/jobs/{job['name']}", lambda found: found["phase"] == "finished")
         found = live.ask("GET", "/v1/jobs/long/explain")
-        assert "4 servers reserved for job all, which may start in" in found["text"]
+        assert "4 servers reserved for job all, which is expected to start in" in found["text"]
         assert "more gpu" not in found["text"]
         assert found["why"]["eta"]["low"] is None or found["why"]["eta"]["low"] > 3600.0
         assert live.ask("GET", "/v1/jobs/all")["phase"] == "waiting"

@@ -39,6 +39,8 @@ __all__ = [
 
 DEFAULT_URL = "http://127.0.0.1:8642"
 TIMEOUT = 30.0
+MAY_BE = "may still be done"
+"""Words of an answer by which it is not known what became of the request."""
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds before each repetition of a request that may be repeated."""
 
@@ -166,7 +168,7 @@ class Client:
         request = Request(address, data, sent, method=method)
         end = time.monotonic() + self._timeout
         pauses = iter(PAUSES if repeat else ())
-        earlier = False
+        earlier = doubt = False
         while True:
             try:
                 return self._send(request)
@@ -174,8 +176,9 @@ class Client:
                 if earlier and isinstance(error, ServiceUnreachable):
                     error = ServiceSilent(f"the service went away: {error}")
                 pause = next(pauses, None)
+                doubt = doubt or isinstance(error, ServiceSilent) or MAY_BE in str(error)
                 if error.code != Code.not_now or pause is None or time.monotonic() > end:
-                    raise error from None
+                    raise (ServiceSilent(f"it may still be done: {error}") if doubt else error) from None
                 earlier = True
             time.sleep(pause)
 

@@ -150,7 +150,9 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
 
 def _at_home(spec: dict[str, Any]) -> dict[str, Any]:
     """What runs something runs where it was submitted, unless told otherwise."""
-    return {"workdir": os.getcwd(), **spec} if "command" in spec or "script" in spec else spec
+    if "command" not in spec and "script" not in spec:
+        return spec
+    return {**spec, "workdir": os.path.abspath(spec.get("workdir") or ".")}
 
 
 def submit_command(
@@ -217,7 +219,9 @@ def _submit(client: Client, specs: list[dict[str, Any]], key: str) -> Any:
     except (ServiceRefused, ServiceSilent) as error:
         if error.code != Code.not_now:
             raise
-        raise NotSubmitted(f"not submitted as far as is known: {error}; try again with --key {key}") from None
+        doubt = isinstance(error, ServiceSilent)
+        what = "it is not known whether this was submitted" if doubt else "not submitted"
+        raise NotSubmitted(f"{what}: {error}; repeat it safely with --key {key}") from None
 
 
 def _row(job: dict[str, Any]) -> dict[str, str]:

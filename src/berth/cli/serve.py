@@ -112,6 +112,7 @@ def create(
 ) -> None:
     """Make a token and print it, once: the store keeps only a digest."""
     from berth.dispatch.jobs import check_id
+    from berth.service.database import is_new
     from berth.service.store import Store, Token
     from berth.service.tokens import digest, new_secret
 
@@ -120,7 +121,10 @@ def create(
     secret, now = new_secret(), time.time()
     lifetime = _seconds(expires, "--expires")
     ends = None if lifetime is None else now + lifetime
-    opened = Store(store or "berth.db")
+    where = store or "berth.db"
+    if is_new(where):
+        typer.echo(f"berth: {where} is a new store; a service that uses another one will not know this token", err=True)
+    opened = Store(where)
     try:
         opened.add_token(Token(name, digest(secret), role.value, owner, now, expires=ends))
     finally:

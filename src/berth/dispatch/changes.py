@@ -174,7 +174,7 @@ class _Trial:
             if seconds < 1:
                 continue
             if self.fits(self._windows.free(replace(self.record, job=self.record.job.replace(limit=float(seconds))))):
-                return f"give it a time limit of at most {spoken(seconds)}"
+                return f"submit it with a time limit of at most {spoken(seconds)}"
         return None
 
     def _role(self, place: int, **how: Any) -> Job:

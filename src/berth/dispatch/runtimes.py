@@ -31,11 +31,13 @@ Means = dict[str, tuple[float, int]]
 UNKNOWN, SEEN_ONCE, LEAST = 1.0, 0.7, 0.05
 """The spread of logarithms where nothing is learned, where one run was seen, and at least."""
 SURE = 0.95
-"""The share of runs that are to end before their upper bound, and after their lower bound."""
+"""The share of runs that are to end before their upper bound."""
 REMEMBERED = 200
 """The number of recent runs that the calibration uses."""
 ENOUGH = 20
 """With fewer runs than this the lognormal distribution is taken as it is."""
+OUTLASTED = 0.25
+"""A reservation expects a run that has outlasted its prediction to go on for this part of the time it has run."""
 LONGER = 0.05
 """A run that has outlasted its prediction is expected to go on for at least this part of the time it has run."""
 
@@ -53,21 +55,12 @@ class Calibration:
             self._scores.append(score)
 
     @property
-    def low(self) -> float:
-        """The score that a run exceeds with probability `SURE`."""
-        return -self._quantile(-1.0)
-
-    @property
     def high(self) -> float:
         """The score below which a run stays with probability `SURE`."""
-        return self._quantile(1.0)
-
-    def _quantile(self, sign: float) -> float:
-        normal = float(ndtri(SURE))
         if len(self._scores) < ENOUGH:
-            return normal
+            return float(ndtri(SURE))
         level = min(math.ceil((len(self._scores) + 1) * SURE) / len(self._scores), 1.0)
-        return max(float(np.quantile(sign * np.array(self._scores), level, method="inverted_cdf")), 0.0)
+        return max(float(np.quantile(np.array(self._scores), level, method="inverted_cdf")), 0.0)
 
     def copied(self) -> Calibration:
         """A copy that stays as it is."""
@@ -128,13 +121,18 @@ def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
 
 
 def seconds_left(state: State, records: Sequence[JobRecord], time: float, means: Means) -> Floats:
-    """The fewest seconds (n,) that each running job almost surely goes on, given how long it has run already."""
-    guesses = [expected(state, r.job, [place.server for place in r.places], means) for r in records]
-    seconds, wide = np.array(guesses, dtype=np.float64).reshape(-1, 2).T
-    elapsed = np.array([max(time - (r.since if r.started is None else r.started), 0.0) for r in records])
-    limit = np.array([math.inf if r.job.limit is None else r.job.limit for r in records])
-    left = remaining(seconds, wide, elapsed, float(ndtr(state.calibration.low)))
-    found: Floats = np.maximum(np.minimum(left, limit - elapsed), 0.0)
+    """How many more seconds (n,) each running job is expected to run: by its own estimate, or by what was learned.
+
+    A job that has outlasted that is expected to run until its time limit, or, without one, for a quarter of its time
+    more.
+    """
+    found = np.zeros(len(records))
+    for i, record in enumerate(records):
+        elapsed = max(time - (record.since if record.started is None else record.started), 0.0)
+        servers = [place.server for place in record.places]
+        seconds = record.job.estimate or expected(state, record.job, servers, means)[0]
+        most = OUTLASTED * elapsed if record.job.limit is None else max(record.job.limit - elapsed, 0.0)
+        found[i] = most if elapsed >= seconds else min(seconds - elapsed, most if record.job.limit else math.inf)
     return found
 
 

@@ -43,6 +43,9 @@ def parse_duration(value: object, key: str = "duration") -> float:
     berth.errors.InvalidInput: estimate: got 'soon', expected a duration such as 90s, 15m, 2h, 1-12:00:00 or ...
     """
     expected = "a duration such as 90s, 15m, 2h, 1-12:00:00 or a number of seconds"
+    if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit():
+        number = value.strip()[:12]
+        raise InvalidInput(f"a duration with its unit, such as {number}s, {number}m or {number}h", value=value, key=key)
     seconds = math.nan
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
@@ -152,6 +155,8 @@ class JobSpec(Spec):
             raise ValueError("a command, a script or a callable, not two of them")
         if self.callable is not None and not BASE64.fullmatch(self.callable):
             raise ValueError("a callable as base64 text")
+        if self.limit is not None and self.limit < 1.0:
+            raise ValueError("a time limit of at least 1s")
         for text in (*self.command, *self.environment, *self.environment.values()):
             if "\0" in text:
                 raise ValueError("no NUL characters in command and environment")
@@ -313,7 +318,16 @@ RESOURCES = {
     *("--gpus-per-node", "--mem-per-gpu", "--cpus-per-gpu"),
 }
 """Options of sbatch that `--resources` takes the place of."""
-SHORT = {"-J": "--name", "-n": "--tasks", "-p": "--queue", "-t": "--time", "-A": "--team", "-D": "--chdir"}
+SHORT = {
+    "-J": "--name",
+    "-n": "--tasks",
+    "-r": "--resources",
+    "-p": "--queue",
+    "-q": "--queue",
+    "-t": "--time",
+    "-A": "--team",
+    "-D": "--chdir",
+}
 
 
 def read_script(text: str, file: str = "script") -> JobSpec:

@@ -1,7 +1,7 @@
 """Servers on which a job may start only if it ends in time.
 
 * A server is reserved for a job that has waited too long. Others may start there (backfill) if, by their calibrated
-  run time, they end before the reservation can start; so it keeps its start.
+  run time, they end before the reservation is expected to start; so it keeps its start.
 * An engine closes a server at a time (`Server.until`), for example for maintenance. Only jobs whose time limit ends
   before may start there.
 
@@ -66,7 +66,7 @@ class Windows:
 
     @cached_property
     def start(self) -> float:
-        """The earliest time at which the reserved servers are likely to be free for their job."""
+        """When the reserved servers are expected to be free for their job."""
         state = self._state
         record = state.jobs.get(next(iter(self.reserved.values()), ""))
         if record is None:
@@ -123,14 +123,17 @@ class Windows:
         return sorted((time for time in times if time > self.time), reverse=True)
 
     def why(self, record: JobRecord) -> list[str]:
-        """Why a job may not use some servers now, in words."""
+        """Why a job may not use some servers now, in words; that it has a reservation itself, where it has one."""
         said = []
+        if record.job.id in self.jobs:
+            many, start = counted(len(self.reserved), "server"), spoken(self.start - self.time)
+            said.append(f"{many} reserved for it; it is expected to start in {start}")
         if self.reserved and not self.backfills(record):
             ends = self.latest_end(record) - self.time
             long = "nothing tells how long it runs" if math.isinf(ends) else f"it may run for {spoken(ends)}"
             job, many = next(iter(self.reserved.values())), counted(len(self.reserved), "server")
             start = spoken(self.start - self.time)
-            said.append(f"{many} reserved for job {job}, which may start in {start}; {long}")
+            said.append(f"{many} reserved for job {job}, which is expected to start in {start}; {long}")
         limit = "it has no time limit" if record.job.limit is None else f"its time limit is {spoken(record.job.limit)}"
         closing: dict[tuple[float, str], int] = {}
         for server, allowed in zip(self._state.servers.values(), self.allows(record).tolist(), strict=True):

@@ -156,7 +156,7 @@ def create_app(
     @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
     async def ready(response: Response) -> dict[str, Any]:
         """Store and engine can be reached."""
-        health = scheduler.health
+        health = await scheduler.checked_health()
         response.status_code = 200 if health.ready else 503
         return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
 

@@ -32,9 +32,9 @@ WHERE = ("body", "query", "path", "header")
 """Parts of a request; whoever reads a sentence does not need them."""
 
 NOT_NOW: dict[type[BerthError], str] = {
-    Unsettled: "the store does not answer, and this may still be done when it does; send it again with the same"
-    " Idempotency-Key to find out; jobs that came without a key are cancelled then",
-    StoreError: "the store cannot be used now; nothing was changed",
+    Unsettled: "the store does not answer, and this may still be done when it does; a submission with an"
+    " Idempotency-Key can be sent again safely, one without is cancelled",
+    StoreError: "the store cannot be used now; nothing was changed by this request",
     StoreDamaged: "the store cannot be used",
     Closed: "the service is stopping",
 }

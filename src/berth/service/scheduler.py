@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from berth.dispatch.dispatcher import Dispatcher
@@ -36,6 +36,8 @@ from berth.service.store import Store, StoreError
 
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
 
+PING_SECONDS = 2.0
+"""Seconds that the store may take to answer when it is asked whether it is there."""
 T = TypeVar("T")
 U = TypeVar("U")
 log = logging.getLogger(__name__)
@@ -292,6 +294,16 @@ class Scheduler:
         """Whether store and engine can be reached."""
         stopped = "the scheduler has stopped" if self._pump.task.done() else None
         return Health(self._pump.seq, self._pump.trouble or stopped, self._contact.trouble)
+
+    async def checked_health(self) -> Health:
+        """The same, after the store was asked something."""
+        found = self.health
+        if found.store is None:
+            try:
+                await asyncio.wait_for(self._pump.read(self.store.tokens), PING_SECONDS)
+            except (StoreError, TimeoutError) as error:
+                found = replace(found, store=str(error) or f"it has not answered for {PING_SECONDS:g} s")
+        return found
 
 
 def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:

@@ -30,17 +30,16 @@ from berth.dispatch.events import (
     Start,
     Submitted,
 )
-from berth.dispatch.jobs import Job
+from berth.dispatch.jobs import Job, Place
 from berth.engines import Attempt, EngineError, Owner, Snapshot
 from berth.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.engines.slurm.companion import is_theirs, pinned
-from berth.engines.slurm.layout import check
 from berth.engines.slurm.others import asked_for, room
 from berth.engines.slurm.outputs import Outputs, check_shared, make_shared
 from berth.engines.slurm.rest import SlurmRest
 from berth.engines.slurm.settings import SlurmSettings
 from berth.engines.slurm.spool import Key, Record, Spool
-from berth.engines.slurm.users import NotPossible, job_user
+from berth.engines.slurm.users import NotPossible
 from berth.engines.slurm.watch import Watch
 from berth.engines.slurm.writing import Submission, submission, write_tag
 from berth.errors import InvalidInput, did_you_mean
@@ -119,10 +118,11 @@ class SlurmEngine:
         self._checked = True
 
     def refusal(self, job: Job) -> str | None:
-        """Why Slurm could never run a job; None where it could."""
+        """Why Slurm could never run a job, wherever its tasks are; None where it could."""
+        places = tuple(Place("any", role.name, role.count) for role in job.roles)
+        known = self._watch.config, None, self._watch.partition
         try:
-            check(job, self._watch.partition)
-            job_user(job, self.settings)
+            submission(Start(job.id, 1, places), job, self.settings, self._spool.instance, *known)
         except NotPossible as error:
             return str(error)
         return None

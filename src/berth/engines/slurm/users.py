@@ -12,9 +12,8 @@ from berth.dispatch.jobs import Job
 from berth.engines.slurm.settings import SlurmSettings
 from berth.errors import BerthError
 
-__all__ = ["NotPossible", "first_ordinary_uid", "job_user"]
+__all__ = ["NotPossible", "job_user", "ordinary_uids"]
 
-NOBODY = 65534
 LOGIN_DEFS = Path("/etc/login.defs")
 
 
@@ -23,14 +22,15 @@ class NotPossible(BerthError):
 
 
 @cache
-def first_ordinary_uid(file: Path = LOGIN_DEFS) -> int:
-    """The lowest uid of a person on this system: UID_MIN of /etc/login.defs, by default 1000."""
+def ordinary_uids(file: Path = LOGIN_DEFS) -> range:
+    """The uids of people on this system: UID_MIN to UID_MAX of /etc/login.defs, by default 1000 to 60000."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    match = re.search(r"^\s*UID_MIN\s+(\d+)", text, re.MULTILINE)
-    return 1000 if match is None else int(match[1])
+    found = {name: re.search(rf"^\s*{name}\s+(\d+)", text, re.MULTILINE) for name in ("UID_MIN", "UID_MAX")}
+    low, high = found["UID_MIN"], found["UID_MAX"]
+    return range(1000 if low is None else int(low[1]), 1 + (60000 if high is None else int(high[1])))
 
 
 def job_user(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
@@ -47,7 +47,7 @@ def job_user(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
         raise NotPossible(f"{job.user} is no user of this system, as which the job would run") from None
     if not re.fullmatch(r"[^/\0.][^/\0]*", user.pw_name):
         raise NotPossible(f"{user.pw_name!r} cannot be the name of an output directory")
-    ordinary = user.pw_uid >= first_ordinary_uid() and user.pw_uid != NOBODY and user.pw_name != "nobody"
+    ordinary = user.pw_uid in ordinary_uids() and user.pw_name != "nobody"
     if not ordinary and not {job.user, user.pw_name} & set(settings.system_users):
         raise NotPossible(
             f"jobs do not run as the system account {user.pw_name} (uid {user.pw_uid}); "

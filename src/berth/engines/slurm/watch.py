@@ -60,6 +60,10 @@ CONFIRMED = 0.1
 """Seconds for which it is believed that slurmctld was not started again."""
 LINGERING = 300.0
 """Seconds after a start of slurmctld in which nodes may still speak of jobs that it forgot, by their numbers."""
+STUCK = 10.0
+"""Seconds after which a node that is still COMPLETING is closed."""
+SURE = 60.0
+"""Seconds before an attempt was submitted in which a job of its number cannot have been."""
 SLOW = 3.0
 """Seconds after which it is said why Slurm does not start a job."""
 SHORT_MEMORY = 60.0
@@ -95,6 +99,10 @@ class Watch:
         self._spoken: float | None = None
         self._settled = ""
         self._highest = 0
+        self._numbered: dict[int, Record] = {}
+        """Attempts that have not ended, by Slurm's numbers."""
+        self._completing: dict[str, float] = {}
+        """Since when nodes are COMPLETING."""
         self._confirmed = 0.0
         self._confirming = asyncio.Lock()
         self._looked: float | None = None
@@ -141,6 +149,7 @@ class Watch:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
             self._highest = max([self._highest, *(job.id for job in jobs)])
+            self._numbered = {r.slurm: r for r in self._spool.open if r.slurm is not None and not is_theirs(r.key)}
             tags = {self._key(job) for job in jobs}
             if any(record.key not in tags and not record.sending for record in self._spool.open):
                 self._confirmed = 0.0  # it may have been another slurmctld that answered
@@ -151,6 +160,7 @@ class Watch:
             servers = self.servers
             if nodes_too:
                 there = {name: server(node) for name, node in self._nodes.items() if node.there}
+                there = {name: self._stuck(found, clock) for name, found in there.items()}
                 servers = reserve(there, self._nodes, self._reservations, self._user, began)
             # told after the ends of what ran there, which Slurm knows at the same time
             self._tell_servers(servers, self._taken(jobs))
@@ -250,6 +260,14 @@ class Watch:
                 taken.add(job, asked_for(record.places, record.demands))
         return taken
 
+    def _stuck(self, found: Server, clock: float) -> Server:
+        """A node that cannot get rid of a job starts nothing new; Slurm calls it up all the same."""
+        if "COMPLETING" not in self._nodes[found.name].states:
+            self._completing.pop(found.name, None)
+        elif clock - self._completing.setdefault(found.name, clock) > STUCK and not found.closed:
+            return replace(found, closed="Slurm cannot end a job there (COMPLETING)")
+        return found
+
     def _tell_servers(self, there: dict[str, Server], taken: Taken) -> None:
         now = time.time()
         there = {name: taken.of(found) for name, found in there.items()}
@@ -297,8 +315,10 @@ class Watch:
         Anybody may write any comment, so a job counts as an attempt only when it runs as the user of the attempt.
         """
         key = read_tag(job.comment, self._spool.instance)
-        if key is None:
-            return None
+        if key is None:  # somebody may have changed the comment
+            known = self._numbered.get(job.leader or job.id)
+            same = known is not None and job.user == (known.user or self._user)
+            return known.key if known is not None and same and (job.submit or 0.0) > known.asked - SURE else None
         record = self._spool.records.get(key)
         if is_theirs(key):
             ours = is_own(key, job)
@@ -345,6 +365,8 @@ class Watch:
                 end = replace(end, last_output=self._outputs.last_words(record))
                 if self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
                     end = replace(end, fault="engine", reason="slurmd removed its script before it began")
+                else:
+                    self._runs(record, now)  # so that its number and its output are told
             self._gone(record, end)
             return
         if is_theirs(record.key):
