@@ -169,6 +169,13 @@ def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tm
         assert berth(live, "submit", "-r", "cpu=1", "--work", "1h", "--key", key, "--parsable") == first
         assert post(live, [SMALL, SMALL], key="k1")[0] == 201
         assert len(all_jobs(live)) == 5
+        limit(True)
+        code, out, err = berth(live, "submit", "-J", "in-doubt", "-r", "cpu=1", "--work", "1h")
+        assert (code, out) == (7, "")
+        limit(False)
+        until(lambda: ready(live), "the service did not recover")
+        assert berth(live, "submit", "-J", "after", "-r", "cpu=1", "--work", "1h")[0] == 0
+        assert "it is not known whether this was submitted" in err or "in-doubt" not in all_jobs(live)
 
 
 class Postgres:
@@ -218,6 +225,7 @@ def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
         assert berth(live, "submit", "-J", "before", *quick, token=token)[0] == 0
         until(lambda: "running" in berth(live, "job", "show", "before", token=token)[1], "the job did not start")
         database.stop()
+        assert not ready(live)  # though nothing was to be written
         code, out, err = berth(live, "submit", *quick, token=token)
         assert (code, out) == (7, "")
         stopped = err.split("--key ")[1].strip()
@@ -227,7 +235,7 @@ def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
         assert "cpu-0" in out
         assert berth(live, "plan", "-r", "cpu=1", token=token)[0] == 0
         assert berth(live, "job", "show", "before", token=token)[0] == 0
-        assert "before" in berth(live, "jobs", "--type", "default", token=token)[1]
+        assert "before" in berth(live, "jobs", "--type", "ann.before", token=token)[1]
         assert berth(live, "jobs", "--type", "other", token=token)[1] == "no jobs\n"
         assert berth(live, "jobs", "--all", token=token)[0] == 7
         database.start()
