@@ -15,7 +15,7 @@ __all__ = ["NAME", "Inside", "Spec", "counted", "plain_words", "spoken", "tasks_
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
 """What names look like (`berth.dispatch.jobs.check_id`)."""
-FEW = 8
+FEW = 12
 """So many known keys are all named."""
 WORDS = {
     "missing": "this key",
