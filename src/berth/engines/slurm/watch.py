@@ -63,7 +63,7 @@ LINGERING = 300.0
 STUCK = 10.0
 """Seconds after which a node that is still COMPLETING is closed."""
 SURE = 60.0
-"""Seconds before an attempt was submitted in which a job of its number cannot have been."""
+"""Seconds between the submission of an attempt and that of a job which may be it."""
 SLOW = 3.0
 """Seconds after which it is said why Slurm does not start a job."""
 SHORT_MEMORY = 60.0
@@ -315,10 +315,11 @@ class Watch:
         Anybody may write any comment, so a job counts as an attempt only when it runs as the user of the attempt.
         """
         key = read_tag(job.comment, self._spool.instance)
-        if key is None:  # somebody may have changed the comment
+        if key is None:  # somebody may have changed the comment; numbers are used again after a crash of slurmctld
             known = self._numbered.get(job.leader or job.id)
-            same = known is not None and job.user == (known.user or self._user)
-            return known.key if known is not None and same and (job.submit or 0.0) > known.asked - SURE else None
+            if known is None or (job.name, job.user) != (known.key[0], known.user or self._user):
+                return None
+            return known.key if abs((job.submit or 0.0) - known.asked) < SURE else None
         record = self._spool.records.get(key)
         if is_theirs(key):
             ours = is_own(key, job)
