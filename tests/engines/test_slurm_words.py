@@ -321,6 +321,18 @@ def test_how_attempts_end() -> None:
         assert reason in end.reason
 
 
+def test_what_the_script_of_an_attempt_wrote_stands_above_what_a_killed_slurmctld_makes_up() -> None:
+    record = Record(("j", 1), asked=90.0)
+    for state in ("FAILED", "CANCELLED", "NODE_FAIL"):
+        job = SlurmJob(1, frozenset({state}), start=100.0, end=130.0, nodes=("n1",), exit_code=1)
+        end = how_it_ended(record, [job], {}, 131.0, Mark(100.0, 129.0, 0))
+        assert isinstance(end, Finished)
+        assert end.seconds == 29.0
+    failed = SlurmJob(1, frozenset({"FAILED"}), start=100.0, end=130.0, nodes=("n1",), exit_code=3)
+    assert isinstance(how_it_ended(record, [failed], {}, 131.0, Mark(100.0, 129.0, 3)), Failed)
+    assert isinstance(how_it_ended(record, [failed], {}, 131.0, Mark(100.0)), Failed)
+
+
 def test_times_are_narrowed_by_looks() -> None:
     """Slurm tells whole seconds; what was seen between two looks happened between them."""
     job = SlurmJob(1, frozenset({"COMPLETED"}), start=100.0, end=130.0)

@@ -95,7 +95,8 @@ def how_it_ended(
         return replace(record.verdict, time=at)
     if record.verdict is not None:
         return record.verdict
-    if isinstance(done, Finished) and "CANCELLED" in worst.states:  # by Slurm, which wanted to run it again
+    if isinstance(done, Finished) and worst.states & {"CANCELLED", "FAILED"}:
+        # a slurmctld that was killed wanted to run it again, or found it missing on its node and calls that exit code 1
         return done
     if any(job.signal == AGAIN for job in parts):
         return done or Failed(at, *record.key, FORGOT, "engine")
