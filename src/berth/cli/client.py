@@ -41,6 +41,8 @@ DEFAULT_URL = "http://127.0.0.1:8642"
 TIMEOUT = 30.0
 MAY_BE = "may still be done"
 """Words of an answer by which it is not known what became of the request."""
+REPEAT_SECONDS = 10.0
+"""Seconds after which a request is not repeated any more."""
 PAUSES = (0.5, 1.0, 2.0)
 """Seconds before each repetition of a request that may be repeated."""
 
@@ -166,7 +168,7 @@ class Client:
         if method != "GET":  # the service demands it of requests that change something, also without a body
             sent["Content-Type"] = "application/json"
         request = Request(address, data, sent, method=method)
-        end = time.monotonic() + self._timeout
+        end = time.monotonic() + REPEAT_SECONDS
         pauses = iter(PAUSES if repeat else ())
         earlier = doubt = False
         while True:

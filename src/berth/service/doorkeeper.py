@@ -24,6 +24,8 @@ FRESH = 3.0
 """Seconds for which what was read counts."""
 STALE = 600.0
 """Seconds for which it still counts when the store does not answer, so that the state can be read meanwhile."""
+AGAIN = 15.0
+"""Seconds after which they are read again when the store did not answer."""
 READ_SECONDS = 5.0
 """Seconds after which a read of the tokens is given up."""
 LONGEST = 200
@@ -101,7 +103,7 @@ class Doorkeeper:
                         log.error("the tokens cannot be read: %s", error)
                         detail = "the tokens cannot be read"
                         raise Refused(503, "the store cannot be reached", detail, Retry_After="5") from None
-                    self._read = self._clock()
+                    self._read = self._clock() + AGAIN
                     return self._tokens
                 self._tokens = {token.previous: token for token in tokens if token.previous}
                 self._tokens |= {token.hash: token for token in tokens}

@@ -35,7 +35,7 @@ COMPONENTS = 128
 
 @dataclass(frozen=True)
 class Component:
-    """Nodes of one allocation, and what each gives: tasks of so many CPUs, memory in MiB (None: as Slurm is set), GRES.
+    """Nodes of one allocation, and what each gives: tasks, CPUs of a task, memory in MiB (None: as Slurm is set), GRES.
 
     `tasks` is None where Slurm chooses how many tasks each node runs; `memory_mib` is then for each CPU, and `gres` for
     each task.
