@@ -37,7 +37,8 @@ NOT_SENT = re.compile(
 AWAY = re.compile(
     "Unable to contact|Socket timed out|Zero Bytes|Transport|temporarily unable|Unable to establish|"
     "connection shutdown|not responding|Connection reset|Connection timed out|in standby mode|Unexpected message|"
-    "invalid during node|No response"
+    "invalid during node|No response|missing socket|Message (receive|send) failure|Communication|Header lengths|"
+    "message length|Broken pipe"
 )
 """What they say when slurmctld did not answer; it may or may not have heard."""
 
