@@ -43,6 +43,7 @@ def test_a_node_that_cannot_end_a_job_is_closed_until_it_can(tmp_path: Path) -> 
                 async with asyncio.timeout(LIMIT):
                     while closed():
                         await asyncio.sleep(0.1)
+                assert isinstance(await driver.ended("j"), Finished)
 
         asyncio.run(run())
 

@@ -566,5 +566,6 @@ def test_the_dashboard_says_that_a_token_has_expired(chromium: Any, tmp_path: Pa
         page.goto(f"{live.url}/")
         page.fill("input[name=token]", secret)
         page.click("text=Enter")
-        page.wait_for_selector("text=token ann expired on 1970-01-01T00:00:02.000Z")
+        shown = page.wait_for_selector("text=token ann expired on 1970-01-01T00:00:02.000Z")
+        assert "berth token rotate ann" in shown.inner_text()
         page.close()

@@ -23,7 +23,7 @@ def elapsed() -> float:
 class Clock:
     """Seconds since the epoch, from `start` or from now, `faster` times as fast as the system clock.
 
-    It follows the system clock from `anchor` on, or from `start`. When somebody sets the system clock, this one does
+    It follows the system clock from `anchor` on, or from `start`. When the system clock is set, this one does
     not jump: it runs up to half as fast or half again as fast until both agree.
     """
 

@@ -325,7 +325,7 @@ class Pump:
             self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump()))
 
     async def _retried(self, run: Callable[[], Any]) -> Any:
-        """Ask the store until it answers; whoever waits for it is refused after a while."""
+        """Ask the store until it answers; clients that wait for it are refused after a while."""
         wait = FIRST_WAIT
         loop = asyncio.get_running_loop()
         patience = loop.call_later(SILENT, self._give_up)

@@ -27,7 +27,7 @@ __all__ = ["Outputs", "check_shared", "make_shared"]
 
 
 def check_shared(directory: Path) -> None:
-    """Refuse a directory of outputs that users cannot reach, or that somebody other than root can change."""
+    """Refuse a directory of outputs that users cannot reach, or that users other than root can change."""
     directory = directory.absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidInput("a directory", found=f"{directory}: Not a directory", key="output")

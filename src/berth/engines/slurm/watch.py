@@ -315,7 +315,7 @@ class Watch:
         Anybody may write any comment, so a job counts as an attempt only when it runs as the user of the attempt.
         """
         key = read_tag(job.comment, self._spool.instance)
-        if key is None:  # somebody may have changed the comment; numbers are used again after a crash of slurmctld
+        if key is None:  # a user may have changed the comment; numbers are used again after a crash of slurmctld
             known = self._numbered.get(job.leader or job.id)
             if known is None or (job.name, job.user) != (known.key[0], known.user or self._user):
                 return None
