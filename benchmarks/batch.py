@@ -21,11 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from berth.families.placement.pool_runs import run_pool
+from berth.families.placement.trace_world import pooled
 from berth.model import Floats
 from berth.traces.formats import load_trace
 from berth.traces.lint import usable
-from berth.worlds.batch import pooled
-from berth.worlds.pool import run_pool
 
 __all__ = ["Log", "drawn", "main", "of_file", "repeated", "with_simpy"]
 

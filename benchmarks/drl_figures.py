@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Figure, at_least, command, markdown, row, run, said, show
-from berth.lab.statistics import paired
+from berth.families.placement.training.train import Plan, train_on
 from berth.registry import PolicySpec
-from berth.training.train import Plan, train_on
+from berth.statistics import paired
 
 REVEALED = "revealed"
 SHIPPED = "drl-greedy"

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table import Figure, arguments_of, at_least, command, markdown, row, run, said, show
-from berth.kernels.allocation import project
-from berth.kernels.lanes import build_lanes, limits, pack, unpack
-from berth.lab.results import Row
+from berth.families.allocation.kernels.lanes import build_lanes, limits, pack, unpack
+from berth.families.allocation.kernels.slot import project
+from berth.lab.run.results import Row
 from tests.reference.allocation import project_exact
 
 

@@ -3,8 +3,8 @@
     BERTH_TRACES=/path/to/traces python benchmarks/fit_workloads.py [NAME ...]
     BERTH_TRACES=/path/to/traces python benchmarks/fit_workloads.py --closeness
 
-Files go to src/berth/workloads. What a source does not tell and was supposed stands in each file under `assumed`. The
-second line makes none: it prints how close those that are there are to their traces, as a table in Markdown.
+Files go to src/berth/data/workloads. What a source does not tell and was supposed stands in each file under `assumed`.
+The second line makes none: it prints how close those that are there are to their traces, as a table in Markdown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ import polars as pl
 import berth
 from berth.model import Floats
 from berth.random import stream
-from berth.traces.closeness import compared, held_out
-from berth.traces.fit import files_read, fit, machine_table_of
-from berth.traces.formats import load_trace
-from berth.traces.generate import offered_load
-from berth.traces.histograms import read_histograms, read_marginals
-from berth.traces.pai import read_minibatch
-from berth.traces.trace import CORES, GPUS, MEMORY, Source, Trace
-from berth.traces.workload import (
+from berth.traces.fitting.closeness import compared, held_out
+from berth.traces.fitting.fit import files_read, fit, machine_table_of
+from berth.traces.fitting.generate import offered_load
+from berth.traces.fitting.histograms import read_histograms, read_marginals
+from berth.traces.fitting.workload import (
     FOLDER,
     LEVELS,
     Arrivals,
@@ -44,6 +41,9 @@ from berth.traces.workload import (
     load_workload,
     short,
 )
+from berth.traces.formats import load_trace
+from berth.traces.formats.pai import read_minibatch
+from berth.traces.trace import CORES, GPUS, MEMORY, Source, Trace
 
 ARCHIVE = "Parallel Workloads Archive; it asks that it and the person named in the log's header be credited"
 FITS: dict[str, Callable[[str, Path], Workload]] = {}

@@ -16,15 +16,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.dispatch.dispatcher import FALLBACK, Dispatcher
-from berth.dispatch.events import Decided, Event, Foretold, Submitted
-from berth.dispatch.forecast import played
-from berth.dispatch.foresight import Range
-from berth.dispatch.jobs import Job, Role, Server
-from berth.dispatch.records import Handled
-from berth.dispatch.view import ordered
-from berth.engines.playing import play
-from berth.engines.simulated_cluster import SimulatedCluster, Truth
+from berth.live.core.calibration import Range
+from berth.live.core.dispatcher import FALLBACK, Dispatcher
+from berth.live.core.events import Decided, Event, Foretold, Submitted
+from berth.live.core.forecast import played
+from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.records import Handled
+from berth.live.core.view import ordered
+from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
+from berth.live.simulation import play
 from berth.random import stream
 
 __all__ = ["Forecast", "forecasts", "main"]

@@ -20,20 +20,20 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from berth.lab.statistics import estimate
-from berth.lab.words import plus_minus
+from berth.families.placement.problem import PlacementDecision, PlacementOutcome, PlacementSlot
+from berth.families.placement.trace_world import batch_jobs
+from berth.families.placement.world import PlacementWorld
+from berth.lab.show.words import plus_minus
 from berth.model import Floats
-from berth.problems.placement import PlacementDecision, PlacementOutcome, PlacementSlot
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.simulation import simulate
+from berth.statistics import estimate
+from berth.traces.fitting.generate import generate
+from berth.traces.fitting.workload import load_workload
 from berth.traces.formats import load_trace
-from berth.traces.generate import generate
 from berth.traces.lint import usable
 from berth.traces.trace import Trace
-from berth.traces.workload import load_workload
-from berth.worlds.batch import batch_jobs
-from berth.worlds.placement import PlacementWorld
 
 __all__ = ["POLICIES", "filled_share", "main", "pods"]
 

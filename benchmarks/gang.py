@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.solvers import GangQuestion, choose_gang
+from berth.families.selection.solvers import GangQuestion, choose_gang
 from tests.reference.gang import best_by_programme, is_gang
 
 

@@ -1,8 +1,8 @@
 """Time of placement: `python -m benchmarks.placement` (`--quick` for a look).
 
-Two tables. Whole runs: processor time a placement of the indexed engine (`berth.worlds.schedule.run_rule`: all of it,
-and the events alone), beside the scan of all servers, compiled too, on the first of the same tasks in the same run.
-One decision: how long a policy takes for a batch on a busy cluster.
+Two tables. Whole runs: processor time a placement of the indexed engine (`berth.families.placement.rule_runs.run_rule`:
+all of it, and the events alone), beside the scan of all servers, compiled too, on the first of the same tasks in the
+same run. One decision: how long a policy takes for a batch on a busy cluster.
 
 The load is the work that arrives, in cores and time, over what all cores can do. Processor time, the best of several
 runs: other work on the machine lengthens wall time.
@@ -18,12 +18,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.kernels.placement_run import EVENTS, play, prepare
+from berth.families.placement.kernels.run import EVENTS, play, prepare
+from berth.families.placement.policies.greedy import Greedy
+from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
+from berth.families.placement.rule_runs import batch_of, run_of, run_rule, servers_of, shelves_of
+from berth.families.placement.world import PlacementWorld
 from berth.model import Floats
-from berth.policies.placement.greedy import Greedy
-from berth.problems.placement import PlacementProblem, PlacementSlot, Tasks
-from berth.worlds.placement import PlacementWorld
-from berth.worlds.schedule import batch_of, run_of, run_rule, servers_of, shelves_of
 from tests.reference import placement as twin
 
 RULE = {"beta": 0.3, "price": 0.05}

@@ -1,9 +1,9 @@
 """Real gangs on a real cluster: `python -m benchmarks.real_clusters slurm`, or `ray`.
 
-A local cluster (`berth.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is a
-process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is drawn
-for each gang and class from the seed. So whoever places the gangs meets the same gangs, at the same times, with the
-same luck. Nobody is told the speeds. Times are those that the tasks themselves write down.
+A local cluster (`berth.live.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is
+a process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is
+drawn for each gang and class from the seed. So whoever places the gangs meets the same gangs, at the same times, with
+the same luck. Nobody is told the speeds. Times are those that the tasks themselves write down.
 
 Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with placement at random, with
 best-fit, and with a policy that learns, by node and by class of node. Each run begins knowing nothing. Everything is
@@ -34,9 +34,9 @@ from rich.console import Console
 from rich.table import Table
 
 from berth import __version__
-from berth.lab.canvas import COLOURS, finish, new_figure, to_png
-from berth.lab.statistics import Estimate, estimate, paired
+from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
 from berth.random import stream
+from berth.statistics import Estimate, estimate, paired
 
 __all__ = ["Gang", "Ran", "gangs", "main", "summary"]
 
@@ -230,7 +230,7 @@ def ran(place: Place, stream_: Sequence[Gang], seed: int, runner: str, first: fl
 
 def installed_hooks(folder: Path) -> list[str]:
     """Settings of berth's engine in `slurm.yaml`, and lines for slurm.conf, so that slurmctld tells berth at once."""
-    from berth.engines.slurm.hooks import hook_script
+    from berth.live.engines.slurm.hooks import hook_script
 
     hook = folder / "hook.sh"
     hook.write_text(hook_script(folder / "hooks"))
@@ -251,14 +251,14 @@ def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
         task.chmod(0o755)
         made: Any
         if kind == "slurm":
-            from berth.clusters.slurm import LocalSlurm, SlurmNode
+            from berth.live.clusters.slurm import LocalSlurm, SlurmNode
 
             there = [SlurmNode(node, CPUS, features=(f"class={kind_}",)) for node, kind_ in names.items()]
             made = LocalSlurm(folder / "slurm", there, installed_hooks(folder) if hooks else ())
             made.start()
             place = Place(folder, made.environment, f"slurm:{folder}/slurm.yaml")
         else:
-            from berth.clusters.ray import LocalRay, RayNode
+            from berth.live.clusters.ray import LocalRay, RayNode
 
             made = LocalRay(folder / "ray", [RayNode(n, CPUS, labels={"class": kind_}) for n, kind_ in names.items()])
             made.start()

@@ -19,15 +19,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.dispatch.dispatcher import Dispatcher
-from berth.dispatch.events import Finished, ServerJoined, Started, Submitted
-from berth.dispatch.explain import explain
-from berth.dispatch.jobs import Job, Role, Server
-from berth.dispatch.plan import plan, spare_of
-from berth.dispatch.quantities import amounts
+from berth.files.quantities import amounts
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.dry_run import plan, spare_of
+from berth.live.core.events import Finished, ServerJoined, Started, Submitted
+from berth.live.core.explain import explain
+from berth.live.core.jobs import Job, Role, Server
+from berth.live.service.scheduler import Scheduler
+from berth.live.service.settings import Settings
 from berth.model import Floats
-from berth.service.scheduler import Scheduler
-from berth.service.settings import Settings
 from scripts.postgres import binaries, postgres_server
 
 __all__ = ["answers", "jobs", "main", "submissions", "ticks"]

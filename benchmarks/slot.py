@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from berth.kernels import allocation as kernel
-from berth.kernels.lanes import WIDTH, build_lanes, limits
+from berth.families.allocation.kernels import slot as kernel
+from berth.families.allocation.kernels.lanes import WIDTH, build_lanes, limits
 from tests.reference import allocation as twin
 from tests.reference.allocation import Graph, NumpySlot
 

@@ -16,9 +16,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.solvers import Choice, Question, choose
-from berth.solvers.dual_core import dual_core
-from berth.solvers.dynamic import dynamic, rounded
+from berth.families.selection.solvers import Choice, Question, choose
+from berth.families.selection.solvers.dual_core import dual_core
+from berth.families.selection.solvers.dynamic import dynamic, rounded
 from tests.reference.selection import highs, printed_dp
 
 SIZES = [(32, 3), (100, 3), (300, 3), (1000, 3), (3000, 3), (10_000, 3), (1000, 2), (300, 5), (1000, 5), (10_000, 5)]

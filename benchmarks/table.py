@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from berth import __version__
-from berth.lab.compare import compare
-from berth.lab.results import Comparison, Row
-from berth.lab.statistics import Estimate
+from berth.lab.run.compare import compare
+from berth.lab.run.results import Comparison, Row
+from berth.statistics import Estimate
 
 __all__ = ["Figure", "arguments_of", "at_least", "command", "markdown", "row", "run", "said", "show"]
 

@@ -13,11 +13,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.policies.placement.network import Network
+from berth.families.placement.policies.network import Network
+from berth.families.placement.training.episodes import Source
+from berth.families.placement.training.evolution import mean_gain
 from berth.random import stream
 from berth.scenario import load_scenario
-from berth.training.episodes import Source
-from berth.training.evolution import mean_gain
 
 RUNS = 8
 
@@ -45,7 +45,7 @@ def main() -> None:
         plain = len(sample) * RUNS / (time.perf_counter() - began)
         speed, difference, ratio = "–", "–", "–"
         if arguments.device != "cpu":
-            from berth.training.batched import BatchedRuns
+            from berth.families.placement.training.batched import BatchedRuns
 
             BatchedRuns(episodes, arguments.device).gains(changed)
             began = time.perf_counter()

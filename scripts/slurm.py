@@ -1,4 +1,5 @@
-"""Slurm for tests and benchmarks: `berth.clusters.slurm` starts it; this installs its programs and two kinds of MPI.
+"""Slurm for tests and benchmarks: `berth.live.clusters.slurm` starts it; this installs its programs and two kinds of
+MPI.
 
 python3 scripts/slurm.py install   installs them with apt, where they are not there (needs root)
 """

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.capacity import TOLERANCE, Found, Violation, overfull, usage
+from berth.families.allocation.problem import AllocationProblem
 from berth.model import Instance
-from berth.problems.allocation import AllocationProblem
 from berth.testing.strategies import allocation_problems
 
 GRAPH = Instance.from_arrays([[5.0, 2.0], [0.0, 1.0]], [[4.0, 1.0], [4.0, 1.0]], [(0, 0), (1, 0), (1, 1)])

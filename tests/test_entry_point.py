@@ -57,7 +57,7 @@ CHECKED = """
 from berth.registry import PolicySpec, policy_names
 from berth.simulation import simulate
 from berth.testing import check_policy, example_problem
-from berth.worlds.allocation import AllocationWorld
+from berth.families.allocation.world import AllocationWorld
 
 assert policy_names()["greedy-gain"] == "berth_example_policy:GreedyGain"
 assert all(result.passed for result in check_policy("greedy-gain"))

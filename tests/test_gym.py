@@ -12,13 +12,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from berth.errors import InvalidInput
+from berth.families.placement.policies.greedy import Greedy
+from berth.families.placement.problem import WAIT, PlacementDecision, PlacementOutcome
+from berth.families.placement.rule_runs import audit
+from berth.families.placement.world import PlacementWorld
 from berth.gym import ID, PlacementEnv
-from berth.policies.placement.greedy import Greedy
-from berth.problems.placement import WAIT, PlacementDecision, PlacementOutcome
 from berth.scenario import load_scenario
 from berth.simulation import simulate
-from berth.worlds.placement import PlacementWorld
-from berth.worlds.schedule import audit
 
 FAILING = {"failures": {"permanent": {"share": 0.4}, "transient": {"up": 5, "down": 1}}}
 

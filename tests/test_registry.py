@@ -12,9 +12,9 @@ import pytest
 
 from berth import registry
 from berth.errors import InvalidInput, UnknownName
-from berth.policies import BUILTIN
-from berth.policies.allocation.binpacking import BinPacking
-from berth.policies.allocation.fairness import Fairness
+from berth.families.allocation.policies.binpacking import BinPacking
+from berth.families.allocation.policies.fairness import Fairness
+from berth.families.builtin import BUILTIN
 from berth.registry import PolicySpec, policy_names, policy_settings, resolve, written
 from berth.testing import example_problem
 
@@ -41,8 +41,8 @@ class Offered:
 
 def test_packages_add_names_but_cannot_take_builtin_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = [
-        Offered("mine", "berth.policies.allocation.drf:DRF"),
-        Offered("fairness", "berth.policies.allocation.drf:DRF"),
+        Offered("mine", "berth.families.allocation.policies.drf:DRF"),
+        Offered("fairness", "berth.families.allocation.policies.drf:DRF"),
     ]
     monkeypatch.setattr("berth.registry.entry_points", lambda group: offered if group == "berth.policies" else [])
     registry._offered.cache_clear()
@@ -54,8 +54,8 @@ def test_packages_add_names_but_cannot_take_builtin_ones(monkeypatch: pytest.Mon
 
 
 def test_a_class_by_its_place() -> None:
-    assert resolve("berth.policies.allocation.fairness:Fairness") is Fairness
-    spec = PolicySpec.parse("berth.policies.allocation.binpacking:BinPacking:quota=0.5")
+    assert resolve("berth.families.allocation.policies.fairness:Fairness") is Fairness
+    spec = PolicySpec.parse("berth.families.allocation.policies.binpacking:BinPacking:quota=0.5")
     assert spec.load() is BinPacking
     assert dict(spec.settings) == {"quota": 0.5}
 
@@ -68,8 +68,8 @@ MODULE = "expected a module in this directory, or an installed one, as package.m
     [
         ("nowhere:Policy", f"policy 'nowhere:Policy': got no module 'nowhere', {MODULE}"),
         ("berth.nowhere:Policy", f"policy 'berth.nowhere:Policy': got no module 'berth.nowhere', {MODULE}"),
-        ("berth.policies.allocation.fairness:Farness", "fairness.py has; did you mean 'Fairness'?"),
-        ("berth.policies:", "got '', expected a class that"),
+        ("berth.families.allocation.policies.fairness:Farness", "fairness.py has; did you mean 'Fairness'?"),
+        ("berth.families.builtin:", "got '', expected a class that"),
         (":Fairness", "policy: got ':Fairness', expected package.module:Class"),
         (".relative:Fairness", "policy: got '.relative:Fairness', expected package.module:Class"),
     ],
@@ -89,7 +89,7 @@ def test_a_module_that_raises_is_told_with_its_error(
         resolve("raising_module:Policy")
 
 
-@pytest.mark.parametrize("name", ["berth.model:Cluster", "berth.policies:BUILTIN", "berth.registry:resolve"])
+@pytest.mark.parametrize("name", ["berth.model:Cluster", "berth.families.builtin:BUILTIN", "berth.registry:resolve"])
 def test_what_is_no_policy(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"got '{name}', expected a class with the methods decide and observe"):
         resolve(name)

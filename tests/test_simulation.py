@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from berth.errors import InfeasibleDecision, InvalidInput
+from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.allocation.world import AllocationWorld
 from berth.model import Floats
-from berth.policies.allocation.fairness import Fairness
-from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.simulation import simulate
 from berth.testing import example_problem
-from berth.worlds.allocation import AllocationWorld
 
 ARRIVALS = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from berth.errors import UnsupportedProblem
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.model import Floats
-from berth.problems.allocation import AllocationOutcome, AllocationProblem, AllocationSlot
 
 __all__ = ["GreedyGain"]
 

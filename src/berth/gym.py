@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput, MissingExtra
+from berth.families.placement.problem import WAIT, PlacementDecision, PlacementSlot
+from berth.families.placement.world import PlacementWorld
 from berth.model import Ints
-from berth.problems.placement import WAIT, PlacementDecision, PlacementSlot
 from berth.scenario import load_scenario
-from berth.worlds.placement import PlacementWorld
 
 try:
     import gymnasium

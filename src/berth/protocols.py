@@ -4,7 +4,7 @@ A **problem** is what the scheduler knows. A **policy** is built from a problem 
 stream, `decide`s once a slot and `observe`s what came of it. An **environment** knows the truth:
 it yields slots and answers decisions with outcomes. `berth.simulate` runs the loop.
 
-Slots, decisions and outcomes have no base class: each family has its own, see `berth.problems`.
+Slots, decisions and outcomes have no base class: each family has its own, see `berth.families`.
 """
 
 from __future__ import annotations

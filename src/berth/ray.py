@@ -77,9 +77,9 @@ def submit(
     """
     from pydantic import ValidationError
 
-    from berth.cli.client import Client, path
-    from berth.dispatch.specs import JobSpec
-    from berth.dispatch.wording import plain_words
+    from berth.files.wording import plain_words
+    from berth.live.client import Client, path
+    from berth.live.core.specs import JobSpec
 
     pickled = _ray().cloudpickle.dumps(functools.partial(function, *arguments))
     name = getattr(function, "__name__", "")
@@ -102,7 +102,7 @@ class Handle(Generic[T]):
     """A job that was accepted: it is not lost any more, whatever becomes of this process."""
 
     def __init__(self, job: str, client: Any = None) -> None:
-        from berth.cli.client import Client
+        from berth.live.client import Client
 
         self.job = job
         self._client = client or Client(os.environ.get("BERTH_URL"))
@@ -150,7 +150,7 @@ class Handle(Generic[T]):
         return str(self._ask("GET", "explain")["text"])
 
     def _ask(self, method: str, *more: str) -> dict[str, Any]:
-        from berth.cli.client import path
+        from berth.live.client import path
 
         found: dict[str, Any] = self._client.ask(method, path("jobs", self.job, *more), repeat=True)
         return found

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from berth.errors import InvalidInput, UnknownName
-from berth.policies import BUILTIN
+from berth.families.builtin import BUILTIN
 
 __all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve", "written"]
 
@@ -81,7 +81,7 @@ def _told(path: str, error: Exception) -> str:
 def written(policy: str | type[Any]) -> str:
     """A policy as a person would write it: its name, or where its class is.
 
-    >>> from berth.policies.allocation.fairness import Fairness
+    >>> from berth.families.allocation.policies.fairness import Fairness
     >>> written(Fairness), written("fairness")
     ('fairness', 'fairness')
     """

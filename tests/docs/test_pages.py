@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.clusters.processes import end, marked
-from berth.clusters.slurm import missing_programs
-from berth.clusters.supervisor import down
+from berth.live.clusters.processes import end, marked
+from berth.live.clusters.slurm import missing_programs
+from berth.live.clusters.supervisor import down
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from berth.errors import UnsupportedProblem
+from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.model import Floats
-from berth.policies.allocation.fairness import Fairness
-from berth.problems.allocation import AllocationProblem, AllocationSlot
 
 
 class Cheat(Fairness):

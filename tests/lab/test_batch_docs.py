@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from berth.cli import main
-from berth.lab.replay import Setting, replay
-from berth.policies import BUILTIN
+from berth.families.builtin import BUILTIN
+from berth.lab.replay.run import Setting, replay
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "batch.md").read_text(encoding="utf-8")

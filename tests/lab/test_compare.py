@@ -14,10 +14,10 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
-from berth.lab.cells import Cell, cell_key, run_cell
-from berth.lab.compare import Progress, compare
-from berth.lab.heat import MeanShare, grouped
-from berth.lab.results import Comparison
+from berth.lab.run.cells import Cell, cell_key, run_cell
+from berth.lab.run.compare import Progress, compare
+from berth.lab.run.results import Comparison
+from berth.lab.run.shares import MeanShare, grouped
 from berth.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -330,7 +330,7 @@ def test_a_mistake_in_the_first_command_does_not_lock_the_directory(tmp_path: Pa
 
 
 def test_only_policies_of_others_are_hashed_by_their_own_files() -> None:
-    from berth.lab.cells import _class, _source
+    from berth.lab.run.cells import _class, _source
 
     assert _source(_class("fairness")) == ""  # berth's own files are in every key, without those that only show numbers
     assert len(_source(_class(f"{HERE}:Cheat"))) == 64

@@ -13,16 +13,16 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.canvas import Picture
-from berth.lab.compare import compare
-from berth.lab.plots import PICTURES, SEEDS_BELOW
-from berth.lab.results import Comparison
+from berth.lab.run.compare import compare
+from berth.lab.run.results import Comparison
+from berth.lab.show.canvas import Picture
+from berth.lab.show.plots import PICTURES, SEEDS_BELOW
 from tests.lab.policies import Cheat
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"horizon": 20, "cluster.servers": 4}
 MINE = """
-from berth.policies.allocation.fairness import Fairness
+from berth.families.allocation.policies.fairness import Fairness
 
 class Mine(Fairness):
     def decide(self, slot):

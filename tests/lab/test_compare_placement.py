@@ -12,18 +12,18 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.compare import compare
-from berth.lab.families import FAMILIES
-from berth.lab.heat import PlacementShare
-from berth.lab.results import Comparison
-from berth.lab.words import verdict
-from berth.policies.placement.greedy import Greedy
-from berth.problems.placement import PlacementProblem, Tasks
+from berth.families.placement.policies.greedy import Greedy
+from berth.families.placement.problem import PlacementProblem, Tasks
+from berth.families.placement.world import Failure, PlacementWorld
+from berth.lab.run.compare import compare
+from berth.lab.run.families import FAMILIES
+from berth.lab.run.results import Comparison
+from berth.lab.run.shares import PlacementShare
+from berth.lab.show.words import verdict
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
 from berth.simulation import simulate
-from berth.worlds.placement import Failure, PlacementWorld
 
 QUEUE = "greedy:order=densest,waiting=queue"
 

@@ -12,14 +12,14 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.cells import Cell, Work, run_cell
-from berth.lab.compare import compare
-from berth.lab.families import FAMILIES
-from berth.lab.heat import SelectionShare
-from berth.lab.listing import describe_policies
-from berth.lab.results import Comparison
-from berth.lab.warm import warm_groups
-from berth.lab.words import verdict
+from berth.lab.run.cells import Cell, Work, run_cell
+from berth.lab.run.compare import compare
+from berth.lab.run.families import FAMILIES
+from berth.lab.run.results import Comparison
+from berth.lab.run.shares import SelectionShare
+from berth.lab.run.warm import warm_groups
+from berth.lab.show.policies import describe_policies
+from berth.lab.show.words import verdict
 from berth.regret import growth_exponent, log_fit
 from berth.scenario import load_scenario
 from berth.scenario.families import FAMILIES as SCENARIO_FAMILIES
@@ -202,7 +202,7 @@ def test_shares_are_of_the_pool() -> None:
     world = scenario.build(0)
     problem = world.problem
     watch = SelectionShare(problem)
-    from berth.policies.selection.random_selection import RandomSelection
+    from berth.families.selection.policies.random import RandomSelection
 
     simulate(world, RandomSelection(problem, np.random.default_rng(0)), observers=[watch])
     share = watch.mean()

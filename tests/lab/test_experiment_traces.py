@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from berth.cli import main
 from berth.errors import InvalidInput
-from berth.lab.experiment_traces import VARIABLE, find_traces, traces_folder
-from berth.lab.experiments import Experiment, Setting, load_experiment, settings_of
-from berth.lab.reproduce import reproduce
-from berth.lab.reproduce_report import render_markdown
+from berth.lab.reproduce.experiments import Experiment, Setting, load_experiment, settings_of
+from berth.lab.reproduce.report import render_markdown
+from berth.lab.reproduce.run import reproduce
+from berth.lab.reproduce.traces import VARIABLE, find_traces, traces_folder
 from berth.scenario import load_scenario
 
 HERE, AWAY = "own/here.csv", "own/away.csv"

@@ -11,10 +11,10 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
-from berth.lab import leaderboard as boards
-from berth.lab.leaderboard import BASELINES, BOARDS, Board, Leaderboard, leaderboard, policies_of
-from berth.lab.leaderboard_page import render_leaderboard
-from berth.policies import BUILTIN
+from berth.families.builtin import BUILTIN
+from berth.lab.leaderboard import run as boards
+from berth.lab.leaderboard.page import render_leaderboard
+from berth.lab.leaderboard.run import BASELINES, BOARDS, Board, Leaderboard, leaderboard, policies_of
 from berth.registry import resolve
 from berth.scenario import load_scenario
 from tests.lab.policies import Cheat

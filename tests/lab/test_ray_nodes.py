@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth import ray_nodes
 from berth.errors import BerthError
-from berth.lab import ray_cells, ray_nodes
-from berth.lab.cells import Cell, Record, Work
-from berth.lab.pool import Failure
+from berth.lab.run import ray as ray_cells
+from berth.lab.run.cells import Cell, Record, Work
+from berth.lab.run.processes import Failure
 
 PING = 0.1
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
-from berth.lab import replay as module
-from berth.lab.replay import Replay, Setting, replay
+from berth.lab.replay import run as module
+from berth.lab.replay.run import Replay, Setting, replay
 from berth.traces.trace import GPUS, OUTAGE_COLUMNS, Trace
 
 JOBS: dict[str, list[Any]] = {
@@ -213,7 +213,7 @@ def test_what_was_done_before_a_stop_is_kept(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("berth.lab.replay.batch_world", stop)
+        patched.setattr("berth.lab.replay.run.batch_world", stop)
         with pytest.raises(KeyboardInterrupt):
             replay(trace(), ["fcfs", "tetris"], POOL, out=tmp_path)
     found = replay(trace(), ["fcfs", "tetris"], POOL, out=tmp_path)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from berth.lab.compare import compare
-from berth.lab.plots import TITLES, palette
-from berth.lab.results import Comparison
-from berth.lab.words import verdict
+from berth.lab.run.compare import compare
+from berth.lab.run.results import Comparison
+from berth.lab.show.plots import TITLES, palette
+from berth.lab.show.words import verdict
 from berth.scenario import load_scenario
 
 HERE = "tests.lab.policies"

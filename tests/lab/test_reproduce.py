@@ -11,21 +11,21 @@ import pytest
 import yaml
 
 from berth.errors import InvalidInput, UnknownName
-from berth.lab import reproduce as module
-from berth.lab.cells import Cell
-from berth.lab.experiment_traces import find_traces
-from berth.lab.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
-from berth.lab.families import FAMILIES
-from berth.lab.plans import Progress
-from berth.lab.pool import run_cells
-from berth.lab.reproduce import ReproduceInterrupted, reproduce
-from berth.lab.reproduce_judge import effect
-from berth.lab.reproduce_report import render_markdown
-from berth.lab.reproduce_results import ExperimentResult, Reproduced, Run
-from berth.lab.statistics import Estimate
-from berth.lab.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
+from berth.lab.reproduce import run as module
+from berth.lab.reproduce.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
+from berth.lab.reproduce.judge import effect
+from berth.lab.reproduce.report import render_markdown
+from berth.lab.reproduce.results import ExperimentResult, Reproduced, Run
+from berth.lab.reproduce.run import ReproduceInterrupted, reproduce
+from berth.lab.reproduce.traces import find_traces
+from berth.lab.reproduce.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
+from berth.lab.run.cells import Cell
+from berth.lab.run.families import FAMILIES
+from berth.lab.run.plans import Progress
+from berth.lab.run.processes import run_cells
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
+from berth.statistics import Estimate
 from tests.lab.test_experiment_traces import trace_at
 
 TINY: dict[str, Any] = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from berth.lab.statistics import estimate, paired
+from berth.statistics import estimate, paired
 
 
 def test_paired_ratio_by_hand() -> None:

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
-from berth.lab import leaderboard as boards
-from berth.lab.compare import compare
-from berth.lab.leaderboard import Board, leaderboard
-from berth.lab.reproduce import reproduce
-from berth.lab.store import KIND, LOCK, ResultDirectory, opened
-from berth.lab.sweep import SweepFile, sweep
+from berth.lab.leaderboard import run as boards
+from berth.lab.leaderboard.run import Board, leaderboard
+from berth.lab.reproduce.run import reproduce
+from berth.lab.run.compare import compare
+from berth.lab.run.store import KIND, LOCK, ResultDirectory, opened
+from berth.lab.run.sweep import SweepFile, sweep
 
 ROOT = Path(__file__).parents[2]
 ONE: dict[str, Any] = {"policies": ["fairness"], "seeds": 1, "arrivals": "hidden", "oracles": []}
 TAKEN = r"out: got '.*', where process \d+ on .* is at work, expected a directory that no other run is writing to"
 HOLD = """
 import sys
-from berth.lab.store import ResultDirectory
+from berth.lab.run.store import ResultDirectory
 directory = ResultDirectory(sys.argv[1])
 directory.create({"kind": directory.kind})
 print("held", flush=True)

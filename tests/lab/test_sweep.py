@@ -15,13 +15,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-import berth.lab.sweep as sweeps
+import berth.lab.run.sweep as sweeps
 from berth.errors import InvalidInput, MissingExtra
-from berth.lab.cells import Work
-from berth.lab.compare import compare
-from berth.lab.plans import Progress
-from berth.lab.pool import Done, run_cells
-from berth.lab.sweep import Sweep, SweepFile, load_sweep, points_of, sweep
+from berth.lab.run.cells import Work
+from berth.lab.run.compare import compare
+from berth.lab.run.plans import Progress
+from berth.lab.run.processes import Done, run_cells
+from berth.lab.run.sweep import Sweep, SweepFile, load_sweep, points_of, sweep
 from berth.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]

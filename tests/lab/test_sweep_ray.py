@@ -18,10 +18,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from berth.clusters.ray import LocalRay, RayNode
 from berth.errors import BerthError, InvalidInput
-from berth.lab import ray_cells
-from berth.lab.ray_cells import check_cluster
+from berth.lab.run import ray as ray_cells
+from berth.lab.run.ray import check_cluster
+from berth.live.clusters.ray import LocalRay, RayNode
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.lab.policies"

@@ -74,7 +74,8 @@ def project_exact(z: Sequence[Any], cap: Sequence[Any], capacity: Any) -> list[A
 
 
 def project_printed(z: Sequence[float], cap: Sequence[float], capacity: float, zero_dropped: bool) -> list[float]:
-    """Lines 7-31 of Algorithm 1 with sets, as printed but for the repairs in `berth.kernels.printed`."""
+    """Lines 7-31 of Algorithm 1 with sets, as printed but for the repairs in
+    `berth.families.allocation.kernels.printed`."""
     ports = sorted(range(len(z)), key=lambda port: -z[port])
     y = [0.0] * len(z)
     if not ports:

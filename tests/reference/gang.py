@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.solvers import GangQuestion
+from berth.families.selection.solvers import GangQuestion
 
 Ints = NDArray[np.int64]
 

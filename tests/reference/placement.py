@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from berth.kernels.placement import Batch, Servers, place_now
+from berth.families.placement.kernels.greedy import Batch, Servers, place_now
+from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.model import Floats, Ints
-from berth.problems.placement import PlacementProblem, Tasks
 
 
 def tasks_of(*columns: ArrayLike) -> Tasks:
@@ -104,7 +104,7 @@ def place_now_twin(
     free: Floats,
     on_until: Floats,
 ) -> list[int]:
-    """What `kernels.placement.place_now` chooses; changes nothing."""
+    """What `families.placement.kernels.greedy.place_now` chooses; changes nothing."""
     free, on = free.copy(), [now <= until for until in on_until.tolist()]
     chosen = dict.fromkeys(order.tolist(), -1)
     for _ in range(2):
@@ -158,7 +158,8 @@ def place_ever_twin(
     on_until: Floats,
     held: Sequence[Held],
 ) -> list[tuple[int, float]]:
-    """What `kernels.placement.place_ever` chooses: server and start; `held` has the berths of each server."""
+    """What `families.placement.kernels.greedy.place_ever` chooses: server and start; `held` has the berths of each
+    server."""
     chosen = {}
     held = [list(berths) for berths in held]
     for i in order.tolist():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.solvers import Question
+from berth.families.selection.solvers import Question
 
 __all__ = ["Printed", "enumerated", "highs", "printed_dp", "printed_table_bytes"]
 

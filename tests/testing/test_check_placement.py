@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.policies import BUILTIN
-from berth.policies.placement.greedy import ORDERS
-from berth.policies.placement.ordered import WAITING
-from berth.problems.placement import PlacementDecision
+from berth.families.builtin import BUILTIN
+from berth.families.placement.checks import PLACEMENT, malformed
+from berth.families.placement.policies.greedy import ORDERS
+from berth.families.placement.policies.ordered import WAITING
+from berth.families.placement.problem import PlacementDecision
+from berth.families.placement.world import PlacementWorld
 from berth.simulation import simulate
 from berth.testing import CHECKS, FAMILIES, check_policy
-from berth.testing.broken_placement import BROKEN_PLACEMENT, PlacesNothing
-from berth.testing.placement import PLACEMENT, malformed
+from berth.testing.broken.placement import BROKEN_PLACEMENT, PlacesNothing
 from berth.testing.strategies import placement_decisions, placement_problems, placement_worlds
-from berth.worlds.placement import PlacementWorld
 from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, draws, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN_PLACEMENT.items() for policy in policies]

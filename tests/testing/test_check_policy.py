@@ -12,11 +12,11 @@ import pytest
 
 import berth.testing
 from berth.errors import InvalidInput, MissingExtra, UnknownName
-from berth.policies import BUILTIN
-from berth.policies.allocation.fairness import Fairness
+from berth.families.allocation.checks import ALLOCATION, RandomGangs
+from berth.families.allocation.policies.fairness import Fairness
+from berth.families.builtin import BUILTIN
 from berth.testing import CHECKS, CheckResult, check_policy
-from berth.testing.allocation import ALLOCATION, RandomGangs
-from berth.testing.broken import BROKEN, GivesNothing
+from berth.testing.broken.allocation import BROKEN, GivesNothing
 from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
 
 CASES = [(check, policy) for check, policies in BROKEN.items() for policy in policies]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.problems.selection import SelectionProblem
+from berth.families.selection.checks import SELECTION, ShrinkingSelection, malformed, random_problem
+from berth.families.selection.problem import SelectionProblem
 from berth.protocols import Environment
 from berth.simulation import simulate
 from berth.testing import CHECKS, FAMILIES, check_policy
-from berth.testing.broken_selection import BROKEN_SELECTION, OpensNothing
-from berth.testing.selection import SELECTION, ShrinkingSelection, malformed, random_problem
+from berth.testing.broken.selection import BROKEN_SELECTION, OpensNothing
 from berth.testing.strategies import selection_decisions, selection_problems, selection_worlds
 from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, draws, failed_checks
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import find, given
 from hypothesis import strategies as st
 
+from berth.families.allocation.checks import ShrinkingWorld
 from berth.testing import example_problem, example_slot
-from berth.testing.allocation import ShrinkingWorld
 from berth.testing.strategies import (
     ProjectionCase,
     allocation_problems,

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput
-from berth.traces.alibaba2018 import read_instances, read_usage
+from berth.traces.fitting.histograms import read_histograms
 from berth.traces.formats import load_trace, open_trace
-from berth.traces.histograms import read_histograms
-from berth.traces.reading import Report
+from berth.traces.formats.alibaba2018 import read_instances, read_usage
+from berth.traces.rows import Report
 
 Sample = Callable[[str], Path]
 COLUMNS = ("job", "submit_s", "run_s", "pieces", "status", "cpu", "memory")

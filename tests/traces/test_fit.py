@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.random import stream
-from berth.traces.closeness import closeness, held_out, marginals
-from berth.traces.fit import fit, fit_arrivals, operational, prepared, seconds, weekly
+from berth.traces.fitting.closeness import closeness, held_out, marginals
+from berth.traces.fitting.fit import fit, fit_arrivals, operational, prepared, seconds, weekly
+from berth.traces.fitting.generate import generate, job_rate, machine_mix, offered_load
+from berth.traces.fitting.workload import FOLDER, LEVELS, Mix, Quantiles, Workload, load_workload, workload_names
 from berth.traces.formats import load_trace
-from berth.traces.generate import generate, job_rate, machine_mix, offered_load
 from berth.traces.trace import CORES, GPUS, MEMORY, Trace
-from berth.traces.workload import FOLDER, LEVELS, Mix, Quantiles, Workload, load_workload, workload_names
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 LOG = Path(__file__).parents[1] / "data" / "traces" / "swf" / "clean.swf"

@@ -16,10 +16,9 @@ from polars.testing import assert_frame_equal
 
 from berth.errors import InvalidInput
 from berth.model import Resource
-from berth.traces import generic
-from berth.traces.formats import Reading, load_trace, open_trace
-from berth.traces.generic import SUFFIXES, write_trace
-from berth.traces.reading import Report
+from berth.traces.formats import Reading, generic, load_trace, open_trace
+from berth.traces.formats.generic import SUFFIXES, write_trace
+from berth.traces.rows import Report
 from berth.traces.trace import CORES, MEMORY, OUTAGE_COLUMNS, Source, Trace
 
 # Text as the format keeps it: not empty, no blanks around it, no control signs.

@@ -12,7 +12,7 @@ import pytest
 
 from berth.errors import InvalidInput
 from berth.traces.formats import load_trace, open_trace
-from berth.traces.google_events import Events, Requests, Times
+from berth.traces.formats.google_events import Events, Requests, Times
 from tests.traces.conftest import SAMPLES
 
 Sample = Callable[[str], Path]
@@ -185,7 +185,7 @@ def test_2019_joined_sample(sample: Sample) -> None:
 
 
 def test_events_in_many_tables_are_those_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.traces.measured.MERGE", 2)
+    monkeypatch.setattr("berth.traces.formats.measured.MERGE", 2)
     told = [("a", 5, 0, 0), ("b", 1, 0, 0), ("a", 7, 1, 0), ("a", 9, 2, 0), ("b", 4, 1, 0), ("a", 12, 1, 0)]
     told += [("a", 5, 0, 1), ("c", 3, 4, 0), ("a", 20, 4, 0), ("b", 6, 3, 0)]
     rows = [

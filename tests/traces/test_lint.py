@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 from berth.errors import InvalidInput
 from berth.traces.formats import Reading, load_trace, open_trace
 from berth.traces.lint import Findings, lint, usable
-from berth.traces.reading import Report
+from berth.traces.rows import Report
 from berth.traces.rules import DROPPED, RULES, Seen
 from berth.traces.summary import Arrivals, Spread
 from berth.traces.trace import CORES, JOB_COLUMNS, MACHINE_COLUMNS, MEMORY, Source, Trace, filled

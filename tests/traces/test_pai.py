@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from berth.errors import InvalidInput, UnknownName
+from berth.traces.fitting.histograms import read_marginals
 from berth.traces.formats import load_trace
-from berth.traces.histograms import read_marginals
-from berth.traces.pai import read_minibatch, read_minibatch_cov
+from berth.traces.formats.pai import read_minibatch, read_minibatch_cov
 
 Sample = Callable[[str], Path]
 COLUMNS = ("job", "submit_s", "wait_s", "run_s", "pieces", "user", "needs", "status", "cpu", "memory", "gpu")

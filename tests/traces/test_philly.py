@@ -10,8 +10,8 @@ import pytest
 
 from berth.errors import InvalidInput
 from berth.traces.formats import load_trace, open_trace
-from berth.traces.reading import Report
-from berth.traces.reading_json import read_json_array
+from berth.traces.rows import Report
+from berth.traces.rows_json import read_json_array
 from tests.traces.conftest import SAMPLES
 
 Sample = Callable[[str], Path]

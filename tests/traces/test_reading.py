@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnknownName
-from berth.traces import reading, reading_json
+from berth.traces import rows as reading
+from berth.traces import rows_json as reading_json
 from berth.traces.formats import FORMATS, load_trace, open_trace, recognised
-from berth.traces.reading import (
+from berth.traces.rows import (
     Field,
     Layout,
     Report,
@@ -24,7 +25,7 @@ from berth.traces.reading import (
     read_rows,
     read_whole,
 )
-from berth.traces.reading_json import read_json_rows
+from berth.traces.rows_json import read_json_rows
 
 LAYOUT = Layout((Field("name", required=True), Field("count", pl.Int64), Field("size", pl.Float64)))
 GOOD = "name,count,size\na,1,0.5\nb,2,\n"

@@ -16,10 +16,9 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput
-from berth.traces import alibaba2017, alibaba2018, pai
-from berth.traces.formats import load_trace, open_trace, recognised
-from berth.traces.histograms import read_histograms, read_marginals
-from berth.traces.reading import Report
+from berth.traces.fitting.histograms import read_histograms, read_marginals
+from berth.traces.formats import alibaba2017, alibaba2018, load_trace, open_trace, pai, recognised
+from berth.traces.rows import Report
 from tests.traces.conftest import SAMPLES
 
 REAL = os.environ.get("BERTH_TRACES")

@@ -19,12 +19,11 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput
-from berth.lab.replay import Replay, Setting, replay
-from berth.traces import alibaba2017, alibaba2018, pai
-from berth.traces.formats import load_trace, open_trace
-from berth.traces.histograms import read_histograms, read_marginals
+from berth.lab.replay.run import Replay, Setting, replay
+from berth.traces.fitting.histograms import read_histograms, read_marginals
+from berth.traces.formats import alibaba2017, alibaba2018, load_trace, open_trace, pai
 from berth.traces.lint import lint, usable
-from berth.traces.reading import Report
+from berth.traces.rows import Report
 from berth.traces.trace import Trace
 from tests.reference.batch import strict_fcfs
 from tests.traces.test_real_files import FILES, ROOT

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
 from berth.traces.formats import load_trace, open_trace
-from berth.traces.slurm import _duration, _tres, expand_hosts, parse_duration, parse_tres
+from berth.traces.formats.slurm import _duration, _tres, expand_hosts, parse_duration, parse_tres
 
 Sample = Callable[[str], Path]
 

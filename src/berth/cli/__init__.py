@@ -19,9 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import berth
-from berth.cli import workload
-from berth.cli.cluster import decisions_command, learned_command, policy_app, servers_app
-from berth.cli.clusters import cluster_app
 from berth.cli.common import (
     Output,
     OutputOption,
@@ -33,18 +30,21 @@ from berth.cli.common import (
     print_json,
     told_when_stopped,
 )
-from berth.cli.jobs import job_app, jobs_command, plan_command, submit_command
-from berth.cli.leaderboard import leaderboard_command
-from berth.cli.replay import replay_command
-from berth.cli.reproduce import reproduce_command
-from berth.cli.serve import serve_command, token_app
-from berth.cli.slurm import slurm_app
-from berth.cli.sweep import sweep_command
-from berth.cli.trace import trace_app
+from berth.cli.lab import workload
+from berth.cli.lab.leaderboard import leaderboard_command
+from berth.cli.lab.replay import replay_command
+from berth.cli.lab.reproduce import reproduce_command
+from berth.cli.lab.sweep import sweep_command
+from berth.cli.lab.trace import trace_app
+from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
+from berth.cli.live.local_cluster import cluster_app
+from berth.cli.live.serve import serve_command, token_app
+from berth.cli.live.servers import decisions_command, learned_command, policy_app, servers_app
+from berth.cli.live.slurm import slurm_app
 from berth.errors import BerthError
 
 if TYPE_CHECKING:
-    from berth.lab.results import Comparison
+    from berth.lab.run.results import Comparison
 
 __all__ = ["app", "main"]
 
@@ -106,7 +106,7 @@ def demo(
     quiet: QuietOption = False,
 ) -> None:
     """Compare all policies on a small cluster, and write a report to look at."""
-    from berth.lab.compare import compare
+    from berth.lab.run.compare import compare
 
     with told_when_stopped(), cell_progress(quiet) as show:
         comparison = compare("demo", out=out, workers=workers, progress=show)
@@ -157,7 +157,7 @@ def compare_command(
     """Compare policies on a scenario, paired by seed, with the same information for all."""
     if seeds is not None and seed:
         raise typer.BadParameter("give --seeds or --seed, not both")
-    from berth.lab.compare import compare
+    from berth.lab.run.compare import compare
     from berth.scenario import parse_overrides
 
     with told_when_stopped(), cell_progress(quiet) as show:
@@ -227,8 +227,8 @@ def train(
     quiet: QuietOption = False,
 ) -> None:
     """Train a policy for placement on simulated runs; stop it at any time, the same command goes on."""
+    from berth.families.placement.training.train import Plan, train_on
     from berth.scenario import parse_overrides
-    from berth.training.train import Plan, train_on
 
     plan = Plan(
         tuple(scenario),
@@ -266,7 +266,7 @@ def train(
 @app.command()
 def policies(output: OutputOption = Output.table) -> None:
     """List the policies, their settings and where they come from."""
-    from berth.lab.listing import describe_policies
+    from berth.lab.show.policies import describe_policies
 
     found = describe_policies()
     if output is Output.json:
@@ -330,7 +330,7 @@ def schema() -> None:
 def _print_table(comparison: Comparison) -> None:
     from rich.console import Console
 
-    from berth.lab.tables import print_comparison
+    from berth.lab.show.tables import print_comparison
 
     print_comparison(comparison, Console(highlight=False))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from berth.lab.plans import Progress
+    from berth.lab.run.plans import Progress
 
 __all__ = [
     "Output",
@@ -53,7 +53,7 @@ def complete_policy(incomplete: str) -> list[str]:
 
 
 def complete_live_policy(incomplete: str) -> list[str]:
-    from berth.dispatch import FALLBACK
+    from berth.live.core import FALLBACK
 
     return [*([FALLBACK] if FALLBACK.startswith(incomplete) else []), *complete_policy(incomplete)]
 

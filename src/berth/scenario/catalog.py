@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["named_file", "scenario_names"]
 
-FOLDER = Path(__file__).parent.parent / "scenarios"
+FOLDER = Path(__file__).parent.parent / "data" / "scenarios"
 
 
 def scenario_names() -> dict[str, str]:

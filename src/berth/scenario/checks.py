@@ -1,6 +1,7 @@
 """From raw values to settings: every mistake found, told in plain words, the first one raised.
 
-`across_allocation` and what families share are here; `berth.scenario.selection_checks` has the selection family.
+`across_allocation` and what families share are here; `berth.families.selection.scenario.checks` has the selection
+family.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from berth.errors import BerthError, InvalidInput, did_you_mean
+from berth.files.yaml_tree import Key, Tree, key_text
 from berth.scenario.drawing import RESOURCES, server_names
-from berth.scenario.reading import Key, Tree, key_text
 from berth.scenario.settings import (
     TAGS,
     Bernoulli,
@@ -279,7 +280,7 @@ def _utilities(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
 
 def _utility(key: Key, kind: str) -> Iterator[Mistake]:
     from berth.errors import UnknownName
-    from berth.utility import utility_named
+    from berth.families.allocation.utility import utility_named
 
     try:
         utility_named(kind)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import InvalidInput, did_you_mean
-from berth.scenario.building import build_allocation
+from berth.families.allocation.scenario.building import build_allocation
+from berth.families.placement.scenario.building import build_placement
+from berth.families.placement.scenario.checks import across_placement, slots_of
+from berth.families.placement.scenario.settings import PlacementSettings, WorkloadTasks
+from berth.families.selection.scenario.building import build_selection
+from berth.families.selection.scenario.checks import across_selection, has_gangs
+from berth.families.selection.scenario.settings import SelectionSettings
+from berth.files.yaml_tree import Tree
 from berth.scenario.checks import Mistake, across_allocation
-from berth.scenario.placement_building import build_placement
-from berth.scenario.placement_checks import across_placement, slots_of
-from berth.scenario.placement_settings import PlacementSettings, WorkloadTasks
-from berth.scenario.reading import Tree
-from berth.scenario.selection_building import build_selection
-from berth.scenario.selection_checks import across_selection, has_gangs
-from berth.scenario.selection_settings import SelectionSettings
 from berth.scenario.settings import Common, Given, Settings
 
 __all__ = ["FAMILIES", "Defaults", "ScenarioFamily", "family_of", "foreign_keys", "schema"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from berth.errors import InvalidInput, UnknownName, did_you_mean
+from berth.files.yaml_tree import Key, Tree, key_text, read_file
 from berth.scenario.catalog import named_file, scenario_names
-from berth.scenario.reading import Key, Tree, key_text, read_file
 
 __all__ = ["find_file", "laid", "overridden", "read_layers"]
 

@@ -95,10 +95,10 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     Traceback (most recent call last):
     berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'? (known: ...)
     """
+    from berth.files.yaml_tree import Tree
     from berth.scenario.checks import checked
     from berth.scenario.families import FAMILIES, family_of, foreign_keys
     from berth.scenario.layering import find_file, overridden, read_layers, with_base
-    from berth.scenario.reading import Tree
 
     if isinstance(name_or_path, Mapping):
         tree = with_base(overridden(Tree({}), name_or_path) if name_or_path else Tree({}), Path())
@@ -142,7 +142,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     >>> parse_overrides(["ports.count=20", "overhead=[0.4, 0.6]"])
     {'ports.count': 20, 'overhead': [0.4, 0.6]}
     """
-    from berth.scenario.reading import read_text
+    from berth.files.yaml_tree import read_text
 
     overrides: dict[str, Any] = {}
     for text in texts:

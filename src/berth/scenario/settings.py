@@ -1,7 +1,7 @@
 """What a scenario file may say: the keys, their types and defaults. The reference page is made from this.
 
-Here is what all families share and the allocation family; `berth.scenario.selection_settings` has the selection family.
-Numbers are strict: `true` is no number and `2.0` no count. Meaning across keys (names that must
+Here is what all families share and the allocation family; `berth.families.selection.scenario.settings` has the
+selection family. Numbers are strict: `true` is no number and `2.0` no count. Meaning across keys (names that must
 exist, lists that must match) is checked in `berth.scenario.checks`.
 """
 

@@ -20,18 +20,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from berth.errors import InvalidInput, did_you_mean
+from berth.families.placement.scenario.checks import counts
+from berth.files.yaml_tree import Key, Tree
 from berth.model import Floats, Ints
 from berth.random import stream
 from berth.scenario.checks import Mistake, first_of, part_of
 from berth.scenario.layering import laid
-from berth.scenario.placement_checks import counts
-from berth.scenario.reading import Key, Tree
 from berth.scenario.settings import WorkloadSettings
-from berth.traces.fit import fit, prepared
+from berth.traces.fitting.fit import fit, prepared
+from berth.traces.fitting.generate import generate, job_rate, machine_mix, offered_load
+from berth.traces.fitting.workload import FOLDER, Speeds, Workload, load_workload
 from berth.traces.formats import load_trace
-from berth.traces.generate import generate, job_rate, machine_mix, offered_load
 from berth.traces.trace import Trace
-from berth.traces.workload import FOLDER, Speeds, Workload, load_workload
 
 __all__ = ["Plan", "planned", "with_workload"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot, Gang
+from berth.families.allocation.utility import Utilities
+from berth.families.selection.problem import SelectionProblem, SelectionSlot
 from berth.model import Cluster, Instance, JobType, Resource
-from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
-from berth.problems.selection import SelectionProblem, SelectionSlot
-from berth.utility import Utilities
 
 __all__ = ["example_problem", "example_selection", "example_slot"]
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from berth.errors import MissingExtra
+from berth.families.allocation.checks import KINDS, ShrinkingWorld
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot, Gang
+from berth.families.allocation.utility import Utilities
+from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
+from berth.families.placement.world import Failure, PlacementWorld
+from berth.families.selection.checks import ShrinkingSelection
+from berth.families.selection.gains import DrawnGains, Normal
+from berth.families.selection.problem import Roles, SelectionProblem, SelectionSlot
 from berth.model import Floats, Instance, Ints
-from berth.problems.allocation import AllocationProblem, AllocationSlot, Gang
-from berth.problems.placement import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
-from berth.problems.selection import Roles, SelectionProblem, SelectionSlot
-from berth.testing.allocation import KINDS, ShrinkingWorld
-from berth.testing.selection import ShrinkingSelection
-from berth.utility import Utilities
-from berth.worlds.gains import DrawnGains, Normal
-from berth.worlds.placement import Failure, PlacementWorld
 
 try:
     from hypothesis import strategies as st

@@ -11,9 +11,9 @@ import numpy as np
 
 from berth.capacity import Violation
 from berth.errors import InvalidInput
+from berth.families.cases import Case, Family
 from berth.protocols import Environment
 from berth.random import stream
-from berth.testing.family import Case, Family
 
 __all__ = [
     "Broken",

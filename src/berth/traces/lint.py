@@ -138,7 +138,7 @@ class _Tally:
 def lint(reading: Reading) -> Findings:
     """Look at every row of a trace once; a strict reading is refused if any of them cannot be used.
 
-    >>> from berth.traces.reading import Report
+    >>> from berth.traces.rows import Report
     >>> jobs = pl.DataFrame({"submit_s": [0.0, 3600.0], "run_s": [60.0, 0.0], "pieces": [1, 1], "cpu": [2.0, 1.0]})
     >>> found = lint(Reading(iter([jobs]), (Resource("cpu", "core"),), Source("memory"), Report()))
     >>> found.rows, found.usable, [(problem.reason, problem.count) for problem in found.problems]

@@ -17,7 +17,7 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Resource
-from berth.traces.reading import EXAMPLES
+from berth.traces.rows import EXAMPLES
 
 __all__ = ["DROPPED", "KEPT", "REPAIRED", "RULES", "Judge", "Rule", "Seen"]
 

@@ -1,0 +1,413 @@
+"""`berth submit`, `berth jobs`, `berth job …`, `berth plan`: jobs of a running service."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from berth.errors import BerthError, InvalidInput
+from berth.live.client import Client, Code, Format, FormatOption, ServiceRefused, ServiceSilent, UrlOption, path, shown
+
+__all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
+
+job_app = typer.Typer(help="One job: how it stands, why it waits, and its end.", rich_markup_mode=None)
+
+MOST = 16 * 2**20
+"""Bytes of a file of jobs."""
+ENDED = ("finished", "failed", "cancelled")
+SHORTEST_LOOK, LONGEST_LOOK = 0.1, 2.0
+"""Seconds between two looks at jobs that are waited for."""
+COLUMNS = ("id", "type", "phase", "user", "queue", "tasks", "submitted", "where")
+WIDE = (*COLUMNS, "team", "priority", "attempt", "started", "ended", "resources", "reason")
+
+
+class NotSubmitted(BerthError):
+    """The service did not accept jobs, or did not say so."""
+
+    code = Code.not_now
+
+
+class PhaseName(StrEnum):
+    """How a job stands."""
+
+    waiting = "waiting"
+    starting = "starting"
+    running = "running"
+    ending = "ending"
+    finished = "finished"
+    failed = "failed"
+    cancelled = "cancelled"
+
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", help="A YAML manifest, or a script with #BERTH lines; - reads standard input."),
+]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Jobs of one type are expected to run alike.")]
+TasksOption = Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")]
+MinimumOption = Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")]
+PerServerOption = Annotated[
+    int | None, typer.Option("--per-server", min=1, help="The most tasks on one server; as many as fit by default.")
+]
+ResourcesOption = Annotated[
+    str | None, typer.Option("--resources", "-r", help="Of each task, such as cpu=4,memory=16Gi,gpu=1.")
+]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Where it waits.")]
+TeamOption = Annotated[str | None, typer.Option("--team", help="Whose share it counts against.")]
+PriorityOption = Annotated[int | None, typer.Option("--priority", help="Higher comes first.")]
+NeedsOption = Annotated[list[str] | None, typer.Option("--needs", help="A label of its servers, label=value (repeat).")]
+WorkOption = Annotated[str | None, typer.Option("--work", help="How long it runs at speed 1, such as 2h.")]
+EstimateOption = Annotated[str | None, typer.Option("--estimate", help="How long it will run, as far as you know.")]
+TimeOption = Annotated[
+    str | None, typer.Option("--time", "-t", help="Time limit, such as 2h: the job is ended when it runs longer.")
+]
+NameOption = Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")]
+RetriesOption = Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")]
+WorkdirOption = Annotated[
+    str | None, typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Where it runs; by default where you are now.")
+]
+CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What it runs.")]
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    from berth.live.core.specs import read_manifests, read_script
+
+    name = "standard input" if str(file) == "-" else str(file)
+    try:
+        raw = sys.stdin.buffer.read(MOST + 1) if str(file) == "-" else _bytes(file)
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput("text in UTF-8", found=f"byte {error.start}", file=name) from None
+    except OSError as error:
+        raise InvalidInput("a file that can be read", found=str(error.strerror), file=name) from None
+    if len(raw) > MOST:
+        raise InvalidInput(f"at most {MOST // 2**20} MiB", found="more", file=name)
+    script = text.startswith("#!") or _has_options(text)
+    specs = [read_script(text, name)] if script else read_manifests(text, name)
+    return [spec.model_dump(exclude_defaults=True) for spec in specs]
+
+
+def _bytes(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MOST + 1)
+
+
+def _has_options(text: str) -> bool:
+    return any(line.startswith("#BERTH") for line in text.splitlines()[:50])
+
+
+def _look_at_command(command: list[str]) -> None:
+    """A script that was meant to be read, and would be taken for a command, is refused or hinted at."""
+    if len(command) != 1:
+        return
+    name = command[0]
+    try:
+        text = _bytes(Path(name)).decode("utf-8", "replace") if Path(name).is_file() else ""
+    except OSError:
+        return
+    if _has_options(text):
+        raise InvalidInput(f"-f {name} to submit the script (sh {name} to ignore its #BERTH lines)", found=name)
+    if text.startswith("#!"):
+        typer.echo(f"berth: hint: {name} is taken for a command; to submit the script itself: -f {name}", err=True)
+
+
+def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None) -> list[dict[str, Any]]:
+    """Jobs of a file, or of the options alone; options stand above what the file says."""
+    from berth.files.wording import plain_words
+    from berth.live.core.specs import JobSpec
+
+    if file is None and command:
+        _look_at_command(command)
+    specs = [{}] if file is None else _read(file)
+    said = {key: value for key, value in changes.items() if value is not None}
+    if file is None and not command and not said:
+        raise InvalidInput("a COMMAND, options such as --resources, or a file (-f)", found="nothing")
+    if command:
+        said["command"] = command
+    if "needs" in said:
+        pairs = [text.partition("=") for text in said["needs"]]
+        if not all(equals and key for key, equals, _ in pairs):
+            raise InvalidInput("label=value", value=said["needs"], key="--needs")
+        said["needs"] = {key: value for key, _, value in pairs}
+    from pydantic import ValidationError
+
+    found = []
+    for spec in specs:
+        try:
+            made = JobSpec.model_validate({**spec, **said})
+            made.job(made.name or "job", "nobody")  # what the service would refuse is refused here
+            found.append(made.model_dump(mode="json", exclude_defaults=True))
+        except ValidationError as error:
+            raise plain_words(error.errors()[0]) from None
+    return found
+
+
+def _at_home(spec: dict[str, Any]) -> dict[str, Any]:
+    """What runs something runs where it was submitted, unless told otherwise."""
+    if "command" not in spec and "script" not in spec:
+        return spec
+    return {**spec, "workdir": os.path.abspath(spec.get("workdir") or ".")}
+
+
+def submit_command(
+    command: CommandArgument = None,
+    file: FileOption = None,
+    name: NameOption = None,
+    type: TypeOption = None,
+    tasks: TasksOption = None,
+    minimum: MinimumOption = None,
+    per_server: PerServerOption = None,
+    resources: ResourcesOption = None,
+    queue: QueueOption = None,
+    team: TeamOption = None,
+    priority: PriorityOption = None,
+    needs: NeedsOption = None,
+    work: WorkOption = None,
+    estimate: EstimateOption = None,
+    time: TimeOption = None,
+    retries: RetriesOption = None,
+    workdir: WorkdirOption = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="An idempotency key: the same twice is accepted once.")
+    ] = None,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Print ids alone, one a line.")] = False,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Submit a job, or those of a file. What is printed was accepted, and is not lost any more.
+
+    Exit code: 0 accepted; 2 bad input; 3 no service; 4 not allowed; 6 in conflict with an earlier job; 7 not now.
+    """
+    changes = {
+        "name": name,
+        "type": type,
+        "tasks": tasks,
+        "minimum": minimum,
+        "per_server": per_server,
+        "resources": resources,
+        "queue": queue,
+        "team": team,
+        "priority": priority,
+        "needs": needs,
+        "work": work,
+        "estimate": estimate,
+        "limit": time,
+        "retries": retries,
+        "workdir": workdir,
+    }
+    specs = [_at_home(spec) for spec in _specs(file, changes, command)]
+    answer = _submit(Client(url), specs, key or f"cli-{uuid.uuid4().hex}")
+    found = answer["jobs"]
+    for warning in answer.get("warnings", ()):
+        typer.echo(f"berth: warning: {warning}", err=True)
+    if shown(found, output):
+        return
+    for job in found:
+        typer.echo(job["id"] if parsable else f"submitted {job['id']}")
+
+
+def _submit(client: Client, specs: list[dict[str, Any]], key: str) -> Any:
+    """Send jobs under a key, so that they can be sent again without being submitted twice."""
+    try:
+        return client.ask("POST", path("jobs"), specs, headers={"Idempotency-Key": key}, repeat=True)
+    except (ServiceRefused, ServiceSilent) as error:
+        if error.code != Code.not_now:
+            raise
+        doubt = isinstance(error, ServiceSilent)
+        what = "it is not known whether this was submitted" if doubt else "not submitted"
+        raise NotSubmitted(f"{what}: {error}; repeat it safely with --key {key}") from None
+
+
+def _row(job: dict[str, Any]) -> dict[str, str]:
+    tasks = sum(role["count"] for role in job["roles"].values())
+    where = ",".join(dict.fromkeys(place["server"] for place in job["places"]))
+    resources = ";".join(
+        f"{name}:{','.join(f'{k}={v}' for k, v in role['resources'].items())}" for name, role in job["roles"].items()
+    )
+    return {
+        **{key: str(job[key] if job[key] is not None else "") for key in job},
+        "tasks": str(tasks),
+        "where": where,
+        "resources": resources,
+    }
+
+
+def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
+    """Plain columns, wide enough for their longest cell: made for people, easy to cut."""
+    widths = {column: max([len(column), *(len(row.get(column, "")) for row in rows)]) for column in columns}
+    typer.echo("  ".join(column.upper().ljust(widths[column]) for column in columns).rstrip())
+    for row in rows:
+        typer.echo("  ".join(row.get(column, "").ljust(widths[column]) for column in columns).rstrip())
+
+
+def jobs_command(
+    phase: Annotated[list[PhaseName] | None, typer.Option("--phase", help="How they stand (repeat).")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Whose.")] = None,
+    team: TeamOption = None,
+    queue: QueueOption = None,
+    type: TypeOption = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 100,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """List jobs, the latest first: those that have not ended, unless told otherwise."""
+    alive = (PhaseName.waiting, PhaseName.starting, PhaseName.running, PhaseName.ending)
+    phases = [name.value for name in (phase or (() if everything else alive))]
+    client, after = Client(url), None
+    found: list[dict[str, Any]] = []
+    while len(found) < limit:
+        page = client.get(
+            path("jobs"),
+            phase=phases,
+            user=user,
+            team=team,
+            queue=queue,
+            type=type,
+            after=after,
+            limit=min(limit - len(found), 1000),
+        )
+        found += page["jobs"]
+        after = page["after"]
+        if after is None:
+            break
+    if shown(found, output):
+        return
+    if not found:
+        typer.echo("no jobs")
+        return
+    table([_row(job) for job in found], WIDE if output is Format.wide else COLUMNS)
+
+
+@job_app.command("show")
+def show(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
+    """All that is known of a job."""
+    found = Client(url).get(path("jobs", job))
+    shown(found, Format.yaml if output in (Format.table, Format.wide) else output)
+
+
+@job_app.command("cancel")
+def cancel(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...")],
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """End jobs.
+
+    Exit code: 0 all of them; else that of the first that was refused, such as 5 for a job that is not there.
+    """
+    client = Client(url)
+    found, code = [], 0
+    for job in jobs:
+        try:
+            found.append(client.ask("DELETE", path("jobs", job), repeat=True))
+        except (ServiceRefused, ServiceSilent) as error:  # the others are to end nevertheless
+            typer.echo(f"berth: error: {error}", err=True)
+            code = code or error.code
+    if not shown(found, output):
+        for ended in found:
+            typer.echo(f"{ended['id']} {ended['phase']}")
+    if code:
+        raise typer.Exit(code)
+
+
+@job_app.command("wait")
+def wait(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...")],
+    timeout: Annotated[str | None, typer.Option("--timeout", help="At most so long, such as 10m.")] = None,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Wait until jobs have ended.
+
+    Exit code: 0 all of them finished; 8 one of them failed or was cancelled; 9 not all of them ended in time.
+    """
+    import time
+
+    from berth.live.core.specs import parse_duration
+
+    client = Client(url)
+    end_by = time.monotonic() + (parse_duration(timeout, "--timeout") if timeout is not None else float("inf"))
+    found: dict[str, dict[str, Any]] = {}
+    pause = SHORTEST_LOOK
+    while True:
+        for job in jobs:
+            if job not in found:
+                try:
+                    record = client.get(path("jobs", job))
+                except (ServiceRefused, ServiceSilent) as error:
+                    if error.code != Code.not_now:
+                        raise
+                    break  # the service is in trouble: look again later
+                if record["phase"] in ENDED:
+                    found[job] = record
+        if len(found) == len(set(jobs)) or time.monotonic() >= end_by:
+            break
+        time.sleep(min(pause, max(end_by - time.monotonic(), 0.0)))
+        pause = min(1.5 * pause, LONGEST_LOOK)
+    if not shown(list(found.values()), output):
+        for record in found.values():
+            why = ": ".join(part for part in (record["reason"], record.get("last_output")) if part)
+            typer.echo(f"{record['id']} {record['phase']}{f' ({why})' if why else ''}")
+    if len(found) < len(set(jobs)):
+        raise typer.Exit(Code.not_in_time)
+    if any(record["phase"] != "finished" for record in found.values()):
+        raise typer.Exit(Code.job_failed)
+
+
+@job_app.command("explain")
+def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
+    """Why a job waits: everything in its way, the smallest change that would help, and when it may start."""
+    found = Client(url).get(path("jobs", job, "explain"))
+    if not shown(found, output):
+        typer.echo(found["text"])
+
+
+def plan_command(
+    file: FileOption = None,
+    type: TypeOption = None,
+    tasks: TasksOption = None,
+    minimum: MinimumOption = None,
+    per_server: PerServerOption = None,
+    resources: ResourcesOption = None,
+    queue: QueueOption = None,
+    team: TeamOption = None,
+    priority: PriorityOption = None,
+    needs: NeedsOption = None,
+    work: WorkOption = None,
+    estimate: EstimateOption = None,
+    time: TimeOption = None,
+    url: UrlOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Where would a job go now, or what would it wait for? Nothing is submitted.
+
+    Exit code: 0 it would start now; 10 it would wait; 2 bad input; 3 no service.
+    """
+    changes = {
+        "type": type,
+        "tasks": tasks,
+        "minimum": minimum,
+        "per_server": per_server,
+        "resources": resources,
+        "queue": queue,
+        "team": team,
+        "priority": priority,
+        "needs": needs,
+        "work": work,
+        "estimate": estimate,
+        "limit": time,
+    }
+    client = Client(url)
+    plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, changes, None)]
+    if not shown(plans if len(plans) > 1 else plans[0], output):
+        for found in plans:
+            typer.echo(found["text"])
+    if not all(found["starts"] for found in plans):
+        raise typer.Exit(Code.would_wait)

@@ -1,0 +1,229 @@
+"""`berth serve` and `berth token`: run the scheduler, and say who may talk to it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from berth.cli.common import complete_live_policy
+
+__all__ = ["serve_command", "token_app"]
+
+token_app = typer.Typer(help="Who may talk to a service.", rich_markup_mode=None)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", envvar="BERTH_STORE", help="An SQLite file, or postgresql://…; berth.db by default."),
+]
+
+ExpiresOption = Annotated[
+    str | None, typer.Option("--expires", help="Let the token expire after this long, such as 90d; default: never.")
+]
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    text = "text"
+    json = "json"
+
+
+class TokenRole(StrEnum):
+    """What a token allows; each includes the ones before."""
+
+    metrics = "metrics"
+    read = "read"
+    submit = "submit"
+    operate = "operate"
+
+
+def serve_command(
+    host: Annotated[str | None, typer.Option("--host", help="Where to listen; 127.0.0.1 by default.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="8642 by default; 0 takes any that is free.")
+    ] = None,
+    store: StoreOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            envvar="BERTH_ENGINE",
+            help="Where jobs run: simulated (the default), simulated:FILE, slurm, slurm:FILE, ray or ray:ADDRESS.",
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "-p", help="Who decides; kept from last time.", autocompletion=complete_live_policy),
+    ] = None,
+    faster: Annotated[
+        float | None, typer.Option("--faster", help="Of a simulated cluster: seconds that pass in one.")
+    ] = None,
+    learn_by: Annotated[
+        str | None, typer.Option("--learn-by", help="A label: servers that share its value are learned as one.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="A YAML file; options stand above it.")
+    ] = None,
+    open_: Annotated[
+        bool | None,
+        typer.Option("--open", help="Let every local user operate a service with a real engine while it has no token."),
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How log lines look.")] = LogFormat.text,
+) -> None:
+    """Run the scheduler with its API and pages; without options on a simulated cluster, kept in berth.db.
+
+    Everything that is accepted is durable: end it however you like, the same command goes on.
+    """
+    from berth.live.service.serving import Address, made, read_config, serve
+    from berth.live.service.settings import Settings
+
+    given = read_config(config) if config is not None else {}
+    options = {
+        "host": host,
+        "port": port,
+        "store": store,
+        "engine": engine,
+        "policy": policy,
+        "faster": faster,
+        "learn_by": learn_by,
+        "open": open_,
+    }
+    given.update({key: value for key, value in options.items() if value is not None})
+    settings, address = made(Settings, given, config), made(Address, given, config)
+
+    def ready(url: str) -> None:
+        typer.echo(f"berth: serving at {url} (API: {url}/v1/docs), stop with Ctrl-C", err=True)
+
+    serve(settings, address, log_format=log_format.value, ready=ready)
+
+
+@token_app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="What the token is called.")],
+    role: Annotated[TokenRole, typer.Option("--role", help="What it allows.")] = TokenRole.submit,
+    user: Annotated[str | None, typer.Option("--user", help="Whose jobs it submits; its name by default.")] = None,
+    expires: ExpiresOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Make a token and print it, once: the store keeps only a digest."""
+    from berth.live.core.jobs import check_id
+    from berth.live.service.database import is_new
+    from berth.live.service.store import Store, Token
+    from berth.live.service.tokens import digest, new_secret
+
+    check_id(name, "NAME")
+    owner = check_id(user or name, "--user")
+    secret, now = new_secret(), time.time()
+    lifetime = _seconds(expires, "--expires")
+    ends = None if lifetime is None else now + lifetime
+    where = store or "berth.db"
+    if is_new(where):
+        typer.echo(f"berth: {where} is a new store; a service that uses another one will not know this token", err=True)
+    opened = Store(where)
+    try:
+        opened.add_token(Token(name, digest(secret), role.value, owner, now, expires=ends))
+    finally:
+        opened.close()
+    typer.echo(secret)
+
+
+@token_app.command("rotate")
+def rotate(
+    name: Annotated[str, typer.Argument(help="The name of a token.")],
+    grace: Annotated[
+        str | None, typer.Option("--grace", help="Keep the old secret valid for this long, such as 1h; default: not.")
+    ] = None,
+    expires: ExpiresOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Give a token a new secret and print it, once. A token that expires gets its lifetime again.
+
+    The old secret ends at once, or after --grace. A token that has expired can be rotated; a revoked one cannot.
+    """
+    from berth.errors import InvalidInput
+    from berth.live.service.store import Store
+    from berth.live.service.tokens import digest, new_secret
+
+    secret, now = new_secret(), time.time()
+    lifetime, kept = _seconds(expires, "--expires"), _seconds(grace, "--grace")
+    opened = Store(_there(store))
+    try:
+        token = next((token for token in opened.tokens() if token.name == name and token.revoked is None), None)
+        if token is None:
+            raise InvalidInput("the name of a token that is not revoked", value=name, key="NAME")
+        lifetime = token.lifetime if lifetime is None else lifetime
+        changed = replace(
+            token,
+            hash=digest(secret),
+            rotated=now,
+            expires=None if lifetime is None else now + lifetime,
+            previous=token.hash,
+            previous_until=now + (kept or 0.0),
+        )
+        opened.replace_token(changed)
+    finally:
+        opened.close()
+    typer.echo(secret)
+
+
+def _seconds(text: str | None, option: str) -> float | None:
+    from berth.live.core.specs import parse_duration
+
+    return None if text is None else parse_duration(text, option)
+
+
+def _there(store: str | None) -> str:
+    """The address of a store that is there; one that is not would only be made."""
+    from berth.errors import InvalidInput
+    from berth.live.service.database import is_new
+
+    where = store or "berth.db"
+    if is_new(where):
+        raise InvalidInput("a store that is there", value=where, key="--store")
+    return where
+
+
+@token_app.command("list")
+def list_tokens(store: StoreOption = None) -> None:
+    """List every token: its role and user, and when it was made, expires, was last rotated and was revoked."""
+    from berth.cli.live.jobs import table
+    from berth.live.service.store import Store
+    from berth.live.service.views import iso
+
+    opened = Store(_there(store))
+    try:
+        rows = [
+            {
+                "name": token.name,
+                "role": token.role,
+                "user": token.user,
+                "created": iso(token.created) or "",
+                "expires": iso(token.expires) or "never",
+                "rotated": iso(token.rotated) or "never",
+                "revoked": iso(token.revoked) or "",
+            }
+            for token in opened.tokens()
+        ]
+    finally:
+        opened.close()
+    table(rows, ("name", "role", "user", "created", "expires", "rotated", "revoked"))
+
+
+@token_app.command("revoke")
+def revoke(name: str, store: StoreOption = None) -> None:
+    """Let nobody in with a token any more; a running service knows within seconds."""
+    from berth.errors import InvalidInput
+    from berth.live.service.store import Store
+
+    opened = Store(_there(store))
+    try:
+        if not opened.revoke_token(name, time.time()):
+            raise InvalidInput("the name of a token that counts", value=name, key="NAME")
+    finally:
+        opened.close()
+    typer.echo(f"revoked {name}")

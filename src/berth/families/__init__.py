@@ -1,0 +1,1 @@
+"""The three families of problems: allocation, selection and placement. Nothing else lists them."""

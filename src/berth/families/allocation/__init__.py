@@ -1,0 +1,1 @@
+"""Allocation (OGASched): how much of each resource every job gets."""

@@ -1,0 +1,104 @@
+"""What could have been earned: the best stationary decision and the best decision of each slot.
+
+Where an allocation problem has gangs, both leave the all-or-nothing constraint out: they are upper bounds then.
+
+Axes: T slots, J jobs, R servers, K resources, E channels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from berth.errors import UnsupportedProblem
+from berth.families.allocation.programme import Programme
+from berth.families.allocation.world import AllocationWorld
+from berth.families.selection.policies.index import solved
+from berth.families.selection.problem import SelectionSlot
+from berth.families.selection.world import SelectionWorld
+from berth.model import Floats
+
+__all__ = ["SlotOptima", "Stationary", "best_stationary", "selection_optima", "slot_optima"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stationary:
+    """y*: the one decision (E, K) that is best for the whole run, and its reward in each slot, (T,).
+
+    `bound` is a certified upper bound on what any stationary decision can earn in total.
+    """
+
+    decision: Floats
+    reward: Floats
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class SlotOptima:
+    """The best reward of each slot (T,) when its arrivals are known, and a certified upper bound on it."""
+
+    reward: Floats
+    bound: Floats
+
+
+def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
+    """The best stationary decision in hindsight, to `gap` (relative; `bound` certifies it).
+
+    The reward is linear in the arrivals, so it is the optimum of one programme whose weights say how often
+    each port had a job.
+    """
+    if world.up is not None and not world.up.all():
+        raise UnsupportedProblem("no decision is feasible in every slot while servers come and go")
+    problem = world.problem
+    rates = world.arrivals.mean(axis=0)
+    solution = Programme(problem).solve(rates, gap)
+    reward = np.empty(len(world))
+    for t, arrivals in enumerate(world.arrivals):
+        gain, overhead = problem.reward(arrivals, solution.decision)
+        reward[t] = gain - overhead
+    return Stationary(solution.decision, reward, solution.bound * len(world))
+
+
+def slot_optima(world: AllocationWorld, gap: float = 1e-5, progress: Callable[[int], None] | None = None) -> SlotOptima:
+    """The optimum of every slot, to `gap` (relative; `bound` certifies it). Equal slots are solved once."""
+    programme = Programme(world.problem)
+    known: dict[bytes, tuple[float, float]] = {}
+    reward, bound = np.empty(len(world)), np.empty(len(world))
+    for t, arrivals in enumerate(world.arrivals):
+        key = np.packbits(arrivals > 0).tobytes()
+        if world.up is not None:
+            key += np.packbits(world.up[t]).tobytes()
+        if key not in known:
+            solution = programme.solve(arrivals, gap, world.free(t))
+            known[key] = solution.value, solution.bound
+        reward[t], bound[t] = known[key]
+        if progress is not None:
+            progress(t + 1)
+    return SlotOptima(reward, bound)
+
+
+def selection_optima(
+    world: SelectionWorld, gap: float = 1e-6, progress: Callable[[int], None] | None = None
+) -> SlotOptima:
+    """The best expected reward of every slot for one who knows the means: what regret is measured against.
+
+    Slots with the same arrivals, free capacity and means are solved once. Where there are gangs `bound` is what no
+    policy can exceed, and `reward` what the gang solver reached.
+    """
+    problem = world.problem
+    none = np.zeros(len(problem.cost))
+    known: dict[bytes, tuple[float, float]] = {}
+    reward, bound = np.zeros(len(world)), np.zeros(len(world))
+    for t, (means, _) in zip(range(len(world)), world.gains, strict=False):
+        free, arrivals = world.free(t), world.arrivals[t]
+        key = hashlib.blake2b(arrivals.tobytes() + free.tobytes() + means.tobytes()).digest()
+        if key not in known:
+            choice = solved(problem, SelectionSlot(t, free, arrivals), means - problem.cost, none, gap)
+            known[key] = choice.value, choice.bound
+        reward[t], bound[t] = known[key]
+        if progress is not None:
+            progress(t + 1)
+    return SlotOptima(reward, bound)

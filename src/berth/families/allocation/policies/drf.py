@@ -1,0 +1,44 @@
+"""DRF: jobs with the smallest dominant share are served first, in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from berth.families.allocation.kernels.baselines import one_after_another
+from berth.families.allocation.policies.requests import dominant_share_order, no_gangs, requested
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.model import Floats
+
+__all__ = ["DRF"]
+
+
+class DRF:
+    """Ports in ascending order of their dominant share take what they request while it lasts.
+
+    Where arrivals are hidden, every port counts as present.
+
+    >>> from berth.testing import example_problem, example_slot
+    >>> problem = example_problem()
+    >>> DRF(problem).decide(example_slot(problem)).shape == problem.cap.shape
+    True
+    """
+
+    family = "allocation"
+    reference = "OGASched, section 4, baseline DRF; Ghodsi et al., NSDI 2011"
+
+    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
+        self.problem = no_gangs(problem, self)
+        self._order = dominant_share_order(problem)
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        graph = self.problem.instance
+        decision = np.zeros(self.problem.cap.shape)
+        left = slot.free.copy()
+        wanted = requested(self.problem, slot)
+        one_after_another(self._order, *graph.port_channels, graph.channel_server, wanted, left, decision)
+        return decision
+
+    def observe(self, outcome: AllocationOutcome, /) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,40 @@
+"""FAIRNESS: every job gets its proportional share of every server it reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from berth.families.allocation.kernels.baselines import proportional
+from berth.families.allocation.policies.requests import no_gangs, requested
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.model import Floats
+
+__all__ = ["Fairness"]
+
+
+class Fairness:
+    """Proportional shares: c·a_l / Σ a over the jobs present, never more than a job requests.
+
+    Where arrivals are hidden, every port counts as present.
+
+    >>> from berth.testing import example_problem, example_slot
+    >>> problem = example_problem()
+    >>> Fairness(problem).decide(example_slot(problem)).shape == problem.cap.shape
+    True
+    """
+
+    family = "allocation"
+    reference = "OGASched, section 4, baseline FAIRNESS"
+
+    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
+        self.problem = no_gangs(problem, self)
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        decision = np.empty(self.problem.cap.shape)
+        proportional(self.problem.instance.server_start, requested(self.problem, slot), slot.free, decision)
+        return decision
+
+    def observe(self, outcome: AllocationOutcome, /) -> None:
+        """Nothing to learn."""

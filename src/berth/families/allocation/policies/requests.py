@@ -1,0 +1,37 @@
+"""What several allocation policies ask of a problem and a slot."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.errors import UnsupportedProblem
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot
+from berth.model import Floats, Ints
+
+__all__ = ["dominant_share_order", "no_gangs", "requested"]
+
+
+def no_gangs(problem: AllocationProblem, policy: object) -> AllocationProblem:
+    """The problem itself, refused when it has gangs that this policy would break."""
+    if problem.gang is not None:
+        raise UnsupportedProblem(f"{type(policy).__name__} cannot keep gangs whole; use ogasched-gang")
+    return problem
+
+
+def requested(problem: AllocationProblem, slot: AllocationSlot) -> Floats:
+    """What the jobs of this slot ask through each channel, (E, K)."""
+    if slot.arrivals is None:
+        return problem.cap
+    wanted = problem.cap * slot.arrivals[problem.channel_job][:, None]
+    wanted.setflags(write=False)  # as `cap` is: one compiled kernel serves both
+    return wanted
+
+
+def dominant_share_order(problem: AllocationProblem) -> Ints:
+    """Ports by ascending dominant share max_k a_l^k / Σ_r c_r^k over the servers they reach, (L,)."""
+    graph = problem.instance
+    reachable = np.zeros(graph.demand.shape)
+    np.add.at(reachable, graph.channel_port, graph.capacity[graph.channel_server])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(graph.demand > 0, graph.demand / reachable, 0.0).max(axis=1)
+    return np.argsort(share, kind="stable").astype(np.int64)

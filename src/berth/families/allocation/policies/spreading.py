@@ -1,0 +1,20 @@
+"""SPREADING: each job prefers the servers that are emptiest."""
+
+from __future__ import annotations
+
+from berth.families.allocation.policies.binpacking import BinPacking
+
+__all__ = ["Spreading"]
+
+
+class Spreading(BinPacking):
+    """Ports in turn fill the emptiest servers first, up to a quota for each job; see `BinPacking`.
+
+    >>> from berth.testing import example_problem, example_slot
+    >>> problem = example_problem()
+    >>> Spreading(problem).decide(example_slot(problem)).shape == problem.cap.shape
+    True
+    """
+
+    reference = "OGASched, section 4, baseline SPREADING (Kubernetes LeastAllocated)"
+    favour_full = False

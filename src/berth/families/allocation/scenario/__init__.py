@@ -1,0 +1,1 @@
+"""Scenario files of the allocation family."""

@@ -1,0 +1,233 @@
+"""From settings and a seed to a world of the allocation family, and what the builders of families share.
+
+Axes: T slots, J job types, L ports (components or copies of job types), R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.families.allocation.problem import AllocationProblem, Gang
+from berth.families.allocation.utility import Utilities
+from berth.families.allocation.world import AllocationWorld
+from berth.families.arrivals import counted_arrivals
+from berth.model import Cluster, Floats, Instance, JobType, Resource, replicate_ports
+from berth.scenario.checks import resource_names
+from berth.scenario.drawing import (
+    RESOURCES,
+    draw_channels,
+    draw_demands,
+    draw_outages,
+    draw_servers,
+    server_names,
+    uniforms,
+)
+from berth.scenario.settings import (
+    Bernoulli,
+    DrawnCluster,
+    DrawnPorts,
+    FromWorkload,
+    Given,
+    GivenCluster,
+    Poisson,
+    Settings,
+    Switching,
+)
+
+__all__ = ["build_allocation", "draw_arrivals", "given_cluster", "reach_named"]
+
+
+@dataclass
+class _Kind:
+    """A job type on its way into the instance: the request of each component, most often just one."""
+
+    name: str
+    demands: list[Floats]
+    components: list[str] = field(default_factory=list)
+    minimum: int = 0
+    """0: no gang, any amounts will do."""
+    servers: list[str] | None = None
+    """Names of servers or groups; None where channels are drawn."""
+    probability: float | None = None
+
+
+def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
+    """The world of this seed; what is drawn does not depend on `arrivals_known`."""
+    cluster = _cluster(settings, seed)
+    kinds = _kinds(settings, seed)
+    reach = _reach(settings, kinds, cluster, seed)
+    gang = None
+    if any(kind.minimum for kind in kinds) or settings.gangs is not None:
+        job_of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
+        share = 0.5 if settings.gangs is None else settings.gangs.share
+        gang = Gang(job_of_port, np.array([kind.minimum for kind in kinds]), share)
+    ports = [JobType(n, d) for kind in kinds for n, d in zip(_port_names(kind), kind.demands, strict=True)]
+    of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
+    instance = Instance(cluster, tuple(ports), np.argwhere(reach[of_port]))
+    if isinstance(settings.arrivals, FromWorkload):
+        from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+
+        arrivals = planned(settings.workload).arrivals([kind.name for kind in kinds], horizon, seed)
+    else:
+        arrivals = draw_arrivals(settings.arrivals, [kind.probability for kind in kinds], horizon, seed)
+    if isinstance(settings.arrivals, Poisson):
+        most = np.full(len(kinds), settings.arrivals.most)
+        instance = replicate_ports(instance, most)
+        arrivals = counted_arrivals(arrivals.astype(np.int64), most)
+    up = None
+    if settings.outages is not None:
+        chances = settings.outages.probability, settings.outages.repair
+        up = draw_outages(seed, horizon, len(cluster.servers), *chances)
+    problem = AllocationProblem(
+        instance,
+        _utilities(settings, cluster, seed),
+        _overhead(settings, cluster, seed),
+        arrivals_known=arrivals_known,
+        horizon=horizon,
+        gang=gang,
+    )
+    return AllocationWorld(problem, arrivals, up)
+
+
+def _cluster(settings: Settings, seed: int) -> Cluster:
+    given = settings.cluster
+    if isinstance(given, DrawnCluster):
+        names = tuple(f"server-{r}" for r in range(given.servers))
+        return Cluster(RESOURCES, names, draw_servers(seed, given.servers))
+    return given_cluster(given)
+
+
+def given_cluster(given: GivenCluster) -> Cluster:
+    """The cluster that a file lists."""
+    resources = tuple(Resource(r) if isinstance(r, str) else Resource(r.name, r.unit) for r in given.resources)
+    names = tuple(name for entry in given.servers for name in server_names(entry))
+    rows = [[entry.capacity.get(r.name, 0.0) for r in resources] for entry in given.servers for _ in range(entry.count)]
+    return Cluster(resources, names, np.array(rows))
+
+
+def _kinds(settings: Settings, seed: int) -> list[_Kind]:
+    resources = resource_names(settings)
+    ports = settings.ports
+    kinds: list[_Kind] = []
+    if isinstance(ports, DrawnPorts):
+        columns = [[r.name for r in RESOURCES].index(name) for name in resources]
+        demands = draw_demands(seed, ports.count, ports.contention)[:, columns]
+        kinds = [_Kind(f"port-{i}", [row]) for i, row in enumerate(demands)]
+    else:
+        for port in ports:
+            parts = port.components or []
+            listed = [part.demand for part in parts] or [port.demand or {}]
+            kind = _Kind(port.name, [np.array([demand.get(name, 0.0) for name in resources]) for demand in listed])
+            kind.components = [part.name or str(c + 1) for c, part in enumerate(parts)]
+            if parts:
+                kind.minimum = len(parts) if port.minimum is None else port.minimum
+            if port.servers is not None:
+                kind.servers = ["all"] if port.servers == "all" else list(port.servers)
+            kind.probability = port.probability
+            kinds.append(kind)
+    gangs = settings.gangs
+    if gangs is not None and gangs.components is not None:
+        _split(kinds, gangs.components, gangs.components if gangs.minimum is None else gangs.minimum, seed)
+    return kinds
+
+
+def _split(kinds: list[_Kind], components: int, minimum: int, seed: int) -> None:
+    """Split every request into components whose drawn parts, the largest up to thrice the smallest, add up to it."""
+    resources = len(kinds[0].demands[0])
+    parts = np.array([0.5 + uniforms(seed, len(kinds), resources, "gangs", c) for c in range(components)])
+    parts /= parts.sum(axis=0)
+    for j, kind in enumerate(kinds):
+        kind.demands = [kind.demands[0] * parts[c, j] for c in range(components)]
+        kind.components = [str(c + 1) for c in range(components)]
+        kind.minimum = minimum
+
+
+def _port_names(kind: _Kind) -> list[str]:
+    return [f"{kind.name}/{component}" for component in kind.components] or [kind.name]
+
+
+def _reach(settings: Settings, kinds: list[_Kind], cluster: Cluster, seed: int) -> NDArray[np.bool_]:
+    """Which job type reaches which server, (J, R)."""
+    reach = np.ones((len(kinds), len(cluster.servers)), dtype=bool)
+    open_kinds = [j for j, kind in enumerate(kinds) if kind.servers is None]
+    density = settings.channels.density if settings.channels is not None else None
+    if density is None:
+        density = 3.0 if isinstance(settings.ports, DrawnPorts) else "all"
+    if open_kinds and density != "all":
+        reach[open_kinds] = draw_channels(seed, len(open_kinds), len(cluster.servers), density)
+    reach_named(reach, [kind.servers for kind in kinds], settings.cluster, cluster)
+    return reach
+
+
+def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], given: object, cluster: Cluster) -> None:
+    """Set the rows of `reach` (J, R) whose job types name servers or groups; None leaves a row as it is."""
+    index = {name: [r] for r, name in enumerate(cluster.servers)}
+    if isinstance(given, GivenCluster):
+        for entry in given.servers:
+            index[entry.name] = [r for name in server_names(entry) for r in index[name]]
+    for j, servers in enumerate(named):
+        if servers is not None and servers != ["all"]:
+            reach[j] = False
+            reach[j, [r for name in servers for r in index[name]]] = True
+
+
+def draw_arrivals(
+    arrivals: Bernoulli | Switching | Poisson | Given, own: Sequence[float | None], horizon: int, seed: int
+) -> Floats:
+    """How many jobs of each type each slot has, (T, J); `own` are the probabilities that types give themselves."""
+    types = len(own)
+    if isinstance(arrivals, Given):
+        return np.array(arrivals.slots[:horizon], dtype=np.float64)
+    # one table for every process: a larger probability or mean only ever adds jobs
+    luck = uniforms(seed, horizon, types, "arrivals")
+    if isinstance(arrivals, Switching):
+        spells = -(-horizon // arrivals.every)
+        drawn = arrivals.low + (arrivals.high - arrivals.low) * uniforms(seed, spells, types, "rates")
+        return (luck < np.repeat(drawn, arrivals.every, axis=0)[:horizon]).astype(np.float64)
+    if isinstance(arrivals, Poisson):
+        counts = np.zeros((horizon, types))
+        for j, mean in enumerate(np.broadcast_to(np.asarray(arrivals.mean, dtype=np.float64), (types,))):
+            counts[:, j] = np.searchsorted(_poisson(float(mean), arrivals.most), luck[:, j], side="right")
+        return counts
+    rates = np.array(np.broadcast_to(np.asarray(arrivals.probability, dtype=np.float64), (types,)))
+    for j, rate in enumerate(own):
+        rates[j] = rates[j] if rate is None else rate
+    return (luck < rates).astype(np.float64)
+
+
+def _poisson(mean: float, most: int) -> Floats:
+    """The chance of at most 0, 1, … most − 1 jobs."""
+    chances = [exp(-mean)]
+    for n in range(1, most):
+        chances.append(chances[-1] * mean / n)
+    return np.cumsum(chances)
+
+
+def _utilities(settings: Settings, cluster: Cluster, seed: int) -> Utilities:
+    chosen = settings.utilities
+    servers, resources = cluster.capacity.shape
+    kinds = list(chosen.kinds)
+    choice = (uniforms(seed, servers, resources, "utilities", "kind") * len(kinds)).astype(np.int64)
+    low, high = chosen.alpha if isinstance(chosen.alpha, list) else (chosen.alpha, chosen.alpha)
+    alpha = low + (high - low) * uniforms(seed, servers, resources, "utilities", "alpha")
+    for k, resource in enumerate(cluster.resources):
+        if resource.name in chosen.fixed:
+            entry = chosen.fixed[resource.name]
+            if entry.kind not in kinds:
+                kinds.append(entry.kind)
+            choice[:, k], alpha[:, k] = kinds.index(entry.kind), entry.alpha
+    return Utilities(tuple(kinds), choice, alpha)
+
+
+def _overhead(settings: Settings, cluster: Cluster, seed: int) -> Floats:
+    given = settings.overhead
+    if isinstance(given, dict):
+        return np.array([given[resource.name] for resource in cluster.resources])
+    low, high = given if isinstance(given, list) else (given, given)
+    drawn: Floats = low + (high - low) * uniforms(seed, 1, len(cluster.resources), "overhead")[0]
+    return drawn

@@ -1,0 +1,76 @@
+"""The truth of an allocation run: who arrives when, and which servers are up.
+
+Arrivals are drawn for every port and slot before the run, whatever the policies do, so that all
+policies under one seed meet the same luck.
+
+Axes: T slots, L ports, J jobs, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from numpy.typing import ArrayLike
+
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.arrivals import given_arrivals, given_up, what_is_up
+from berth.model import Floats
+
+__all__ = ["AllocationWorld"]
+
+
+class AllocationWorld:
+    """Yields slots and answers decisions.
+
+    `arrivals` (T, J) holds 0 or 1; `up` (T, R), where given, says which servers are there in each
+    slot: the capacity of the others is 0.
+
+    >>> import numpy as np
+    >>> from berth.model import Instance
+    >>> from berth.families.allocation.utility import Utilities
+    >>> graph = Instance.from_arrays([[5.0]], [[4.0]], [(0, 0)])
+    >>> world = AllocationWorld(AllocationProblem(graph, Utilities(("linear",), [[0]], [[1.0]]), [0.5]), [[1], [0]])
+    >>> [world.step(np.array([[2.0]])).reward for slot in world]
+    [1.0, 0.0]
+    """
+
+    measures = ("gain", "overhead")
+    """Numbers of an outcome, beside its reward, that a run records."""
+
+    def __init__(self, problem: AllocationProblem, arrivals: ArrayLike, up: ArrayLike | None = None) -> None:
+        self.problem = problem
+        self.arrivals = given_arrivals(arrivals, problem.jobs)
+        self.up = given_up(up, len(self.arrivals), len(problem.instance.cluster.servers))
+        self._now = -1
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+    def free(self, index: int) -> Floats:
+        """What the servers have in this slot, (R, K)."""
+        return what_is_up(self.problem.instance.capacity, self.up, index)
+
+    def __iter__(self) -> Iterator[AllocationSlot]:
+        known = self.problem.arrivals_known
+        for index in range(len(self)):
+            self._now = index
+            yield AllocationSlot(index, self.free(index), self.arrivals[index] if known else None)
+
+    def score(self, decision: Floats) -> float:
+        """The reward that this decision would have in the present slot, feasible or not; changes nothing."""
+        gain, overhead = self.problem.reward(self.arrivals[self._now], decision)
+        return gain - overhead
+
+    def step(self, decision: Floats) -> AllocationOutcome:
+        """Play a feasible decision in the present slot."""
+        arrivals = self.arrivals[self._now]
+        gain, overhead = self.problem.reward(arrivals, decision)
+        return AllocationOutcome(self._now, arrivals, gain - overhead, gain, overhead)
+
+    def measured(self, outcome: AllocationOutcome) -> tuple[float, float]:
+        """Gain and overhead of the slot just played."""
+        return outcome.gain, outcome.overhead
+
+    def feedback(self, outcome: AllocationOutcome) -> tuple[AllocationOutcome]:
+        """Outcomes are known at once."""
+        return (outcome,)

@@ -1,0 +1,242 @@
+"""Servers for the pieces of one task, by a rule: what queue policies ask again and again in a slot.
+
+A server is chosen, gets as many pieces as it has room for, then the next is chosen, until all pieces have a place. The
+rule says which server is chosen among those that the task may use and that have room for a piece:
+
+* `FIRST`: the first;
+* `BEST`, `WORST`: that with the least, or the most, left beside the piece, as a sum over resources of shares of the
+  largest server;
+* `ALIGNED`: that whose free amounts, as shares of the largest server, have the largest scalar product with the piece's
+  (Tetris);
+* `WHOLE`: that where the piece adds least to fragmentation: the share of free devices that a task drawn from those seen
+  so far cannot use, expected over these tasks; among equal ones as `BEST`.
+
+Among equal ones the first is chosen. Servers that would have to be launched, at a cost, come after all others.
+
+Axes: n tasks, R servers, K resources, G devices of a server, L ports, C classes of tasks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from berth.families.placement.kernels.devices import hold, room
+from berth.kernels.compiled import inlined, inner
+
+__all__ = ["ALIGNED", "BEST", "FIRST", "WHOLE", "WORST", "Classes", "Fleet", "Free", "Pieces", "Rows", "gather", "take"]
+
+FIRST, BEST, WORST, ALIGNED, WHOLE = range(5)
+LAUNCH = 1e9  # more than any other cost
+NEXT = 1e-6  # what comes second is to decide among equals alone
+ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
+
+
+class Fleet(NamedTuple):
+    """Servers: capacity (R, K), speed (R,), reach (L, R), the most of each resource (K,), the resource in devices."""
+
+    capacity: Any
+    speed: Any
+    reach: Any
+    most: Any
+    device: Any
+
+
+class Free(NamedTuple):
+    """What is free: amounts (R, K) and devices (R, G); and `off` (R,), 1 for servers that it would cost to launch."""
+
+    amount: Any
+    devices: Any
+    off: Any
+
+
+class Pieces(NamedTuple):
+    """Pending tasks: demand of a piece (n, K), number of pieces, port, work and owner (n,)."""
+
+    demand: Any
+    count: Any
+    port: Any
+    work: Any
+    owner: Any
+
+
+class Classes(NamedTuple):
+    """Tasks seen so far: demand of a piece (C, K), port and share of all (C,)."""
+
+    demand: Any
+    port: Any
+    share: Any
+
+
+class Rows(NamedTuple):
+    """Where pieces go, a row for each server of a task: task, server and number of pieces; `size[0]` counts them.
+
+    `mark` (R,), `held` (1, G) and `spare` (2, max(K, G)) are scratch.
+    """
+
+    task: Any
+    server: Any
+    count: Any
+    size: Any
+    mark: Any
+    held: Any
+    spare: Any
+
+
+@inner
+def pieces_on(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int, most: int) -> Any:
+    """How many pieces of task i server r has room for, up to `most`."""
+    if not fleet.reach[pieces.port[i], r]:
+        return 0
+    count = most
+    for k in range(fleet.capacity.shape[1]):
+        need = pieces.demand[i, k]
+        left = free.amount[r, k] + ROOM * (1.0 + fleet.capacity[r, k])
+        if need > left:
+            return 0
+        if need > 0.0 and need * count > left:
+            count = int(left / need)
+    k = fleet.device[0]
+    if k >= 0:
+        count = min(count, room(free.devices, r, pieces.demand[i, k]))
+    return count
+
+
+@inner
+def fragments(fleet: Fleet, free: Free, classes: Classes, r: int) -> Any:
+    """The free devices of server r that a task drawn from the classes cannot use, expected."""
+    k = fleet.device[0]
+    total = 0.0
+    whole = 0
+    for g in range(free.devices.shape[1]):
+        total += free.devices[r, g]
+        if free.devices[r, g] >= 1.0 - ROOM:
+            whole += 1
+    if total <= ROOM:
+        return 0.0
+    lost = 0.0
+    for c in range(classes.share.shape[0]):
+        share = classes.demand[c, k]
+        able = share > ROOM and fleet.reach[classes.port[c], r]
+        for j in range(fleet.capacity.shape[1]):
+            able = able and (j == k or classes.demand[c, j] <= free.amount[r, j] + ROOM * (1.0 + fleet.capacity[r, j]))
+        if able and share >= 1.0 - ROOM:
+            able = whole >= int(share + 0.5)
+            wasted = total - whole
+        else:
+            wasted, largest = 0.0, 0.0
+            for g in range(free.devices.shape[1]):
+                largest = max(largest, free.devices[r, g])
+                if free.devices[r, g] + ROOM < share:
+                    wasted += free.devices[r, g]
+            able = able and largest + ROOM >= share
+        lost += classes.share[c] * (wasted if able else total)
+    return lost
+
+
+@inner
+def _added(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r: int, rows: Rows) -> Any:
+    """How much a piece of task i adds to the fragments of server r."""
+    k = fleet.device[0]
+    if k < 0:
+        return 0.0
+    before = fragments(fleet, free, classes, r)
+    for j in range(fleet.capacity.shape[1]):
+        rows.spare[0, j] = free.amount[r, j]
+        free.amount[r, j] -= pieces.demand[i, j]
+    for g in range(free.devices.shape[1]):
+        rows.spare[1, g] = free.devices[r, g]
+    hold(free.devices, r, pieces.demand[i, k], rows.held, 0)
+    after = fragments(fleet, free, classes, r)
+    for j in range(fleet.capacity.shape[1]):
+        free.amount[r, j] = rows.spare[0, j]
+    for g in range(free.devices.shape[1]):
+        free.devices[r, g] = rows.spare[1, g]
+    return after - before
+
+
+@inlined
+def _left(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
+    """What is left beside a piece of task i, as shares of the largest server, summed."""
+    total = 0.0
+    for k in range(fleet.capacity.shape[1]):
+        if fleet.most[k] > 0.0:
+            total += (free.amount[r, k] - pieces.demand[i, k]) / fleet.most[k]
+    return total
+
+
+@inner
+def aligned(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
+    """The scalar product of a piece's demand and what server r has free, as shares; far lower where it is off."""
+    total = 0.0
+    for k in range(fleet.capacity.shape[1]):
+        if fleet.most[k] > 0.0:
+            total += pieces.demand[i, k] * free.amount[r, k] / (fleet.most[k] * fleet.most[k])
+    return total - LAUNCH * free.off[r]
+
+
+@inner
+def _cost(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r: int, rule: int, rows: Rows) -> Any:
+    """Lower is better."""
+    if rule == ALIGNED:
+        return -aligned(fleet, free, pieces, i, r)
+    cost = LAUNCH * free.off[r]
+    if rule == BEST:
+        cost += _left(fleet, free, pieces, i, r)
+    elif rule == WORST:
+        cost -= _left(fleet, free, pieces, i, r)
+    elif rule == WHOLE:
+        cost += _added(fleet, free, classes, pieces, i, r, rows) + NEXT * _left(fleet, free, pieces, i, r)
+    return cost
+
+
+@inner
+def gather(
+    fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, rule: int, first: int, rows: Rows
+) -> Any:
+    """Find servers for all pieces of task i: rows from `first` on. Gives how many, 0 where they do not fit."""
+    servers, wanted = fleet.speed.shape[0], pieces.count[i]
+    fitting = 0
+    for r in range(servers):
+        fitting += pieces_on(fleet, free, pieces, i, r, wanted)
+        if fitting >= wanted:
+            break
+    if fitting < wanted:
+        return 0
+    rows.size[1] += 1  # a mark of its own for every call
+    mark, size = rows.size[1], 0
+    while wanted > 0:
+        best, best_cost, best_count = -1, np.inf, 0
+        for r in range(servers):
+            if rows.mark[r] == mark:
+                continue
+            count = pieces_on(fleet, free, pieces, i, r, wanted)
+            if count == 0:
+                continue
+            cost = _cost(fleet, free, classes, pieces, i, r, rule, rows)
+            if cost < best_cost or best < 0:
+                best, best_cost, best_count = r, cost, count
+            if rule == FIRST and free.off[r] == 0.0:
+                break
+        rows.mark[best] = mark
+        rows.task[first + size] = i
+        rows.server[first + size] = best
+        rows.count[first + size] = best_count
+        size += 1
+        wanted -= best_count
+    return size
+
+
+@inner
+def take(fleet: Fleet, free: Free, pieces: Pieces, first: int, size: int, rows: Rows) -> None:
+    """Take what these rows hold from what is free."""
+    k = fleet.device[0]
+    for row in range(first, first + size):
+        r, i = rows.server[row], rows.task[row]
+        free.off[r] = 0.0
+        for j in range(fleet.capacity.shape[1]):
+            free.amount[r, j] -= pieces.demand[i, j] * rows.count[row]
+        if k >= 0:
+            for _ in range(rows.count[row]):
+                hold(free.devices, r, pieces.demand[i, k], rows.held, 0)

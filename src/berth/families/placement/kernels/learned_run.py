@@ -1,0 +1,199 @@
+"""A whole placement run under a network: ranks, launch cost and price are renewed whenever a batch arrives.
+
+Between batches they hold, so that all that `families.placement.kernels.run` relies on is true between batches. The turn
+of a task is here its place among those that were pending at the last renewal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from berth.families.placement.kernels.berth_index import Shelves
+from berth.families.placement.kernels.greedy import Batch, Servers
+from berth.families.placement.kernels.network import Net, Scratch, meet, rank_tasks
+from berth.families.placement.kernels.run import (
+    DEADLINE,
+    ENDS,
+    LAUNCHED,
+    LAUNCHES,
+    QUEUE,
+    SERVER,
+    TURN,
+    WAITING,
+    Run,
+    _fits_empty,
+    _join,
+    _place,
+    _place_all,
+    _push_waiting,
+    _refill,
+    _score,
+    advance,
+    set_price,
+)
+from berth.kernels.compiled import inner, lean
+
+
+class Tape(NamedTuple):
+    """What a network was shown and what came of it, for those who learn from it; all empty when nobody does.
+
+    Renewal e has tasks `start[e]` to `start[e + 1]`, in the order in which they were placed.
+    """
+
+    features: Any  # (M, F)
+    cluster: Any  # (E, G)
+    start: Any  # (E + 1,)
+    noise: Any  # (M,) added to ranks, Gumbel draws to sample orders as Plackett and Luce do
+    head_noise: Any  # (E, 2) added to the logarithms of beta and price
+    counts: Any  # (1,) renewals
+
+
+class Ranked(NamedTuple):
+    """Room for ranks, (N,) each, and for the moments until which servers are on, (R,)."""
+
+    rank: Any
+    order: Any
+    spare: Any
+    on_until: Any
+
+
+@inner
+def _sort(rank: Any, items: Any, spare: Any, size: int) -> None:
+    """Sort the first `size` places by rank, the largest first, of equal ones the smaller place."""
+    width = 1
+    while width < size:
+        for begin in range(0, size, 2 * width):
+            middle, end = min(begin + width, size), min(begin + 2 * width, size)
+            a, b = begin, middle
+            for at in range(begin, end):
+                if a < middle and (b >= end or rank[items[a]] >= rank[items[b]]):
+                    spare[at] = items[a]
+                    a += 1
+                else:
+                    spare[at] = items[b]
+                    b += 1
+        for at in range(size):
+            items[at] = spare[at]
+        width *= 2
+
+
+@inner
+def _stand(run: Run, i: int, now: float) -> None:
+    """Let task i stand in line for every kind of server that it fits and pays on now; it may pay on others later."""
+    for kind in range(run.kind.shape[0]):
+        if _score(run, i, kind, now) > 0.0 and _fits_empty(run, i, kind):
+            _push_waiting(run, kind, i)
+    run.queue[run.counts[QUEUE]] = i
+    run.counts[QUEUE] += 1
+
+
+@inner
+def _renew(
+    batch: Batch,
+    servers: Servers,
+    run: Run,
+    first: int,
+    last: int,
+    now: float,
+    net: Net,
+    scratch: Scratch,
+    tape: Tape,
+    ranked: Ranked,
+    only_order: bool,
+) -> int:
+    """Ask the network about all that wait and the new tasks; they stand in `asked` by their new turns."""
+    size = 0
+    for a in range(run.counts[QUEUE]):
+        i = run.queue[a]
+        if run.held[i, SERVER] == WAITING and run.task[i, DEADLINE] > now:
+            ranked.spare[size] = i
+            size += 1
+    # in the order of their numbers, as a policy is shown them
+    for a in range(size):
+        i = ranked.spare[a]
+        at = a
+        while at > 0 and run.asked[at - 1] > i:
+            run.asked[at] = run.asked[at - 1]
+            at -= 1
+        run.asked[at] = i
+    for i in range(first, last):
+        run.asked[size] = i
+        size += 1
+    meet(batch, servers.weight, first, last, scratch.means)
+    for r in range(ranked.on_until.shape[0]):
+        ranked.on_until[r] = run.free[r, run.free.shape[1] - 1]
+    rank_tasks(batch, run.asked, size, servers, run.free, ranked.on_until, now, net, scratch, ranked.rank)
+    beta, toll = (1.0, 0.0) if only_order else (scratch.heads[0], scratch.heads[1])
+    for a in range(size):
+        ranked.order[a] = a
+    if tape.start.shape[0] > 0:
+        turn = tape.counts[0]
+        at = tape.start[turn]
+        for a in range(size):
+            ranked.rank[a] += tape.noise[at + a]
+        _sort(ranked.rank, ranked.order, ranked.spare, size)
+        for a in range(size):
+            for f in range(scratch.features.shape[1]):
+                tape.features[at + a, f] = scratch.features[ranked.order[a], f]
+        for g in range(scratch.cluster.shape[0]):
+            tape.cluster[turn, g] = scratch.cluster[g]
+        tape.start[turn + 1] = at + size
+        tape.counts[0] = turn + 1
+        beta *= np.exp(tape.head_noise[turn, 0])
+        toll *= np.exp(tape.head_noise[turn, 1])
+    else:
+        _sort(ranked.rank, ranked.order, ranked.spare, size)
+    for a in range(size):
+        ranked.spare[a] = run.asked[ranked.order[a]]
+    for a in range(size):
+        i = ranked.spare[a]
+        run.asked[a] = i
+        run.task[i, TURN] = a
+        run.of_turn[a] = i
+    set_price(run, beta, toll)
+    # everybody stands in line anew
+    run.counts[QUEUE] = 0
+    for kind in range(run.root.shape[0]):
+        for need in range(run.root.shape[1]):
+            run.root[kind, need] = -1
+    return size
+
+
+@lean
+def play_learned(
+    batch: Batch,
+    servers: Servers,
+    shelves: Shelves,
+    run: Run,
+    net: Net,
+    scratch: Scratch,
+    tape: Tape,
+    ranked: Ranked,
+    only_order: bool,
+    idle: float,
+) -> None:
+    """Run all tasks to their end; the tables must have been prepared with the tasks in the order of arrival.
+
+    With `only_order` launches count in full and resources have no price.
+    """
+    tasks, next_task = run.task.shape[0], 0
+    while next_task < tasks or run.counts[ENDS] > 0:
+        first = next_task
+        now, ended, freed, next_task = advance(shelves, run, first, idle)
+        if next_task == first:
+            if ended == 1:
+                _refill(shelves, run, freed, now)
+            else:
+                _place_all(shelves, run, _join(run, now, 0, -1), now)
+        else:
+            size = _renew(batch, servers, run, first, next_task, now, net, scratch, tape, ranked, only_order)
+            for a in range(size):
+                if not _place(shelves, run, run.asked[a], now):
+                    _stand(run, run.asked[a], now)
+        # a server that was launched may now pay for one that was asked before
+        if run.counts[LAUNCHES] == 1:
+            _refill(shelves, run, run.counts[LAUNCHED], now)
+        elif run.counts[LAUNCHES] > 1:
+            _place_all(shelves, run, _join(run, now, 0, -1), now)

@@ -1,0 +1,181 @@
+"""A network that orders tasks, as numbers and as a small file that cannot execute anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from berth.errors import InvalidInput
+from berth.families.placement.kernels.network import CLUSTER, TASK, Net, Scratch
+from berth.model import Floats
+
+__all__ = ["FORMAT", "Network", "size_of"]
+
+FORMAT = "berth placement network 1"
+HEAD_START = (-0.7, -2.0)  # exp of these: half of the launch cost counts, and a price of about an eighth of a unit
+
+
+def _shapes(hidden: int, looks: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "task": (hidden, TASK),
+        "cluster": (hidden, CLUSTER),
+        "offset": (hidden,),
+        "query": (looks, hidden),
+        "key": (looks, hidden),
+        "own": (hidden, hidden),
+        "others": (hidden, hidden),
+        "offset2": (hidden,),
+        "out": (hidden,),
+        "direct": (TASK,),
+        "heads": (2, hidden + CLUSTER + 1),
+    }
+
+
+def size_of(hidden: int, looks: int) -> int:
+    """How many weights a network has."""
+    return sum(int(np.prod(shape)) for shape in _shapes(hidden, looks).values())
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Weights in one line, (W,); `looks` 0 means no attention (Deep Sets), otherwise the size of keys and queries.
+
+    `seen` (2, G) holds the least and the largest numbers of the cluster that it met in training: beyond them it knows
+    nothing, and takes what is there for the nearest that it knows. `made` says how it came to be: settings, seed,
+    version.
+
+    >>> net = Network.fresh(np.random.default_rng(0), hidden=4)
+    >>> again = Network.parse(net.text())
+    >>> np.array_equal(net.weights, again.weights)
+    True
+    """
+
+    weights: Floats
+    hidden: int
+    looks: int = 0
+    seen: Floats | None = None
+    made: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        weights = np.array(self.weights, dtype=np.float64)
+        size = size_of(self.hidden, self.looks)
+        if weights.shape != (size,) or not np.isfinite(weights).all():
+            raise InvalidInput(f"{size} finite weights", value=weights.shape, key="weights")
+        weights.setflags(write=False)
+        object.__setattr__(self, "weights", weights)
+        if self.seen is not None:
+            seen = np.array(self.seen, dtype=np.float64)
+            if seen.shape != (2, CLUSTER) or not np.isfinite(seen).all() or (seen[0] > seen[1]).any():
+                raise InvalidInput(f"2 rows of {CLUSTER} finite numbers, the first below the second", key="seen")
+            seen.setflags(write=False)
+            object.__setattr__(self, "seen", seen)
+
+    @classmethod
+    def fresh(cls, rng: np.random.Generator, hidden: int = 12, looks: int = 0) -> Network:
+        """A network to start training from: it ranks by value for demand, and the hidden layers whisper."""
+        parts = []
+        for name, shape in _shapes(hidden, looks).items():
+            if name == "direct":
+                part = np.array([1.0, 0.0, -1.0, 0.0, 0.0, 0.0, 0.0])
+            elif name == "heads":
+                part = np.zeros(shape)
+                part[:, -1] = HEAD_START
+            elif name == "out":
+                part = np.zeros(shape)
+            else:
+                part = rng.standard_normal(shape) / np.sqrt(max(shape[-1], 1))
+            parts.append(part.reshape(-1))
+        return cls(np.concatenate(parts), hidden, looks)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays that the weights make, in their order."""
+        return _shapes(self.hidden, self.looks)
+
+    def replace(self, weights: Floats) -> Network:
+        """The same network with other weights."""
+        return Network(weights, self.hidden, self.looks, self.seen, self.made)
+
+    def net(self) -> Net:
+        """The weights as the kernel wants them."""
+        arrays, at = {}, 0
+        line = self.weights.copy()
+        for name, shape in self.shapes().items():
+            size = int(np.prod(shape))
+            arrays[name] = line[at : at + size].reshape(shape)
+            at += size
+        bounds = np.array([[-np.inf] * CLUSTER, [np.inf] * CLUSTER]) if self.seen is None else self.seen.copy()
+        return Net(**arrays, low=bounds[0], high=bounds[1])
+
+    def scratch(self, tasks: int) -> Scratch:
+        """Room for the kernel to compute in, for up to so many tasks."""
+        return Scratch(
+            features=np.zeros((tasks, TASK)),
+            cluster=np.zeros(CLUSTER),
+            hidden=np.zeros((tasks, self.hidden)),
+            pooled=np.zeros(self.hidden),
+            looks=np.zeros((tasks, self.looks)),
+            asks=np.zeros(self.looks),
+            means=np.zeros(7),
+            heads=np.zeros(2),
+        )
+
+    def text(self) -> str:
+        """The network as JSON: numbers and words, nothing that could run."""
+        body = {"format": FORMAT, "hidden": self.hidden, "looks": self.looks, "made": self.made}
+        body["seen"] = None if self.seen is None else self.seen.tolist()
+        return json.dumps({**body, "weights": self.weights.tolist()}, indent=1) + "\n"
+
+    @classmethod
+    def parse(cls, text: str, file: str | None = None) -> Network:
+        """Read what `text` wrote; whatever else is in there is refused."""
+        try:
+            body = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InvalidInput("a network in JSON", found=str(error), file=file) from error
+        if not isinstance(body, dict) or body.get("format") != FORMAT:
+            found = body.get("format") if isinstance(body, dict) else type(body).__name__
+            raise InvalidInput(f"format {FORMAT!r}", value=found, key="format", file=file)
+        for key in ("hidden", "looks"):
+            size = body.get(key)
+            if (
+                not isinstance(size, int)
+                or isinstance(size, bool)
+                or not 0 <= size <= 1024
+                or (key == "hidden" and not size)
+            ):
+                raise InvalidInput("a whole number up to 1024", value=size, key=key, file=file)
+        weights, made, seen = body.get("weights"), body.get("made", {}), body.get("seen")
+        if not isinstance(weights, list) or not all(type(x) in (int, float) for x in weights):
+            raise InvalidInput("a list of numbers", value=type(weights).__name__, key="weights", file=file)
+        if not isinstance(made, dict):
+            raise InvalidInput("a mapping", value=type(made).__name__, key="made", file=file)
+        try:
+            bounds = None if seen is None else np.array(seen, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput("two rows of numbers", value=seen, key="seen", file=file) from error
+        try:
+            return cls(np.array(weights, dtype=np.float64), body["hidden"], body["looks"], bounds, made)
+        except InvalidInput as error:
+            if error.key == "seen":
+                raise error.at(file=file) from None
+            expected = f"{size_of(body['hidden'], body['looks'])} finite weights"
+            raise InvalidInput(expected, found=f"{len(weights)} numbers", key="weights", file=file) from error
+
+    def save(self, path: Path) -> None:
+        """Write the file; a reader never sees half of it."""
+        part = path.with_name(path.name + ".part")
+        part.write_text(self.text(), encoding="utf-8")
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Network:
+        """Read a file that `save` wrote, from wherever it comes."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput("a readable file", found=str(error), file=str(path)) from error
+        return cls.parse(text, str(path))

@@ -1,0 +1,115 @@
+"""What greedy placement policies share: an order of the tasks, then the best server for each in turn."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from berth.errors import InvalidInput
+from berth.families.placement.kernels.greedy import Batch, Servers, place_ever, place_now
+from berth.families.placement.problem import (
+    REJECT,
+    WAIT,
+    PlacementDecision,
+    PlacementOutcome,
+    PlacementProblem,
+    PlacementSlot,
+)
+from berth.model import Floats, Ints
+
+__all__ = ["WAITING", "OrderedPolicy"]
+
+WAITING = ("queue", "commit-immediate", "commit-any")
+
+
+class OrderedPolicy(ABC):
+    """Places tasks one by one, those of the largest `rank` first, where the score is largest.
+
+    A score is the worth of the task when done there, less the cost of running it, `beta` of the launch cost where the
+    server is off, and `price` for each weighted unit of resource and time. Tasks without a score above 0 are not
+    placed, unless `forced`.
+
+    `waiting` says what becomes of a task that finds no room: with `"queue"` it waits and is asked about again at every
+    arrival, end and failure; with `"commit-immediate"` it gets the best place that will be free later, but only when it
+    fits nowhere now; with `"commit-any"` later places compete with those that are free now.
+    """
+
+    family = "placement"
+    reference = "none: a base class"
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        *,
+        waiting: str = "queue",
+        beta: float = 1.0,
+        price: float = 0.0,
+        forced: bool = False,
+    ) -> None:
+        if waiting not in WAITING:
+            raise InvalidInput(f"one of {', '.join(WAITING)}", value=waiting, key="waiting")
+        for key, value in (("beta", beta), ("price", price)):
+            if not 0.0 <= value < np.inf:
+                raise InvalidInput("a number ≥ 0", value=value, key=key)
+        problem.require_single(f"a greedy policy with waiting={waiting}", exact=waiting != "queue")
+        self.problem, self.waiting = problem, waiting
+        self.beta, self.price, self.forced = float(beta), float(price), bool(forced)
+        self._servers = Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)
+
+    @abstractmethod
+    def rank(self, slot: PlacementSlot) -> Floats:
+        """A number for each pending task (n,): those with larger ones are placed first, of equal ones the earlier."""
+
+    def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
+        if not len(slot.ids):
+            return PlacementDecision(np.zeros(0, dtype=np.int64))
+        tasks = slot.tasks
+        batch = Batch(tasks.arrival, tasks.demand, tasks.work, tasks.value, tasks.decay, tasks.deadline)
+        order = np.argsort(-self.rank(slot), kind="stable")
+        chosen = np.full(len(tasks), WAIT, dtype=np.int64)
+        if self.waiting == "queue":
+            # nothing fits on a server that is down, not even nothing
+            free, on_until = np.where(slot.up[:, None], slot.free, -1.0), slot.on_until.copy()
+            place_now(
+                batch, order, self._servers, slot.time, self.beta, self.price, self.forced, free, on_until, chosen
+            )
+            return PlacementDecision(chosen)
+        return self._reserved(slot, batch, order, chosen)
+
+    def _reserved(self, slot: PlacementSlot, batch: Batch, order: Ints, chosen: Ints) -> PlacementDecision:
+        """For good: every task gets a place, now or later, or never."""
+        held, servers = slot.berths, len(self.problem.speed)
+        count = np.bincount(held.server, minlength=servers)
+        by_server = np.argsort(held.server, kind="stable")
+        column = np.arange(len(by_server)) - np.repeat(np.cumsum(count) - count, count)
+        shape = (servers, int(count.max(initial=0)) + len(order))
+        start, end = np.zeros(shape), np.zeros(shape)
+        demand = np.zeros((*shape, held.demand.shape[1]))
+        row = held.server[by_server]
+        start[row, column], end[row, column] = held.start[by_server], held.end[by_server]
+        demand[row, column] = held.demand[by_server]
+        starts = np.full(len(order), slot.time)
+        place_ever(
+            batch,
+            order,
+            self._servers,
+            slot.up,
+            slot.time,
+            self.problem.idle,
+            self.beta,
+            self.price,
+            self.forced,
+            self.waiting == "commit-any",
+            slot.on_until,
+            start,
+            end,
+            demand,
+            count,
+            chosen,
+            starts,
+        )
+        return PlacementDecision(np.where(chosen < 0, REJECT, chosen), starts)
+
+    def observe(self, outcome: PlacementOutcome, /) -> None:
+        return None  # nothing is learned while running

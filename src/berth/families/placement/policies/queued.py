@@ -1,0 +1,169 @@
+"""What queue policies share: batch jobs that wait in some order, and servers found by some rule."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from berth.errors import InvalidInput, UnsupportedProblem
+from berth.families.placement.kernels.gathering import (
+    ALIGNED,
+    BEST,
+    FIRST,
+    WHOLE,
+    WORST,
+    Classes,
+    Fleet,
+    Free,
+    Pieces,
+    Rows,
+)
+from berth.families.placement.kernels.queueing import ANY, EASY, STRICT, Ends, start_in_order
+from berth.families.placement.problem import (
+    WAIT,
+    PlacementDecision,
+    PlacementOutcome,
+    PlacementProblem,
+    PlacementSlot,
+    Tasks,
+)
+from berth.model import Floats, Ints
+
+__all__ = ["BACKFILL", "FITS", "InOrder", "QueuedPolicy"]
+
+FITS = {"first": FIRST, "best": BEST, "worst": WORST, "aligned": ALIGNED, "whole": WHOLE}
+"""How servers are found for a task: see `berth.families.placement.kernels.gathering`."""
+BACKFILL = {"none": STRICT, "easy": EASY, "any": ANY}
+"""Who may pass the head of the queue."""
+
+
+CLASSES = 64
+"""So many classes of tasks are counted, the commonest of them truly."""
+
+
+class QueuedPolicy(ABC):
+    """Starts waiting tasks when it is their turn and their pieces fit; values, deadlines and costs are not looked at.
+
+    It serves every problem of the family: gangs, ports, devices, and times that are only estimates.
+    """
+
+    family = "placement"
+    reference = "none: a base class"
+
+    def __init__(self, problem: PlacementProblem, *, fit: str = "first") -> None:
+        if fit not in FITS:
+            raise InvalidInput(f"one of {', '.join(FITS)}", value=fit, key="fit")
+        self.problem, self.fit = problem, fit
+        capacity = problem.instance.capacity
+        device = -1 if problem.devices is None else problem.devices
+        most = capacity.max(axis=0)
+        self._fleet = Fleet(capacity, problem.speed, problem.reach, most, np.array([device]))
+        self._seen: dict[tuple[int, ...], tuple[int, Floats]] = {}  # of tasks alike, to a hundredth, how many, and one
+        self._last = -1  # the latest task that was counted
+        self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    @abstractmethod
+    def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
+        """Write the places of all tasks that start now into `rows`."""
+
+    def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
+        server = np.full(len(slot.ids), WAIT, dtype=np.int64)
+        if not len(slot.ids):
+            return PlacementDecision(server)
+        tasks, (servers, resources) = slot.tasks, self.problem.instance.capacity.shape
+        pieces = Pieces(tasks.demand, tasks.pieces, tasks.port, tasks.work, tasks.owner)
+        devices = np.zeros((servers, 0)) if slot.devices is None else slot.devices.copy()
+        # nothing fits on a server that is down, not even nothing
+        off = ((self.problem.launch > 0) & ~(slot.time <= slot.on_until)).astype(np.float64)
+        free = Free(np.where(slot.up[:, None], slot.free, -1.0), devices, off)
+        most = int(np.minimum(tasks.pieces, servers).sum())
+
+        def whole(size: int) -> Ints:
+            return np.zeros(size, dtype=np.int64)
+
+        widest = max(resources, devices.shape[1])
+        scratch = np.zeros((1, devices.shape[1])), np.zeros((2, widest))
+        rows = Rows(whole(most), whole(most), whole(most), whole(2), whole(servers), *scratch)
+        if self.fit == "whole":
+            self._count(slot)
+        self.start(slot, pieces, free, rows)
+        gangs: dict[int, Ints] = {}
+        size = int(rows.size[0])
+        task, there, count = rows.task[:size], rows.server[:size], rows.count[:size]
+        server[task] = there
+        for i in np.unique(task[tasks.pieces[task] > 1]).tolist():
+            gangs[i] = np.repeat(there[task == i], count[task == i])
+        return PlacementDecision(server, None, gangs)
+
+    def _count(self, slot: PlacementSlot) -> None:
+        """Count the tasks that came, by demand and port: the classes that fragmentation is measured with."""
+        new = slot.ids > self._last
+        if not new.any():
+            return
+        self._last = int(slot.ids.max())
+        most = np.maximum(self._fleet.most, 1e-9)
+        if self.problem.devices is not None:
+            most[self.problem.devices] = 1.0
+        for i in np.flatnonzero(new):
+            demand = slot.tasks.demand[i]
+            key = (int(slot.tasks.port[i]), *(int(part) for part in np.minimum(np.round(100 * demand / most), 1e6)))
+            count, like = self._seen.pop(key, (0, demand))
+            if not count and len(self._seen) >= CLASSES:  # the rarest makes room, and leaves its count
+                count = self._seen.pop(min(self._seen, key=lambda other: (self._seen[other][0], other)))[0]
+            self._seen[key] = count + 1, like
+        listed = sorted(self._seen)
+        share = np.array([self._seen[key][0] for key in listed], dtype=np.float64)
+        demands = np.array([self._seen[key][1] for key in listed])
+        self._classes = Classes(demands, np.array([key[0] for key in listed]), share / share.sum())
+
+    def observe(self, outcome: PlacementOutcome, /) -> None:
+        return None  # what tasks look like is counted when they come
+
+
+class InOrder(QueuedPolicy):
+    """Tasks wait in an order; when the first does not fit, `backfill` says who may pass it.
+
+    `none`: nobody. `any`: whoever fits. `easy`: whoever does not delay the first of those that did not fit, by the
+    estimates; it gets a reservation at the first moment at which it will fit, made anew at every moment; the others are
+    asked once each in the order of the queue, and may also use what the reservation leaves.
+    """
+
+    def __init__(self, problem: PlacementProblem, *, backfill: str = "none", fit: str = "first") -> None:
+        super().__init__(problem, fit=fit)
+        if backfill not in BACKFILL:
+            raise InvalidInput(f"one of {', '.join(BACKFILL)}", value=backfill, key="backfill")
+        if backfill == "easy" and problem.devices is not None:
+            raise UnsupportedProblem("EASY backfilling cannot keep a reservation on devices that tasks share")
+        self.backfill = backfill
+
+    @abstractmethod
+    def key(self, tasks: Tasks) -> Floats:
+        """A number for each task (n,): those with smaller ones come first, of equal ones the earlier."""
+
+    def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
+        order = np.argsort(self.key(slot.tasks), kind="stable")
+        held = slot.berths
+        by_end = np.argsort(held.end, kind="stable")
+        size, resources = len(by_end), free.amount.shape[1]
+        more = len(rows.task) if self.backfill == "easy" else 0
+        ends = Ends(
+            np.concatenate([held.end[by_end], np.zeros(more)]),
+            np.concatenate([held.server[by_end], np.zeros(more, dtype=np.int64)]),
+            np.concatenate([held.demand[by_end], np.zeros((more, resources))]),
+            np.array([size]),
+        )
+        start_in_order(
+            order,
+            self._fleet,
+            free,
+            Free(free.amount.copy(), free.devices, free.off.copy()),
+            Free(free.amount.copy(), free.devices, free.off.copy()),
+            self._classes,
+            pieces,
+            FITS[self.fit],
+            BACKFILL[self.backfill],
+            ends,
+            slot.time,
+            rows,
+        )

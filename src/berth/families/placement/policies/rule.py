@@ -1,0 +1,60 @@
+"""A rule of three numbers: how much length counts in the order, how much of a launch, and a price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from berth.errors import InvalidInput
+from berth.families.placement.policies.ordered import OrderedPolicy
+from berth.families.placement.problem import PlacementProblem, PlacementSlot
+from berth.model import Floats
+
+__all__ = ["Rule"]
+
+
+class Rule(OrderedPolicy):
+    """Greedy with a queue, most value / (demand · work ** `length`) first.
+
+    Settings:
+
+    * `length`: 1 for value density, 0 to leave the length of tasks out, above 1 to prefer short ones;
+    * `beta`: how much of the launch cost counts: a server that is launched for one task serves others after it;
+    * `price`: what a weighted unit of resource and time must bring to be given away; the scarcer servers are, the more;
+    * `waiting`, `forced`: as in `greedy`.
+
+    `berth train SCENARIO --method rule` finds the three numbers for a scenario.
+
+    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
+    >>> Rule(problem, price=0.1).price
+    0.1
+    """
+
+    reference = "what remains of DRL-Greedy without the network"
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        rng: Any = None,
+        *,
+        length: float = 1.0,
+        beta: float = 0.3,
+        price: float = 0.0,
+        waiting: str = "queue",
+        forced: bool = False,
+    ) -> None:
+        super().__init__(problem, waiting=waiting, beta=beta, price=price, forced=forced)
+        if not np.isfinite(length):
+            raise InvalidInput("a finite number", value=length, key="length")
+        self.length = float(length)
+
+    def rank(self, slot: PlacementSlot) -> Floats:
+        return self.ranks(slot.tasks, self.problem.weight, self.length)
+
+    @staticmethod
+    def ranks(tasks: Any, weight: Floats, length: float) -> Floats:
+        """The rank of every task (N,): it does not change while it waits."""
+        heavy = np.maximum(tasks.demand @ weight, 1e-300)
+        ranks: Floats = np.log(np.maximum(tasks.value, 1e-300)) - np.log(heavy) - length * np.log(tasks.work)
+        return ranks

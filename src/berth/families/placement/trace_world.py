@@ -1,0 +1,232 @@
+"""A trace as a placement world: its machines, its jobs when they came, and how long they really ran.
+
+Every job is worth the same and may take its time, and servers cost nothing: policies that look at values see no
+difference between jobs. Servers are on from the start.
+
+Axes: N jobs, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from berth.capacity import TOLERANCE
+from berth.errors import InvalidInput, UnknownName
+from berth.families.placement.problem import PlacementProblem, Tasks
+from berth.families.placement.world import Failure, PlacementWorld
+from berth.model import Cluster, Floats, Instance, Ints, JobType
+from berth.traces.trace import CORES, MACHINE_COLUMNS, Trace, filled
+
+__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "offered", "pooled", "squeezed"]
+
+FOREVER = 1e15
+"""A deadline that no job misses."""
+
+
+def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trace:
+    """The trace on one machine that has so many units of one resource: each job one piece, with the sum of its pieces.
+
+    The resource is the first that any job asks for, where none is named. Where no job tells how much it takes of
+    anything, each of its pieces takes one unit.
+
+    >>> trace = Trace.of({"submit_s": [0.0], "run_s": [60.0], "pieces": [4], "cpu": [2.0]})
+    >>> pooled(trace, 16).jobs.select("pieces", "cpu").row(0)
+    (1, 8.0)
+    """
+    if not (np.isfinite(processors) and processors > 0):
+        raise InvalidInput("a number above 0", value=processors, key="processors")
+    names = [kind.name for kind in trace.resources]
+    if resource is not None and resource not in names:
+        raise UnknownName("resource of this trace", resource, names)
+    asked = [name for name in names if (trace.jobs[name].fill_null(0) > 0).any()]
+    if asked and resource not in (None, *asked):
+        raise InvalidInput(f"a resource that jobs ask for: {', '.join(asked)}", value=resource, key="resource")
+    chosen = resource or next(iter(asked or names), CORES.name)
+    kept = tuple(kind for kind in trace.resources or (CORES,) if kind.name == chosen)
+    size = (pl.col(chosen) if asked else pl.lit(1.0)) * pl.col("pieces").fill_null(1)
+    jobs = trace.jobs.drop([name for name in names if name != chosen]).with_columns(
+        size.alias(chosen), pl.lit(None, dtype=pl.String).alias("needs"), pl.lit(1, dtype=pl.Int64).alias("pieces")
+    )
+    table: dict[str, list[object]] = {"machine": ["pool"], "count": [1], "speed": [1.0], chosen: [float(processors)]}
+    return trace.replace(jobs=jobs, machines=filled(table, MACHINE_COLUMNS, kept), resources=kept)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchJobs:
+    """The jobs of a usable trace, ready to be placed: the problem, what is known of jobs, how long they run (N,)."""
+
+    problem: PlacementProblem
+    tasks: Tasks
+    runs: Floats
+
+
+def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> BatchJobs:
+    """What there is to place in a usable trace (`berth.traces.lint.usable`).
+
+    With `exact` policies know how long jobs run, instead of what users said; with `stopped` jobs are ended when their
+    estimate is over.
+    """
+    if not len(trace.machines):
+        raise InvalidInput(
+            "a table of machines (--machines), or a number of --processors", found="none", key="machines"
+        )
+    if not len(trace.jobs):
+        raise InvalidInput("at least one usable job", found="none", key="jobs")
+    names = [resource.name for resource in trace.resources]
+    if not names:
+        raise InvalidInput(
+            "jobs that ask for something that machines have, or a number of --processors", found="none", key="jobs"
+        )
+    graph, port = _graph(trace, names)
+    jobs = trace.jobs
+    run, estimate = jobs["run_s"].to_numpy(), jobs["estimate_s"].to_numpy()
+    run = np.minimum(run, estimate) if stopped else run
+    known = run if exact else estimate
+    count = len(jobs)
+    owner = jobs["user"].fill_null("").rank("dense").cast(pl.Int64).to_numpy() - 1
+    tasks = Tasks(
+        jobs["submit_s"].to_numpy(),
+        jobs.select(names).to_numpy(),
+        known,
+        np.ones(count),
+        np.zeros(count),
+        np.full(count, FOREVER),
+        jobs["pieces"].to_numpy(),
+        port,
+        owner,
+    )
+    servers = len(graph.cluster.servers)
+    speed = np.repeat(trace.machines["speed"].fill_null(1.0).to_numpy(), trace.machines["count"].to_numpy())
+    problem = PlacementProblem(
+        graph,
+        speed,
+        np.zeros(servers),
+        np.zeros(servers),
+        np.ones(len(names)),
+        np.inf,
+        gangs=bool((tasks.pieces > 1).any()),
+        exact=bool((known == run).all()),
+        devices=_shared(tasks, names, graph.capacity),
+    )
+    return BatchJobs(problem, tasks, run)
+
+
+def _graph(trace: Trace, names: list[str]) -> tuple[Instance, Ints]:
+    """The machines, a port for each set of labels that jobs name, and the port of each job (N,)."""
+    table = trace.machines
+    count = table["count"].fill_null(1).to_numpy()
+    capacity = np.repeat(table.select(names).to_numpy(), count, axis=0)
+    label = np.repeat(np.array([text or "" for text in table["label"].to_list()]), count)
+    servers = tuple(
+        f"{name}-{i}" if many > 1 else f"{name}"
+        for name, many in zip(table["machine"].to_list(), count.tolist(), strict=True)
+        for i in range(many)
+    )
+    wanted = trace.jobs["needs"].fill_null("")
+    kinds = sorted(wanted.unique().to_list())
+    pairs = [
+        (p, r)
+        for p, kind in enumerate(kinds)
+        for r in np.flatnonzero(np.isin(label, kind.split("|")) if kind else np.ones(len(label), dtype=bool)).tolist()
+    ]
+    demand = capacity.max(axis=0)
+    ports = tuple(JobType(kind or "any", demand) for kind in kinds)
+    graph = Instance(Cluster(trace.resources, servers, capacity), ports, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    port = wanted.replace_strict(kinds, list(range(len(kinds))), return_dtype=pl.Int64).to_numpy()
+    return graph, port
+
+
+def squeezed(trace: Trace, load: float) -> Trace:
+    """A usable trace whose submissions are drawn together, or apart, so that the offered load is `load`.
+
+    That is what its jobs hold times how long they run, over what the machines have times the time from the first
+    submission to the last, for the resource of which it is largest.
+
+    >>> jobs = {"submit_s": [10.0, 50.0], "run_s": [20.0, 20.0], "pieces": [1, 1], "cpu": [1.0, 1.0]}
+    >>> trace = Trace.of(jobs, {"machine": ["m"], "count": [1], "cpu": [2.0]})
+    >>> squeezed(trace, 1.0).jobs["submit_s"].to_list()
+    [10.0, 30.0]
+    """
+    if not (np.isfinite(load) and load > 0):
+        raise InvalidInput("a number above 0", value=load, key="load")
+    if not len(trace.machines) or not len(trace.jobs):
+        return trace
+    now = offered(trace)
+    if now is None:
+        raise InvalidInput("jobs that come at more than one moment", key="load")
+    first = float(trace.jobs["submit_s"][0])
+    drawn = pl.lit(first) + (pl.col("submit_s") - first) * (now / load)
+    return trace.replace(jobs=trace.jobs.with_columns(drawn.alias("submit_s")))
+
+
+def offered(trace: Trace) -> float | None:
+    """The offered load of a usable trace, as `squeezed` has it; None where nothing has time to come."""
+    names = [resource.name for resource in trace.resources]
+    jobs, machines = trace.jobs, trace.machines
+    if not len(machines) or not len(jobs) or not names:
+        return None
+    held = (jobs["run_s"] * jobs["pieces"]).to_numpy() @ jobs.select(names).to_numpy()
+    there = machines["count"].fill_null(1).to_numpy() @ machines.select(pl.col(names).fill_null(0.0)).to_numpy()
+    span = float(jobs["submit_s"][-1]) - float(jobs["submit_s"][0])
+    return float((held / np.where(there > 0, there, np.inf)).max()) / span if span > 0 else None
+
+
+class AsPool(NamedTuple):
+    """Jobs on one pool: sizes, run times and estimates (N,), and what the pool holds."""
+
+    size: Floats
+    run: Floats
+    estimate: Floats
+    capacity: float
+
+
+def as_pool(batch: BatchJobs) -> AsPool | None:
+    """The same jobs on one pool, where it makes no difference which servers they get; None where it does.
+
+    So it is on one server with one resource, and wherever all pieces of all jobs are equal: a server then holds so many
+    of them, whichever they are. Reservations are then for so many places and not for certain ones, as in the papers on
+    backfilling.
+    """
+    problem, tasks = batch.problem, batch.tasks
+    capacity, speed = problem.instance.capacity, problem.speed
+    if problem.devices is not None or not problem.reach.all() or (speed != speed[0]).any():
+        return None
+    run, estimate = batch.runs / speed[0], tasks.work / speed[0]
+    if len(speed) == 1 and capacity.shape[1] == 1:
+        return AsPool(tasks.demand[:, 0] * tasks.pieces, run, estimate, float(capacity[0, 0]))
+    piece = tasks.demand[0]
+    if (tasks.demand != piece).any() or not piece.any():
+        return None
+    asked = piece > 0
+    slots = np.floor((capacity[:, asked] / piece[asked]).min(axis=1) + TOLERANCE)
+    return AsPool(tasks.pieces.astype(np.float64), run, estimate, float(slots.sum()))
+
+
+def _shared(tasks: Tasks, names: list[str], capacity: Floats) -> int | None:
+    """The resource of which jobs take shares of a device: GPUs, where any job asks for less than one.
+
+    Amounts that cannot be devices, such as one and a half GPUs for a piece, make it a resource like any other.
+    """
+    if "gpu" not in names:
+        return None
+    k = names.index("gpu")
+    amount, there = tasks.demand[:, k], capacity[:, k]
+    whole = ((amount < 1) | (amount == np.floor(amount))).all() and (there == np.floor(there)).all()
+    return k if whole and ((amount > 0) & (amount < 1)).any() else None
+
+
+def batch_world(batch: BatchJobs, trace: Trace, *, outages: bool = False) -> PlacementWorld:
+    """The world of these jobs; with `outages` machines are away as the trace says, and their jobs start again."""
+    failures: list[Failure] = []
+    if outages:
+        place = {name: r for r, name in enumerate(batch.problem.instance.cluster.servers)}
+        for name, down, up in trace.outages.iter_rows():
+            if name in place and (up is None or up > max(down, 0.0)):
+                failures.append(Failure(max(float(down), 0.0), place[name], np.inf if up is None else float(up)))
+    moments = len(np.unique(batch.tasks.arrival))
+    runs = None if batch.problem.exact else batch.runs
+    return PlacementWorld(batch.problem, batch.tasks, moments, None, failures, runs)

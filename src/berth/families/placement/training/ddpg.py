@@ -1,0 +1,167 @@
+"""The paper's training: DDPG with its printed numbers.
+
+Actor and critic have hidden layers of 50 and 30, replay keeps 10 000 batches, 64 are looked at a time, the rates are
+1e-4 (actor) and 1e-3 (critic), γ is .9 and τ .002; targets look `AHEAD` batches ahead. Exploration, of which the paper
+says nothing, is Gaussian noise on the actor's numbers. The reward is eq. 11: all gain so far over all gain before. It
+divides by zero in the first batch, which is therefore left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from berth.errors import MissingExtra
+from berth.families.placement.policies.ordered import OrderedPolicy
+from berth.families.placement.policies.printed import HIDDEN, TASK, Actor, directed, state_of
+from berth.families.placement.problem import PlacementDecision, PlacementOutcome, PlacementProblem, PlacementSlot
+from berth.families.placement.training.episodes import Episode
+from berth.families.placement.world import PlacementWorld
+from berth.model import Floats
+from berth.simulation import simulate
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtra("DDPG", "train") from error
+
+__all__ = ["DDPG"]
+
+REPLAY, LOOK, ACTOR_RATE, CRITIC_RATE, GAMMA, TAU = 10_000, 64, 1e-4, 1e-3, 0.9, 2e-3
+AHEAD = 3
+NOISE = 0.3
+
+
+def _network(sizes: Sequence[int], last: bool) -> torch.nn.Sequential:
+    parts: list[torch.nn.Module] = []
+    for a, b in pairwise(sizes):
+        parts += [torch.nn.Linear(a, b), torch.nn.ReLU()]
+    return torch.nn.Sequential(*(parts if last else parts[:-1]))
+
+
+class DDPG:
+    """Plays batches with a noisy actor and learns from a memory of them."""
+
+    def __init__(self, problem: PlacementProblem, most: int, direct: bool = False, seed: int = 0) -> None:
+        self.problem, self.most, self.direct = problem, most, direct
+        servers, resources = problem.instance.capacity.shape
+        self.size = most * (resources + TASK) + servers * resources
+        torch.manual_seed(seed)
+        self.actor, self.actor_target = (_network((self.size, *HIDDEN, most), True) for _ in range(2))
+        self.critic, self.critic_target = (_network((self.size + most, *HIDDEN, 1), False) for _ in range(2))
+        self.actor_target.load_state_dict(self.actor.state_dict())
+        self.critic_target.load_state_dict(self.critic.state_dict())
+        self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=ACTOR_RATE)
+        self.critic_adam = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_RATE)
+        self.memory: deque[tuple[Floats, Floats, float, Floats]] = deque(maxlen=REPLAY)
+
+    def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
+        """Play the runs, learning after every batch; gives what the noisy actor earned in relation to plain greedy."""
+        return float(np.mean([self._play(episode, rng) for episode in episodes]))
+
+    def validated(self, episodes: Sequence[Episode]) -> float:
+        """What the actor earns without noise in relation to plain greedy."""
+        return float(np.mean([self._play(episode, None) for episode in episodes]))
+
+    def _play(self, episode: Episode, rng: np.random.Generator | None) -> float:
+        horizon = round(float(episode.tasks.arrival[-1]) / episode.period) + 1 if len(episode.tasks) else 1
+        world = PlacementWorld(episode.problem, episode.tasks, horizon, episode.period)
+        return simulate(world, _Player(self, episode.problem, rng)).total / episode.plain
+
+    def learn(self, rng: np.random.Generator) -> None:
+        """One look into the memory: eq. 14 to 16, then the targets follow."""
+        if len(self.memory) < LOOK:
+            return
+        picked = [self.memory[i] for i in rng.integers(len(self.memory), size=LOOK)]
+        state, action, reward, later = (
+            torch.as_tensor(np.array([row[part] for row in picked]), dtype=torch.float32) for part in range(4)
+        )
+        with torch.no_grad():
+            ahead = self.critic_target(torch.cat([later, self.actor_target(later)], dim=1))[:, 0]
+            target = reward + GAMMA**AHEAD * ahead
+        loss = ((self.critic(torch.cat([state, action], dim=1))[:, 0] - target) ** 2).mean()
+        self.critic_adam.zero_grad()
+        loss.backward()
+        self.critic_adam.step()
+        hope = -self.critic(torch.cat([state, self.actor(state)], dim=1)).mean()
+        self.actor_adam.zero_grad()
+        hope.backward()
+        self.actor_adam.step()
+        with torch.no_grad():
+            for online, target_net in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
+                for new, old in zip(online.parameters(), target_net.parameters(), strict=True):
+                    old.mul_(1.0 - TAU).add_(TAU * new)
+
+    def frozen(self, made: dict[str, Any]) -> Actor:
+        """The actor as it runs without torch."""
+        layers = [part for part in self.actor if isinstance(part, torch.nn.Linear)]
+        arrays = (
+            (layer.weight.detach().numpy().astype(np.float64), layer.bias.detach().numpy().astype(np.float64))
+            for layer in layers
+        )
+        return Actor(tuple(arrays), self.most, made)
+
+    def act(self, state: Floats) -> Floats:
+        """The actor's numbers, (most,)."""
+        with torch.no_grad():
+            numbers: Floats = self.actor(torch.as_tensor(state, dtype=torch.float32)).numpy().astype(np.float64)
+        return numbers
+
+    def state(self) -> dict[str, Any]:
+        """The weights, as JSON can keep them; the memory is filled again after a pause."""
+        nets = {"actor": self.actor, "critic": self.critic, "actor_target": self.actor_target}
+        nets["critic_target"] = self.critic_target
+        return {name: {key: value.tolist() for key, value in net.state_dict().items()} for name, net in nets.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, kept in state.items():
+            getattr(self, name).load_state_dict({key: torch.tensor(value) for key, value in kept.items()})
+
+
+class _Player(OrderedPolicy):
+    """Plays one run with the actor; with noise (from `rng`) it puts what happened into the memory and learns."""
+
+    def __init__(self, learner: DDPG, problem: PlacementProblem, rng: np.random.Generator | None) -> None:
+        super().__init__(problem, waiting="commit-immediate")
+        self.learner, self.rng = learner, rng
+        self._steps: list[tuple[Floats, Floats, float]] = []
+        self._total, self._before = 0.0, 0.0
+        self._now: tuple[Floats, Floats] | None = None
+
+    def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
+        if not len(slot.ids):
+            return PlacementDecision(np.zeros(0, dtype=np.int64))
+        state = state_of(self.problem, slot, self.learner.most)
+        drawn = self.learner.act(state)
+        if self.rng is not None:
+            scale = len(self.problem.speed) if self.learner.direct else 1.0
+            drawn = drawn + NOISE * scale * self.rng.standard_normal(self.learner.most)
+        self._now = state, np.maximum(drawn, 0.0)
+        if self.learner.direct:
+            return directed(self.problem, slot, self._now[1])
+        return super().decide(slot)
+
+    def rank(self, slot: PlacementSlot) -> Floats:
+        ranks = np.full(len(slot.ids), -1.0)
+        if self._now is not None:
+            size = min(len(ranks), self.learner.most)
+            ranks[:size] = self._now[1][:size]
+        return ranks
+
+    def observe(self, outcome: PlacementOutcome, /) -> None:
+        self._total += outcome.reward
+        if self._now is None or self.rng is None:
+            return
+        if self._before > 0.0:
+            self._steps.append((*self._now, self._total / self._before))  # eq. 11
+        self._before, self._now = self._total, None
+        if len(self._steps) > AHEAD:
+            state, action, _ = self._steps[-1 - AHEAD]
+            reward = sum(GAMMA**k * self._steps[-1 - AHEAD + k][2] for k in range(AHEAD))
+            self.learner.memory.append((state, action, reward, self._steps[-1][0]))
+        self.learner.learn(self.rng)

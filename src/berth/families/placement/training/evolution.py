@@ -1,0 +1,113 @@
+"""Evolution strategies: try the network with small random changes, and move towards those that earned more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from berth.families.placement.policies.network import Network
+from berth.families.placement.training.episodes import Episode
+from berth.families.placement.training.network_runs import WHOLE, Scope, run_network
+from berth.model import Floats
+
+__all__ = ["Evolution", "mean_gain"]
+
+
+def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOLE) -> float:
+    """What the network earns for each unit that greedy with a queue earns, on average over runs."""
+    return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
+
+
+def _gains(networks: Sequence[Network], episodes: Sequence[Episode], scope: Scope) -> list[float]:
+    return [mean_gain(network, episodes, scope) for network in networks]
+
+
+class Evolution:
+    """Pairs of opposite changes, ranked by what they earned, and Adam on the direction that this gives.
+
+    After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        pairs: int = 16,
+        width: float = 0.1,
+        rate: float = 0.03,
+        device: str = "cpu",
+        scope: Scope = WHOLE,
+        workers: int = 1,
+    ) -> None:
+        if device != "cpu":
+            from berth.families.placement.training.device import check_device
+
+            check_device(device)
+        self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
+        self.device, self.scope, self.workers = device, scope, workers
+        self._pool: ProcessPoolExecutor | None = None
+        self._steps = 0
+        self._first = np.zeros(network.weights.shape)
+        self._second = np.zeros(network.weights.shape)
+
+    def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
+        """One move, `rate` times as long as usual; gives the mean of what all changed networks earned."""
+        weights = self.network.weights
+        change = rng.standard_normal((self.pairs, weights.size))
+        tried = [self.network.replace(weights + side * self.width * way) for side in (1.0, -1.0) for way in change]
+        credit, total = np.zeros(len(tried)), 0.0
+        worlds = sorted({episode.world for episode in episodes})
+        for world in worlds:  # ranked in each world by itself, so that none outweighs the others
+            runs = [episode for episode in episodes if episode.world == world]
+            earned = self._earned(tried, runs)
+            place = earned.argsort(kind="stable").argsort(kind="stable")
+            credit += place / (len(tried) - 1.0) - 0.5
+            total += float(earned.mean())
+        slope = ((credit[: self.pairs] - credit[self.pairs :]) @ change) / (self.pairs * self.width * len(worlds))
+        self._climb(slope, rate)
+        return total / len(worlds)
+
+    def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
+        """What each network earns, on the CPU one run after the other, on a GPU all side by side."""
+        if self.device == "cpu" and self.workers > 1:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"))
+            size = -(-len(networks) // self.workers)
+            shares = [networks[at : at + size] for at in range(0, len(networks), size)]
+            found = self._pool.map(_gains, shares, repeat(runs), repeat(self.scope))
+            return np.array([gain for share in found for gain in share])
+        if self.device == "cpu":
+            return np.array(_gains(networks, runs, self.scope))
+        from berth.families.placement.training.batched import BatchedRuns
+
+        earned: Floats = BatchedRuns(runs, self.device).gains(networks).mean(axis=1)
+        return earned
+
+    def _climb(self, slope: Floats, rate: float) -> None:
+        self._steps += 1
+        self._first = 0.9 * self._first + 0.1 * slope
+        self._second = 0.99 * self._second + 0.01 * slope**2
+        ahead = self._first / (1.0 - 0.9**self._steps)
+        size = np.sqrt(self._second / (1.0 - 0.99**self._steps)) + 1e-8
+        self.network = self.network.replace(self.network.weights + rate * self.rate * ahead / size)
+
+    def close(self) -> None:
+        """Send the workers home."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on later, as JSON can keep it."""
+        parts = {"weights": self.network.weights, "first": self._first, "second": self._second}
+        return {"steps": self._steps, **{name: part.tolist() for name, part in parts.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._steps = int(state["steps"])
+        self._first, self._second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
+        self.network = self.network.replace(np.array(state["weights"], dtype=np.float64))

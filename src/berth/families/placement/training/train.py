@@ -1,0 +1,289 @@
+"""Training as one call: steps, validation, early stop, checkpoints, and the files that remain.
+
+Runs are numbered. Those of training, validation and comparison never meet: training takes seeds from a million on,
+validation from two million on, and comparisons begin at 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import berth
+from berth.errors import InvalidInput, UnknownName
+from berth.families.placement.policies.network import Network
+from berth.families.placement.policies.ordered import WAITING
+from berth.families.placement.training.cross_entropy import RuleSearch, rule_gain
+from berth.families.placement.training.episodes import Build, Episode, Source
+from berth.families.placement.training.evolution import Evolution, mean_gain
+from berth.families.placement.training.network_runs import Scope, seen_by
+from berth.model import Floats
+from berth.random import stream
+from berth.scenario import load_scenario
+
+__all__ = ["METHODS", "Plan", "Trained", "train", "train_on"]
+
+METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
+TRAINING, VALIDATION = 1_000_000, 2_000_000
+BETTER = 1e-5  # a validation gain counts as better when it is by this much
+
+
+class Learner(Protocol):
+    """Something that gets better step by step, and can be put down and taken up again."""
+
+    def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any], /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be trained, on what and how.
+
+    `runs` of every scenario make a step; `digest` tells scenarios apart that have the same name. Every `every` steps
+    the learner is validated on `validation` runs of each; after `patience` validations without progress it ends.
+    """
+
+    scenarios: tuple[str, ...]
+    digest: str = ""
+    method: str = "es"
+    steps: int = 200
+    runs: int = 4
+    pairs: int = 16
+    waiting: str = "queue"
+    only_order: bool = False
+    hidden: int = 12
+    looks: int = 0
+    seed: int = 0
+    validation: int = 16
+    every: int = 10
+    patience: int = 8
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UnknownName("method", self.method, METHODS)
+        for key in ("steps", "runs", "pairs", "hidden", "validation", "every", "patience"):
+            if getattr(self, key) < 1:
+                raise InvalidInput("a whole number ≥ 1", value=getattr(self, key), key=key)
+        if self.waiting not in WAITING:
+            raise UnknownName("waiting", self.waiting, WAITING)
+        if self.looks < 0:
+            raise InvalidInput("a whole number ≥ 0", value=self.looks, key="looks")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of it: the policy as `berth compare --policy` takes it, the best validation gain, the curve."""
+
+    policy: str
+    gain: float
+    steps: int
+    history: tuple[tuple[int, float, float, float], ...]
+    """Step, mean training gain since the last row, validation gain, seconds; gains relative to greedy with a queue."""
+
+
+def _learner(plan: Plan, validation: Sequence[Episode], workers: int) -> Learner:
+    rng = stream(plan.seed, "train", "start")
+    if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
+        raise InvalidInput(
+            "es on the CPU: other methods train networks that say everything, with a queue",
+            value=plan.method,
+            key="method",
+        )
+    if plan.device != "cpu" and plan.method not in ("es", "reinforce", "ppo"):
+        raise InvalidInput("cpu, for this method", value=plan.device, key="device")
+    if plan.method == "rule":
+        return RuleSearch()
+    if plan.method in ("ddpg", "ddpg-direct"):
+        from berth.families.placement.training.ddpg import DDPG
+
+        if len(plan.scenarios) > 1:
+            raise InvalidInput("one scenario: as printed, an actor fits one cluster", value=plan.scenarios)
+        batches = [np.unique(episode.tasks.arrival, return_counts=True)[1].max(initial=1) for episode in validation]
+        return DDPG(validation[0].problem, int(1.5 * max(batches)), plan.method == "ddpg-direct", plan.seed)
+    network = Network.fresh(rng, plan.hidden, plan.looks)
+    if plan.method == "es":
+        scope = Scope(plan.waiting, plan.only_order)
+        return Evolution(network, plan.pairs, device=plan.device, scope=scope, workers=workers)
+    from berth.families.placement.training.gradient import PolicyGradient
+
+    return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
+
+
+def train_on(
+    plan: Plan,
+    overrides: Mapping[str, Any],
+    out: Path,
+    progress: Callable[[int, float, float], None] | None = None,
+    workers: int = 1,
+) -> Trained:
+    """Carry the plan out on its scenarios, by name or file, each with `overrides`."""
+    scenarios = [load_scenario(name, overrides) for name in plan.scenarios]
+    for name, scenario in zip(plan.scenarios, scenarios, strict=True):
+        if scenario.family != "placement":
+            raise InvalidInput("a scenario of the placement family", value=name, key="scenario")
+    told = json.dumps([scenario.dump() for scenario in scenarios], sort_keys=True, default=str)
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    plan = dataclasses.replace(plan, digest=digest)
+    return train(plan, [scenario.build for scenario in scenarios], out, progress, workers)
+
+
+def train(
+    plan: Plan,
+    builds: Sequence[Build],
+    out: Path,
+    progress: Callable[[int, float, float], None] | None = None,
+    workers: int = 1,
+) -> Trained:
+    """Carry the plan out; `builds` make the worlds of the plan's scenarios.
+
+    `out` gets `checkpoint.json` while it goes on, and in the end `policy.json` (a network), `curve.png` and
+    `history.parquet`. Called again with the same plan it goes on from the checkpoint, to the same result as if it had
+    never stopped (but for DDPG, whose memory is filled anew). `workers` processes share the runs of `es`, which changes
+    no number. `progress` is told step, training gain and best validation gain.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    source = Source(builds)
+    validation = source.some(VALIDATION, plan.validation)
+    if not validation:
+        raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
+    learner = _learner(plan, validation, workers)
+    course = _Course(plan, learner, validation, out / "checkpoint.json")
+    course.take_up()
+    try:
+        while not course.over:
+            began = time.perf_counter()
+            first = TRAINING + course.step * plan.runs
+            rng = stream(plan.seed, "train", str(course.step))
+            rate = 1.0 if course.step < 0.6 * plan.steps else 1.0 / 3.0
+            gain = learner.step(source.some(first, plan.runs), rng, rate)
+            course.note(gain, time.perf_counter() - began)
+            if progress is not None:
+                progress(course.step, gain, course.best)
+    finally:
+        if isinstance(learner, Evolution):
+            learner.close()
+    return course.finish(out)
+
+
+def seen_of(network: Network, episodes: Sequence[Episode]) -> Floats:
+    """The least and the largest numbers of the cluster (2, G) that the network meets in these runs."""
+    found = np.array([seen_by(episode.problem, episode.tasks, network) for episode in episodes])
+    return np.stack([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
+
+
+def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> float:
+    if isinstance(learner, RuleSearch):
+        return rule_gain(learner.numbers, episodes)
+    if hasattr(learner, "validated"):
+        return float(learner.validated(episodes))
+    return mean_gain(learner.network, episodes, Scope(plan.waiting, plan.only_order))  # type: ignore[attr-defined]
+
+
+class _Course:
+    """Where a training stands: kept in a file that is replaced as a whole."""
+
+    def __init__(self, plan: Plan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
+        self.plan, self.learner, self._runs, self.file = plan, learner, runs, file
+        self.step, self.best, self.stale, self.seconds = 0, -np.inf, 0, 0.0
+        self.best_state: dict[str, Any] = learner.state()
+        self.history: list[tuple[int, float, float, float]] = []
+        self._gains: list[float] = []
+
+    @property
+    def over(self) -> bool:
+        return self.step >= self.plan.steps or self.stale >= self.plan.patience
+
+    def take_up(self) -> None:
+        """Go on where the file says, or begin."""
+        if not self.file.exists():
+            return
+        try:
+            kept = json.loads(self.file.read_text(encoding="utf-8"))
+            plan = kept["plan"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInput("a checkpoint of berth train", found=str(error), file=str(self.file)) from error
+        mine = json.loads(json.dumps(dataclasses.asdict(self.plan)))
+        for key, value in mine.items():
+            if plan.get(key) != value:
+                raise InvalidInput(
+                    f"{plan.get(key)!r}, as in the training begun there (or another folder)",
+                    value=value,
+                    key=key,
+                    file=str(self.file),
+                )
+        self.step, self.best, self.stale = kept["step"], kept["best"], kept["stale"]
+        self.seconds, self.history = kept["seconds"], [tuple(row) for row in kept["history"]]
+        self.best_state = kept["best_state"]
+        self.learner.restore(kept["state"])
+
+    def note(self, gain: float, seconds: float) -> None:
+        """One step more: validated and written down now and then."""
+        self.step += 1
+        self.seconds += seconds
+        self._gains.append(gain)
+        if self.step % self.plan.every and not self.over:
+            return
+        found = _validated(self.learner, self._runs, self.plan)
+        self.history.append((self.step, float(np.mean(self._gains)), found, self.seconds))
+        self._gains = []
+        if found > self.best + BETTER:
+            self.best, self.stale, self.best_state = found, 0, self.learner.state()
+        else:
+            self.stale += 1
+        self._write()
+
+    def _write(self) -> None:
+        kept = {
+            "berth": berth.__version__,
+            "plan": dataclasses.asdict(self.plan),
+            "step": self.step,
+            "best": self.best,
+            "stale": self.stale,
+            "seconds": self.seconds,
+            "history": self.history,
+            "state": self.learner.state(),
+            "best_state": self.best_state,
+        }
+        part = self.file.with_name(self.file.name + ".part")
+        part.write_text(json.dumps(kept), encoding="utf-8")
+        part.replace(self.file)
+
+    def finish(self, out: Path) -> Trained:
+        """The best that was validated becomes the policy; the curve is drawn."""
+        import polars as pl
+
+        from berth.families.placement.training.curve import draw_curve
+
+        self.learner.restore(self.best_state)
+        if isinstance(self.learner, RuleSearch):
+            length, beta, price = (round(float(x), 4) for x in self.learner.numbers)
+            policy = f"placement-rule:length={length},beta={beta},price={price}"
+        elif hasattr(self.learner, "frozen"):
+            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            (out / "policy.json").write_text(self.learner.frozen(made).text(), encoding="utf-8")
+            name = "drl-direct" if self.plan.method == "ddpg-direct" else "drl-greedy-printed"
+            policy = f"{name}:file={out / 'policy.json'}"
+        else:
+            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            network: Network = self.learner.network  # type: ignore[attr-defined]
+            seen = seen_of(network, self._runs)
+            Network(network.weights, network.hidden, network.looks, seen, made).save(out / "policy.json")
+            policy = f"drl-greedy:file={out / 'policy.json'}"
+            if self.plan.only_order or self.plan.waiting != "queue":
+                policy += f",only_order={str(self.plan.only_order).lower()},waiting={self.plan.waiting}"
+        rows = pl.DataFrame(self.history, schema=["step", "training", "validation", "seconds"], orient="row")
+        rows.write_parquet(out / "history.parquet")
+        draw_curve(self.history, out / "curve.png")
+        return Trained(policy, self.best, self.step, tuple(self.history))

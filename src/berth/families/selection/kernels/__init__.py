@@ -1,0 +1,1 @@
+"""Kernels of the selection family and its solvers."""

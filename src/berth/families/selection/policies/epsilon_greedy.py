@@ -1,0 +1,49 @@
+"""ε-greedy: mostly what looks best, now and then anything."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.families.selection.policies.index import IndexPolicy, check_at_least
+from berth.families.selection.problem import SelectionProblem
+from berth.model import Floats
+
+__all__ = ["EpsilonGreedy"]
+
+
+class EpsilonGreedy(IndexPolicy):
+    """Opens what is best for the mean gains seen; with probability ε, for gains drawn at random instead.
+
+    In slot t, ε is `epsilon` / (1 + t / `decay`); with `decay=0` it stays `epsilon`. `scale`, `discount`, `window` and
+    `gap` are those of `escb`.
+
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
+    >>> EpsilonGreedy(problem, np.random.default_rng(0)).decide(slot)
+    array([1, 0, 0])
+    """
+
+    reference = "Auer et al., Finite-time Analysis of the Multiarmed Bandit Problem, for choices of channels"
+
+    def __init__(
+        self,
+        problem: SelectionProblem,
+        rng: np.random.Generator,
+        *,
+        epsilon: float = 0.5,
+        decay: float = 50.0,
+        scale: float = 1.0,
+        discount: float = 1.0,
+        window: int | None = None,
+        gap: float = 1e-4,
+    ) -> None:
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
+        self.epsilon, self.decay = check_at_least(epsilon, "epsilon"), check_at_least(decay, "decay")
+
+    def index(self) -> tuple[Floats, Floats]:
+        seen = self.statistics
+        chance = self.epsilon / (1.0 + seen.time / self.decay) if self.decay > 0 else self.epsilon
+        explore = self.rng.random() < chance
+        # after costs a drawn gain is one that pays: exploring that opens nothing would teach nothing
+        drawn = self.problem.cost + self.scale * self.rng.random(seen.mean.shape)
+        return drawn if explore else seen.mean, np.zeros(seen.mean.shape)

@@ -1,0 +1,29 @@
+"""ESCB that learns how noisy each channel is."""
+
+from __future__ import annotations
+
+from berth.families.selection.policies.index import OptimisticPolicy
+from berth.model import Floats
+
+__all__ = ["ESCBV"]
+
+
+class ESCBV(OptimisticPolicy):
+    """ESCB with σ² = 2·variance·p·ln(t + 1) / n: channels with little noise need few tries.
+
+    The variance is that of what was seen, together with one observation of the largest variance that a gain within a
+    range of `scale` can have, so that two equal draws do not make a channel certain. `p` is .25 unless given, .05 where
+    it forgets; other settings are those of `escb`.
+
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
+    >>> ESCBV(problem).decide(slot)
+    array([1, 0, 0])
+    """
+
+    reference = "Degenne & Perchet, Combinatorial semi-bandit with known covariance; Audibert et al., UCB-V"
+
+    def index(self) -> tuple[Floats, Floats]:
+        seen = self.statistics
+        variance = seen.variance(self.scale**2 / 4.0)
+        return seen.mean, 2.0 * self.g(seen.time) * variance / seen.tried

@@ -1,0 +1,184 @@
+"""Prices first, then the few channels that prices leave open: for real capacities and many channels.
+
+One pool: prices λ of resources and the slope u of √ minimise the bound D(u, λ); channels with a clear reduced gain r
+are settled, and the rest searched (see `berth.families.selection.kernels.knapsack`). Several pools: for a fixed u every
+pool stands alone, so that only u couples them. Small pools are enumerated, which makes the bound min_u 1/(2u) + Σ_pools
+max_x …; large ones go through prices and search of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from berth.errors import InvalidInput
+from berth.families.selection.kernels.knapsack import arrange, reduce
+from berth.families.selection.kernels.knapsack_core import Items, improve
+from berth.families.selection.kernels.knapsack_pools import best_slope, combine, fronts
+from berth.families.selection.kernels.knapsack_prices import interior
+from berth.families.selection.solvers.dynamic import NUMBERS, worth, writable
+from berth.families.selection.solvers.question import Choice, Question
+from berth.model import Floats, Ints
+
+__all__ = ["dual_core"]
+
+EFFORT = 200_000  # entries looked at in one search: a few milliseconds
+ENDLESS = 1 << 62
+SMALL = 12  # channels of a pool that is enumerated; up to four more where few pools have them
+SUBSETS = 1 << 19
+LABELS = 200_000  # partial sums kept when pools are combined
+CLOSE = 1e-7  # relative tolerance of prices
+FIRST = 16  # channels nearest to the margin that a search begins with
+SIEVE = 6000  # from so many channels on, prices are found on a sample and on those near the margin
+SAMPLE = 1200
+MARGIN = 1200
+ATTEMPTS = 4
+
+
+class Active(NamedTuple):
+    """The channels that can be opened at all, sorted by pool, as shares of what their pool has."""
+
+    channel: Ints
+    gain: Floats
+    spread: Floats
+    takes: Floats
+    start: Ints  # (pools + 1,) where each pool that has such channels begins
+    scale: float  # gains are divided by it, spreads by its square
+
+
+def active_channels(question: Question) -> Active:
+    """Drop what cannot fit or cannot pay; scale gains to be at most 1, and demands to capacities 1."""
+    n, resources = question.takes.shape
+    channel, v, q = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
+    share, start = np.empty((n, resources)), np.empty(len(question.free) + 1, dtype=np.int64)
+    count, pools, scale = arrange(
+        writable(question.gain),
+        writable(question.spread),
+        writable(question.takes),
+        np.array(question.pool, dtype=np.int64),
+        writable(question.free),
+        channel,
+        v,
+        q,
+        share,
+        start,
+    )
+    if count < 0:
+        raise InvalidInput(NUMBERS)
+    return Active(channel[:count], v[:count], q[:count], share[:count], start[: pools + 1], scale)
+
+
+def prices(gain: Floats, spread: Floats, takes: Floats, tolerance: float) -> tuple[float, Floats]:
+    """u and λ (K,) of one knapsack with capacities 1.
+
+    Of many channels most are far from the margin. Prices of a sample say which ones: they are settled, and the exact
+    prices found on those in between.
+    """
+    n, resources = takes.shape
+    price = np.zeros((1, resources))
+    if n > SIEVE:
+        # by hashed place: no order of the channels can bias the sample; it stands for everything, so its demands and
+        # gains count for n / size of themselves
+        sample = np.flatnonzero((np.arange(n) * 2654435761 >> 11) % (n // SAMPLE) == 0)
+        more = n / max(len(sample), 1)
+        u = _interior(
+            more * gain[sample], more * spread[sample], more * takes[sample], np.ones(resources), 0.0, 1e-4, price
+        )
+        reduced, near = np.empty(n), MARGIN
+        for _ in range(ATTEMPTS):
+            reduce(gain, spread, takes, u, price[0], reduced)
+            distance = np.abs(reduced)
+            settled = distance > np.partition(distance, near)[near]
+            opened = settled & (reduced > 0.0)
+            free = 1.0 - opened @ takes
+            if free.min() <= 0.0:  # settled too much
+                near = min(2 * near, n - 1)
+                continue
+            rest = np.flatnonzero(~settled)
+            u = _interior(gain[rest], spread[rest], takes[rest], free, float(spread @ opened), tolerance, price)
+            moved = gain + 0.5 * u * spread - takes @ price[0]
+            wrong = settled & ((moved > 0.0) != opened)
+            if not (np.abs(moved[wrong]) > 1e-3 * tolerance * n).any():
+                return u, price[0]
+    return _interior(gain, spread, takes, np.ones(resources), 0.0, tolerance, price), price[0]
+
+
+def _interior(
+    gain: Floats, spread: Floats, takes: Floats, free: Floats, settled: float, tolerance: float, price: Floats
+) -> float:
+    return interior(gain, spread, takes, np.array([0, len(gain)]), free[None].copy(), settled, tolerance, price)
+
+
+def _one(gain: Floats, spread: Floats, takes: Floats, gap: float, effort: int) -> tuple[Ints, float]:
+    """Tasks and bound of one knapsack with capacities 1."""
+    u, price = prices(gain, spread, takes, min(CLOSE, max(gap * 1e-2, 1e-9)))
+    reduced = np.empty(len(gain))
+    dual = reduce(gain, spread, takes, u, price, reduced)
+    tasks = np.zeros(len(gain), dtype=np.int64)
+    first = min(FIRST, len(gain)) - 1
+    budget = float(np.partition(np.abs(reduced), first)[first])
+    items = Items(gain, spread, takes, reduced, price)
+    bound, _ = improve(items, np.argsort(-reduced), dual, budget, gap, effort, tasks)
+    return tasks, bound
+
+
+def _small_pools(active: Active, gap: float) -> tuple[Ints, float]:
+    """Every pool enumerated, then combined."""
+    begin, gain, spread, bits = fronts(active.gain, active.spread, active.takes, active.start)
+    u, dual = best_slope(begin, gain, spread)
+    pick = np.zeros(len(active.start) - 1, dtype=np.int64)
+    bound, _ = combine(begin, gain, spread, u, dual, gap, LABELS, pick)
+    place = np.arange(len(active.gain)) - np.repeat(active.start[:-1], np.diff(active.start))
+    return (np.repeat(bits[pick], np.diff(active.start)) >> place) & 1, bound
+
+
+def _large_pools(active: Active, gap: float, effort: int) -> tuple[Ints, float]:
+    """u from prices of everything, then pool by pool for gains + u/2 · spreads."""
+    pools, resources = len(active.start) - 1, active.takes.shape[1]
+    free, price = np.ones((pools, resources)), np.zeros((pools, resources))
+    u = interior(active.gain, active.spread, active.takes, active.start, free, 0.0, CLOSE, price)
+    worth = active.gain + 0.5 * u * active.spread
+    flat = np.zeros(len(worth))
+    bound = 0.5 / u if u > 0.0 else 0.0
+    tasks = np.zeros(len(worth), dtype=np.int64)
+    for first, last in zip(active.start[:-1], active.start[1:], strict=True):
+        tasks[first:last], part = _one(
+            worth[first:last], flat[first:last], active.takes[first:last], gap, max(effort // pools, 1000)
+        )
+        bound += part
+    return tasks, bound
+
+
+def dual_core(question: Question, gap: float = 1e-4, effort: int | None = None) -> Choice:
+    """A choice and a bound within `gap` of each other, or as close as `effort` brings them.
+
+    `effort` counts entries that the search looks at, 200 000 by default. With gap=0 the default is no limit: one pool,
+    or pools of at most 12 channels each, are then solved exactly (several larger pools keep a gap from the root).
+
+    >>> rng = np.random.default_rng(0)
+    >>> question = Question(
+    ...     rng.random(300), rng.random(300) / 50, rng.random((300, 2)), np.zeros(300, dtype=np.int64),
+    ...     np.full((1, 2), 40.0),
+    ... )
+    >>> choice = dual_core(question)
+    >>> question.fits(choice.tasks), choice.gap < 1e-3
+    (True, True)
+    """
+    tasks = np.zeros(len(question.gain), dtype=np.int64)
+    active = active_channels(question)
+    if not len(active.channel):
+        return Choice(tasks, 0.0, 0.0)
+    limit = (ENDLESS if gap <= 0.0 else EFFORT) if effort is None else effort
+    sizes = np.diff(active.start)
+    if sizes.max() <= SMALL or (sizes.max() <= SMALL + 4 and np.exp2(sizes).sum() <= SUBSETS):
+        found, bound = _small_pools(active, gap)
+    elif len(sizes) == 1:
+        found, bound = _one(active.gain, active.spread, active.takes, gap, limit)
+    else:
+        found, bound = _large_pools(active, gap, limit)
+    tasks[active.channel] = found
+    value = worth(question, tasks)
+    if value < 0.0:  # nothing is always allowed
+        tasks, value = np.zeros_like(tasks), 0.0
+    return Choice(tasks, value, max(bound * active.scale, value))

@@ -1,0 +1,1 @@
+"""Traces played again under other policies."""

@@ -1,0 +1,1 @@
+"""The papers' figures and tables as experiments, and whether their claims hold."""

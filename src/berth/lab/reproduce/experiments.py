@@ -1,0 +1,342 @@
+"""Figures and tables of papers as experiments: one small YAML file each, under `berth/data/experiments/PAPER/ID.yaml`.
+
+An experiment says what is run (`sweep`, at each of its grid's points; `parts` are several sweeps that share the rest),
+a version of seconds (`quick`), what is drawn (`plots`), and what the paper claims (`claims`). A claim is always about
+an *effect*: by which part one number is above another, 0.1133 for 11.33 % more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from berth.errors import BerthError, InvalidInput, UnknownName
+from berth.files.yaml_tree import key_text, read_file
+from berth.registry import PolicySpec
+
+__all__ = [
+    "PAPERS",
+    "Changes",
+    "Claim",
+    "Experiment",
+    "Plot",
+    "Setting",
+    "chosen",
+    "experiment_names",
+    "load_experiment",
+    "settings_of",
+]
+
+FOLDER = Path(__file__).parents[2] / "data" / "experiments"
+
+PAPERS = {
+    "ogasched": "OGASched: Scheduling Multi-Server Jobs with Sublinear Regrets via Online Learning (two versions)",
+    "esdp": "ESDP: multi-server jobs by efficient sampling and dynamic programming (two versions)",
+    "drl-greedy": "DRL-Greedy: online scheduling of tasks by deep reinforcement learning and greedy optimisation",
+}
+"""The papers in the order in which they are shown; a folder of experiments each."""
+
+Where = dict[str, Any]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Changes(_Part):
+    """What is run, or what of it is changed: the same words as in a sweep file."""
+
+    scenario: str | None = None
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = None
+    set: dict[str, Any] | None = None
+    policies: Annotated[list[str], Field(min_length=1)] | None = None
+    seeds: Annotated[int, Field(ge=2)] | Annotated[list[int], Field(min_length=2)] | None = None
+    baseline: str | None = None
+    arrivals: Literal["hidden", "revealed", "both"] | None = None
+    oracles: list[str] | None = None
+    trace: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="a file in the folder of traces that the scenario is to play, if it is there"
+    )
+
+    def under(self, other: Changes) -> Changes:
+        """This with what the other one says; `set` is merged, all else replaced."""
+        merged = {**(self.set or {}), **(other.set or {})}
+        said = {name: value for name in Changes.model_fields if (value := getattr(other, name)) is not None}
+        return Changes.model_construct(**{**self._said(), **said, "set": merged})
+
+    def _said(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in Changes.model_fields}
+
+
+class Quick(Changes):
+    """What the version of seconds changes; its `parts`, where given, take the place of all others."""
+
+    parts: Annotated[list[Changes], Field(min_length=1)] | None = None
+
+
+class Plot(_Part):
+    """A picture: `curve` over slots, `line` over a key of the grid, `bars` for each point, `cdf` of deciding times."""
+
+    kind: Literal["curve", "line", "bars", "cdf"]
+    title: str
+    metric: str = "reward"
+    show: Literal["average", "cumulative", "ratio"] = "average"
+    x: str | None = None
+    over: str | None = None
+    policies: list[str] | None = None
+    arrivals: Literal["hidden", "revealed"] = "revealed"
+    where: Where = Field(default_factory=dict)
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.kind == "line") != (self.x is not None):
+            raise ValueError("x, the key along the axis, for a line and for nothing else")
+        if self.kind == "curve" and (self.show == "ratio") != (self.over is not None):
+            raise ValueError("over, the policy that others are divided by, for show: ratio and for nothing else")
+        return self
+
+
+class Claim(_Part):
+    """What the paper says of one effect: by which part a policy's `metric` is above that of what it is compared with.
+
+    It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`). With
+    both, its lead over the other policy (the ratio, or the difference where not all are positive) is compared with its
+    lead at other points. `where` says at which points; over several, effects are averaged. `value` is the effect that
+    the paper prints; where it prints none, `direction` says which way. `until` looks at the first slots only; `total`
+    takes sums over a run instead of means a slot, for runs of different length.
+    """
+
+    says: Annotated[str, Field(min_length=1)]
+    policy: str | None = Field(default=None, description="if not the experiment's `printed`: then there is no best")
+    over: str | float | None = None
+    against: Where | None = None
+    where: Where = Field(default_factory=dict)
+    arrivals: Literal["hidden", "revealed"] = "revealed"
+    metric: str = "reward"
+    until: Annotated[int, Field(ge=1)] | None = None
+    total: bool = False
+    value: float | None = None
+    direction: Literal["more", "less", "same"] | None = None
+    best: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.over is None and self.against is None:
+            raise ValueError("over, against or both")
+        if self.against is not None and isinstance(self.over, float):
+            raise ValueError("a policy to be over, where there is also against")
+        if (self.value is None) == (self.direction is None):
+            raise ValueError("one of value and direction")
+        if self.value == 0:
+            raise ValueError("a value other than 0, or direction: same")
+        if self.over == 0:
+            raise ValueError("a number other than 0 to compare with")
+        return self
+
+
+class Experiment(_Part):
+    """One figure or table of a paper."""
+
+    name: Annotated[str, Field(description="PAPER/ID, from where the file is")]
+    paper: str
+    figure: Annotated[str, Field(min_length=1, description="as the paper numbers it")]
+    title: Annotated[str, Field(min_length=1)]
+    what: Annotated[str, Field(min_length=1, description="what is run, and how it was read where the paper is silent")]
+    data: Annotated[str, Field(min_length=1, description="synthetic, or which workload it was fitted to")] = "synthetic"
+    minutes: Annotated[float, Field(gt=0, description="how long it takes on two cores")]
+    sweep: Changes
+    parts: Annotated[list[Changes], Field(min_length=1)] = Field(default_factory=lambda: [Changes()])
+    quick: Quick
+    printed: str
+    best: str
+    plots: list[Plot] = Field(default_factory=list)
+    claims: Annotated[list[Claim], Field(min_length=1)]
+    digest: str = Field(default="", exclude=True)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.paper not in PAPERS:
+            raise ValueError(f"a paper: {', '.join(PAPERS)}")
+        for quick in (False, True):
+            for part in _parts(self, quick):
+                for key in ("scenario", "policies", "seeds"):
+                    if not getattr(part, key):
+                        raise ValueError(f"sweep: {key}, in the sweep or in each of its parts")
+        return self
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Its place among all others."""
+        return list(PAPERS).index(self.paper), self.name
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A point of an experiment: a scenario, what is changed in it, and how it is run.
+
+    `keys` are those of the grid, `trace` where it plays one, and `scenario` where parts differ in it: what the points
+    differ in. Which file a trace is, if it is there at all, `berth.lab.reproduce.traces` finds out.
+    """
+
+    number: int
+    scenario: str
+    changes: Mapping[str, Any]
+    keys: Mapping[str, Any]
+    run: Changes
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.keys.items()) or self.scenario
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that it plays, as the experiment names it."""
+        return self.run.trace
+
+    def is_at(self, where: Mapping[str, Any]) -> bool:
+        """Whether it is one of these points."""
+        missing = object()
+        return all(self.keys.get(key, missing) == value for key, value in where.items())
+
+
+def _parts(experiment: Experiment, quick: bool) -> list[Changes]:
+    """The sweeps of an experiment, each complete."""
+    fast = experiment.quick
+    parts = fast.parts if quick and fast.parts else experiment.parts
+    whole = [experiment.sweep.under(part) for part in parts]
+    return [part.under(fast) for part in whole] if quick else whole
+
+
+def settings_of(experiment: Experiment, quick: bool = False) -> list[Setting]:
+    """Every point of an experiment, each once."""
+    parts = _parts(experiment, quick)
+    several = len({part.scenario for part in parts}) > 1
+    found: list[Setting] = []
+    for part in parts:
+        grid = part.grid or {}
+        for values in itertools.product(*grid.values()):
+            point = dict(zip(grid, values, strict=True))
+            played = {} if part.trace is None else {"trace": part.trace}
+            keys = {**({"scenario": part.scenario} if several else {}), **played, **point}
+            changes = {**(part.set or {}), **point}
+            found.append(Setting(len(found), str(part.scenario), changes, keys, part))
+    return found
+
+
+def experiment_names() -> list[str]:
+    """Every experiment as PAPER/ID, by paper.
+
+    >>> experiment_names()[0].split("/")[0]
+    'ogasched'
+    """
+    return [
+        f"{paper}/{path.stem}"
+        for paper in PAPERS
+        for path in sorted((FOLDER / paper).glob("*.yaml"), key=lambda path: _natural(path.stem))
+    ]
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """So that fig-2 comes before fig-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", text)]
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """The experiments that are meant by `all`, a paper, PAPER/ID or a file; each once, in the order of papers.
+
+    >>> chosen(["ogashed"])
+    Traceback (most recent call last):
+    berth.errors.UnknownName: unknown experiment 'ogashed'; did you mean 'ogasched'? ...
+    """
+    known = experiment_names()
+    found: dict[str, Experiment] = {}
+    for name in names:
+        if name == "all":
+            meant: list[str | Path] = list(known)
+        elif name in known:
+            meant = [name]
+        elif name in PAPERS:
+            meant = [item for item in known if item.startswith(f"{name}/")]
+        elif Path(name).suffix in (".yaml", ".yml"):
+            meant = [Path(name)]
+        else:
+            raise UnknownName("experiment", name, [*PAPERS, "all", *known])
+        for item in meant:
+            experiment = load_experiment(item)
+            found.setdefault(experiment.name, experiment)
+    if not found:
+        raise InvalidInput("at least one experiment, a paper, or all", key="experiments")
+    return list(found.values())
+
+
+def load_experiment(name: str | Path) -> Experiment:
+    """Read and check an experiment, by PAPER/ID or from a file of one's own.
+
+    >>> load_experiment(Path("nowhere.yaml"))
+    Traceback (most recent call last):
+    berth.errors.InvalidInput: nowhere.yaml: ...
+    """
+    file = FOLDER / f"{name}.yaml" if isinstance(name, str) else name
+    tree = read_file(file)
+    own = f"{file.parent.name}/{file.stem}" if file.parent.name in PAPERS else file.stem
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    try:
+        found = Experiment.model_validate({"name": own, **tree.value, "digest": digest})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = tuple(part for part in first["loc"] if not str(part).startswith(("function-", "constrained-")))
+        given = first.get("input")
+        shown = ... if isinstance(given, dict | list) or first["type"] == "missing" else given
+        said = first["msg"].removeprefix("Value error, ").lower()
+        line = tree.place(place)[1]
+        raise InvalidInput(said, value=shown, key=key_text(place), file=file, line=line) from None
+    _check_names(found, file)
+    return found
+
+
+def _check_names(experiment: Experiment, file: Path) -> None:
+    """Refuse claims and plots about what is not run: a policy, an oracle or a point that the sweep does not have."""
+    settings = settings_of(experiment)
+    for place, claim in enumerate(experiment.claims):
+        key = f"claims[{place}]"
+        meant = {"where": claim.where} | ({} if claim.against is None else {"against": claim.against})
+        for name, where in meant.items():
+            if not any(setting.is_at(where) for setting in settings):
+                raise InvalidInput("a point of the sweep", value=where, key=f"{key}.{name}", file=file)
+        ours = [setting for setting in settings if any(setting.is_at(where) for where in meant.values())]
+        subject = claim.policy or experiment.printed
+        for name, policy in (("policy", subject), ("best", claim.best or experiment.best), ("over", claim.over)):
+            if isinstance(policy, str):
+                _check_policy(policy, ours, name == "over", f"{key}.{name}", file)
+    for place, plot in enumerate(experiment.plots):
+        ours = [setting for setting in settings if setting.is_at(plot.where)]
+        if not ours:
+            raise InvalidInput("a point of the sweep", value=plot.where, key=f"plots[{place}].where", file=file)
+        if plot.x is not None and not any(plot.x in setting.keys for setting in ours):
+            raise InvalidInput("a key of the grid", value=plot.x, key=f"plots[{place}].x", file=file)
+        for policy in [*(plot.policies or []), *([plot.over] if plot.over else [])]:
+            _check_policy(policy, ours, False, f"plots[{place}]", file)
+
+
+def _check_policy(name: str, settings: Sequence[Setting], oracle: bool, key: str, file: Path) -> None:
+    for setting in settings:
+        run = [_canonical(text, "policies", file) for text in setting.run.policies or []]
+        if oracle and name in (setting.run.oracles or []):
+            continue
+        if _canonical(name, key, file) not in run:
+            raise InvalidInput(f"a policy that is run at {setting}", value=name, key=key, file=file)
+
+
+def _canonical(name: str, key: str, file: Path) -> str:
+    """A policy as berth writes it."""
+    try:
+        return str(PolicySpec.parse(name))
+    except BerthError as error:
+        raise InvalidInput("a policy", found=str(error), key=key, file=file) from None

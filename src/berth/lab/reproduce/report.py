@@ -1,0 +1,219 @@
+"""What came of reproducing papers, as one HTML page that needs nothing else, and as a page of the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from berth.lab.reproduce.experiments import PAPERS, Claim, experiment_names
+from berth.lab.reproduce.results import ClaimResult, ExperimentResult, Reproduced
+from berth.lab.reproduce.verdicts import RULE, Verdict
+from berth.lab.show.report import inline_svg, page
+from berth.lab.show.words import MISSING, percent
+from berth.statistics import Estimate
+
+__all__ = ["counted", "found_effect", "left_out_lines", "paper_says", "render_markdown", "render_reproduced"]
+
+MARKS = {Verdict.reproduced: "✓", Verdict.direction: "≈", Verdict.failed: "✗"}
+LOOK = """<style>
+.yes { color: #1a7f4b; } .near { color: #b7791f; } .no { color: #c2410c; }
+@media (prefers-color-scheme: dark) { .yes { color: #5fd39a; } .near { color: #f0c36d; } .no { color: #fb9a6b; } }
+td.text { font-weight: 400; min-width: 15rem; } .state { white-space: nowrap; font-weight: 600; }
+</style>"""
+CLASSES = {Verdict.reproduced: "yes", Verdict.direction: "near", Verdict.failed: "no"}
+SIDES = {"more": "more", "less": "less", "same": "the same"}
+
+
+def paper_says(claim: Claim) -> str:
+    """The effect as the paper has it.
+
+    >>> paper_says(Claim(says="…", over="drf", value=0.1133))
+    '+11.3 %'
+    """
+    return SIDES[claim.direction] if claim.direction is not None else percent(claim.value, sign=True)
+
+
+def found_effect(value: Estimate | None) -> str:
+    """A measured effect with half its interval.
+
+    >>> found_effect(Estimate(0.05, 0.04, 0.06, 8))
+    '+5.0 % ± 1.0'
+    """
+    if value is None:
+        return MISSING
+    half = "" if value.half is None else f" ± {100 * value.half:.1f}"
+    return f"{percent(value.mean, sign=True)}{half}"
+
+
+def left_out_lines(result: ExperimentResult) -> list[str]:
+    """What was not run or not judged, and why, a sentence each."""
+    lines = [f"Not run: {text}." for text in result.not_run]
+    for claims, why in ((result.without_data, "Without that data"), (result.left_out, "Not in the quick version")):
+        if claims:
+            lines.append(f"{why}, not judged: {'; '.join(claim.says for claim in claims)}.")
+    return lines
+
+
+def _state(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return MISSING
+    return f'<span class="state {CLASSES[verdict]}">{MARKS[verdict]} {verdict.value}</span>'
+
+
+def counted(verdicts: Sequence[Verdict | None]) -> str:
+    """How many of each.
+
+    >>> counted([Verdict.reproduced, Verdict.failed, Verdict.failed])
+    '1 reproduced, 0 direction only, 2 not reproduced'
+    """
+    return ", ".join(f"{sum(v is verdict for v in verdicts)} {verdict.value}" for verdict in Verdict)
+
+
+def _scope(found: Reproduced) -> str:
+    if not found.quick:
+        return ""
+    return (
+        "This is the quick version: small settings and few seeds, to see that everything runs. Its verdicts are about "
+        "those, not about the papers' settings."
+    )
+
+
+def render_reproduced(found: Reproduced, plots: Mapping[str, Sequence[str]], manifest: Mapping[str, Any]) -> str:
+    """The page; `plots` are SVG texts by experiment."""
+    version = str(found.facts["versions"].get("berth", ""))
+    claims = [claim.verdict for result in found.experiments for claim in result.claims]
+    body = [
+        LOOK,
+        "<h1>The papers, reproduced</h1>",
+        f'<p class="soft">{len(found.experiments)} experiments, {len(claims)} claims · berth {escape(version)} · '
+        f"{escape(str(manifest.get('finished', ''))[:10])}</p>",
+        f'<div class="verdict"><p><strong>Claims: {counted(claims)}.</strong></p><p>{escape(RULE)}</p></div>',
+        f'<div class="verdict warn"><p>{escape(_scope(found))}</p></div>' if found.quick else "",
+        _overview(found),
+    ]
+    for paper, title in PAPERS.items():
+        mine = [result for result in found.experiments if result.experiment.paper == paper]
+        if mine:
+            body.append(f"<h2>{escape(title)}</h2>")
+            body += [_experiment(result, plots.get(result.experiment.name, ())) for result in mine]
+    facts = json.dumps(manifest, indent=2, ensure_ascii=False, default=str)
+    body.append(f"<h2>Repeat it</h2><details><summary>Manifest</summary><pre>{escape(facts)}</pre></details>")
+    return page("The papers, reproduced", body)
+
+
+def _overview(found: Reproduced) -> str:
+    lines = []
+    for result in found.experiments:
+        e = result.experiment
+        states = [claim.verdict for claim in result.claims]
+        lines.append(
+            f'<tr><td><a href="#{_anchor(e.name)}">{escape(e.name)}</a></td><td class="text">{escape(e.figure)}</td>'
+            f'<td class="text">{escape(e.title)}</td><td>{sum(s is Verdict.reproduced for s in states)} of '
+            f"{len(states)}</td><td>{_state(result.verdict)}</td></tr>"
+        )
+    heads = "<th>experiment</th><th>in the paper</th><th>what</th><th>claims reproduced</th><th>weakest claim</th>"
+    return f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+
+
+def _anchor(name: str) -> str:
+    return name.replace("/", "-")
+
+
+def _experiment(result: ExperimentResult, svgs: Sequence[str]) -> str:
+    e = result.experiment
+    unchecked = any(claim.claimed is not None for claim in result.claims)
+    lines = "".join(_claim(claim, unchecked) for claim in result.claims)
+    heads = ["claim", "the paper says", "as printed", *(["as printed, unchecked"] if unchecked else [])]
+    heads += ["berth's best", "verdict", "with berth's best"]
+    top = "".join(f"<th>{head}</th>" for head in heads)
+    table = f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+    note = (
+        "<p><small>Unchecked: what the algorithm would show if decisions that break constraints were counted as they "
+        "are. It earned what is under “as printed”.</small></p>"
+        if unchecked
+        else ""
+    )
+    left = "".join(f"<p><small>{escape(line)}</small></p>" for line in left_out_lines(result))
+    failed = "".join(f"<li>{escape(cell)}: {escape(error)}</li>" for cell, error in result.failed.items())
+    stem = _anchor(e.name)
+    figures = "".join(f"<figure>{inline_svg(svg, f'{stem}-{n}')}</figure>" for n, svg in enumerate(svgs))
+    return (
+        f'<h3 id="{stem}">{escape(e.figure)}: {escape(e.title)} {_state(result.verdict)}</h3>'
+        f"<p>{escape(e.what)}</p>"
+        f'<p class="soft"><small>{escape(e.name)} · data: {escape(result.data)} · {len(result.settings)} points, '
+        f"{result.seeds} seeds · as printed: {escape(e.printed)} · berth's best: {escape(e.best)}</small></p>"
+        f"{table if result.claims else ''}{note}{left}"
+        + (f"<p>Failed:</p><ul>{failed}</ul>" if failed else "")
+        + f"<div class='scroll'>{figures}</div>"
+    )
+
+
+def _claim(result: ClaimResult, unchecked: bool) -> str:
+    cells = [paper_says(result.claim), found_effect(result.printed)]
+    cells += [found_effect(result.claimed)] if unchecked else []
+    cells += [found_effect(result.best), _state(result.verdict), _state(result.best_verdict)]
+    return (
+        f'<tr class="wide"><td class="text">{escape(result.claim.says)}</td>'
+        + "".join(f"<td>{cell}</td>" for cell in cells)
+        + "</tr>"
+    )
+
+
+def render_markdown(found: Reproduced, command: str) -> str:
+    """A page of the documentation: every claim with what was found."""
+    claims = [claim.verdict for result in found.experiments for claim in result.claims]
+    version = found.facts["versions"].get("berth", "")
+    lines = [
+        "# The papers, reproduced",
+        "",
+        f"Written by `{command}`, berth {version}. {len(found.experiments)} experiments, {len(claims)} claims: "
+        f"{counted(claims)}.",
+        "",
+        RULE,
+        "",
+        "± is half of the 95 % interval over seeds. “Unchecked” is what the algorithm would show if decisions that "
+        "break constraints were counted as they are.",
+        "",
+    ]
+    lines += [_scope(found), ""] if found.quick else []
+    for paper, title in PAPERS.items():
+        mine = [result for result in found.experiments if result.experiment.paper == paper]
+        if not mine:
+            continue
+        lines += [f"## {title}", ""]
+        for result in mine:
+            lines += _markdown(result)
+    run = {result.experiment.name for result in found.experiments}
+    missing = [name for name in experiment_names() if name not in run]
+    lines += [f"Not run for this page: {', '.join(missing)}."] if missing else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown(result: ExperimentResult) -> list[str]:
+    e = result.experiment
+    verdict = MISSING if result.verdict is None else result.verdict.value
+    lines = [
+        f"### {e.figure}: {e.title}",
+        "",
+        f"**{verdict}** · `berth reproduce {e.name}` · data: {result.data} · {result.seeds} seeds",
+        "",
+        e.what,
+        "",
+        f"As printed: `{e.printed}`; berth's best: `{e.best}`, unless a claim says otherwise.",
+        "",
+    ]
+    if result.claims:
+        lines += [
+            "| claim | the paper says | as printed | unchecked | berth's best | verdict | with berth's best |",
+            "|---|---|---|---|---|---|---|",
+        ]
+    for claim in result.claims:
+        best = MISSING if claim.best_verdict is None else claim.best_verdict.value
+        cells = [claim.claim.says, paper_says(claim.claim), found_effect(claim.printed), found_effect(claim.claimed)]
+        cells += [found_effect(claim.best), claim.verdict.value, best]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    left = left_out_lines(result)
+    lines += [""] if result.claims else []
+    return [*lines, *([" ".join(left), ""] if left else [])]

@@ -1,0 +1,242 @@
+"""What comes of reproducing papers: runs, claims with what was found, experiments, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from berth.lab.reproduce.experiments import Claim, Experiment, Setting
+from berth.lab.reproduce.verdicts import RULE, Verdict, weakest
+from berth.lab.run.cells import Cell, Record
+from berth.lab.run.families import FAMILIES
+from berth.model import Floats
+from berth.registry import PolicySpec
+from berth.statistics import Estimate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["ClaimResult", "ExperimentResult", "Reproduced", "Run", "kept"]
+
+POINTS = 300
+"""Slots of a run that are kept for curves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What is kept of a cell: means over slots by series, also over the first slots, and how reward adds up.
+
+    `total` is the reward up to and with each of `slots`; `seconds` are the percentiles, 0 to 100, of what deciding took
+    in a slot (empty for an oracle).
+    """
+
+    means: Mapping[str, float]
+    first: Mapping[tuple[str, int], float]
+    slots: Floats
+    total: Floats
+    length: int
+    seconds: Floats
+
+    def value(self, series: str, until: int | None = None) -> float | None:
+        """The mean of a series over all slots, or over the first; None where there is no such series or slot."""
+        return self.means.get(series) if until is None else self.first.get((series, until))
+
+
+def kept(record: Record, firsts: Iterable[tuple[str, int]]) -> Run:
+    """What is kept of a cell; `firsts` are series that are asked for over the first slots."""
+    count = len(record.reward)
+    spent = record.series.get("decide_seconds", np.zeros(0))
+    slots = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(np.int64))
+    return Run(
+        {name: float(series.mean()) for name, series in record.series.items()},
+        {
+            (name, until): float(record.series[name][:until].mean())
+            for name, until in firsts
+            if name in record.series and until <= count
+        },
+        (slots + 1).astype(np.float64),
+        np.cumsum(record.reward)[slots],
+        count,
+        np.percentile(spent, np.arange(101)) if len(spent) else spent,
+    )
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim and what was found: the effect of the algorithm as printed and of berth's best, as parts of one.
+
+    `claimed` is the effect that the printed algorithm would have if decisions that cannot be played were counted as
+    they are; None where it broke no constraint. `verdict` is on `printed`, `best_verdict` says the same of `best`.
+    """
+
+    claim: Claim
+    policy: str
+    best_policy: str | None
+    printed: Estimate | None
+    claimed: Estimate | None
+    best: Estimate | None
+    verdict: Verdict
+    best_verdict: Verdict | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        claim = self.claim
+        return {
+            "says": claim.says,
+            "paper": claim.value if claim.value is not None else claim.direction,
+            "metric": claim.metric,
+            "where": claim.where,
+            "over": claim.over,
+            "against": claim.against,
+            "arrivals": claim.arrivals,
+            "policy": self.policy,
+            "printed": self.printed and self.printed.as_dict(),
+            "printed_unchecked": self.claimed and self.claimed.as_dict(),
+            "best_policy": self.best_policy,
+            "best": self.best and self.best.as_dict(),
+            "verdict": self.verdict.value,
+            "best_verdict": self.best_verdict and self.best_verdict.value,
+        }
+
+
+@dataclass(eq=False)
+class ExperimentResult:
+    """What came of an experiment: its points, a `Run` for each cell of each, its claims.
+
+    `absent` are points whose trace is not there, `missing` says why by trace, `traces` has the SHA-256 of those that
+    are played. Claims are `left_out` for the quick version's sake, or `without_data` where a trace is not there.
+    """
+
+    experiment: Experiment
+    quick: bool
+    settings: tuple[Setting, ...]
+    families: tuple[str, ...]
+    absent: tuple[Setting, ...] = ()
+    traces: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    runs: dict[int, dict[Cell, Run]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    claims: tuple[ClaimResult, ...] = ()
+    left_out: tuple[Claim, ...] = ()
+    without_data: tuple[Claim, ...] = ()
+
+    @property
+    def data(self) -> str:
+        """What was played: synthetic data, fits of traces, or traces themselves by file."""
+        if not self.traces and not self.missing:
+            return self.experiment.data
+        return f"{self.experiment.data}: {', '.join(self.traces) or 'none of them is there'}"
+
+    @property
+    def not_run(self) -> list[str]:
+        """What was not played, and why."""
+        return [f"{trace}: {why}" for trace, why in self.missing.items()]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """That of its weakest claim."""
+        return weakest(result.verdict for result in self.claims)
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds each of its points has."""
+        return max((len({cell.seed for cell in runs}) for runs in self.runs.values()), default=0)
+
+    def named(self, place: int, name: str, arrivals: str) -> dict[int, Run]:
+        """The runs of a policy or an oracle at a point, by seed."""
+        setting = self.settings[place]
+        oracle = name in FAMILIES[self.families[place]].oracles and name in (setting.run.oracles or ())
+        information = None if oracle else arrivals
+        wanted = name if oracle else str(PolicySpec.parse(name))
+        return {
+            cell.seed: run
+            for cell, run in self.runs.get(place, {}).items()
+            if cell.name == wanted and cell.information == information
+        }
+
+    def values(
+        self, place: int, name: str, arrivals: str, series: str, until: int | None = None, total: bool = False
+    ) -> dict[int, float]:
+        """A number of a policy or an oracle at a point, by seed; its mean a slot, or its `total`."""
+        found: dict[int, float] = {}
+        for seed, run in self.named(place, name, arrivals).items():
+            value = run.value(series, until)
+            if value is not None:
+                found[seed] = value * (until or run.length) if total else value
+        return found
+
+    def places(self, where: Mapping[str, Any]) -> list[int]:
+        """The points that are meant."""
+        return [place for place, setting in enumerate(self.settings) if setting.is_at(where)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The experiment for JSON."""
+        experiment = self.experiment
+        return {
+            "experiment": experiment.name,
+            "paper": experiment.paper,
+            "figure": experiment.figure,
+            "title": experiment.title,
+            "data": self.data,
+            "traces": dict(self.traces),
+            "not_run": self.not_run,
+            "quick": self.quick,
+            "seeds": self.seeds,
+            "verdict": self.verdict and self.verdict.value,
+            "claims": [result.as_dict() for result in self.claims],
+            "not_in_quick": [claim.says for claim in self.left_out],
+            "without_data": [claim.says for claim in self.without_data],
+            "failed": dict(self.failed),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduced:
+    """Everything that came of `reproduce`."""
+
+    experiments: tuple[ExperimentResult, ...]
+    quick: bool
+    seconds: float
+    reused: int
+    facts: Mapping[str, Any]
+    out: str | None
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Cells that failed, by experiment, point and cell."""
+        return {f"{e.experiment.name}, {cell}": error for e in self.experiments for cell, error in e.failed.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return {
+            "rule": RULE,
+            "quick": self.quick,
+            "experiments": [result.as_dict() for result in self.experiments],
+            "cells_reused": self.reused,
+            "seconds": round(self.seconds, 3),
+            "out": self.out,
+        }
+
+    def frame(self) -> pl.DataFrame:
+        """The raw results: a row for each experiment, point, information setting, policy or oracle, and seed."""
+        import polars as pl
+
+        rows = [
+            {
+                "experiment": result.experiment.name,
+                "point": str(result.settings[place]),
+                "scenario": result.settings[place].scenario,
+                "arrivals": cell.information,
+                "policy": cell.name,
+                "seed": cell.seed,
+                "slots": run.length,
+                **run.means,
+            }
+            for result in self.experiments
+            for place, runs in sorted(result.runs.items())
+            for cell, run in runs.items()
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)

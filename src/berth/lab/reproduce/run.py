@@ -1,0 +1,177 @@
+"""Run experiments, and say of each claim of the paper whether it was found.
+
+All cells of all experiments share their workers and one result directory: what several experiments have in common is
+computed once, and what is done is never done again, whenever the run was stopped. The rule of the verdict is that of
+`berth.lab.reproduce.verdicts`; nothing here is decided by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import berth
+from berth.errors import InvalidInput
+from berth.lab.reproduce.experiments import Experiment, chosen, settings_of
+from berth.lab.reproduce.judge import judge
+from berth.lab.reproduce.results import ExperimentResult, Reproduced, kept
+from berth.lab.reproduce.traces import find_traces, traces_folder
+from berth.lab.reproduce.verdicts import RULE
+from berth.lab.run.manifest import manifest, now, versions
+from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, plan_comparison, run_plans, worker_count
+from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
+from berth.lab.run.store import ResultDirectory, opened
+
+__all__ = ["ReproduceInterrupted", "reproduce"]
+
+KIND = "berth reproduce"
+
+
+class ReproduceInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a reproduction."""
+
+    def __init__(self, done: int, total: int, out: str | None) -> None:
+        said = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
+        super().__init__(f"stopped; {said}")
+
+
+def reproduce(
+    names: Sequence[str] | Sequence[Experiment],
+    *,
+    quick: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    traces: str | os.PathLike[str] | None = None,
+) -> Reproduced:
+    """Run experiments, given as `all`, a paper, PAPER/ID or a file; `quick` runs their versions of seconds.
+
+    `traces` is the folder with the files that experiments on traces name, else that of BERTH_TRACES; points whose file
+    is not there are left out, and so are the claims about them.
+
+    With `out`, every finished cell is kept there at once, and the report, plots and tables are written there.
+    """
+    leave_if_imported_by_worker()
+    began = time.perf_counter()
+    texts = [name for name in names if isinstance(name, str)]
+    experiments = [*(chosen(texts) if texts else []), *(item for item in names if isinstance(item, Experiment))]
+    results = _results(experiments, quick, traces)
+    plans, owners = _plans(results)
+    with opened(out, KIND) as directory:
+        facts: dict[str, Any] = _facts(experiments, results, quick)
+        if directory is not None:
+            directory.create({**manifest(facts), "kind": KIND})
+        firsts = [_firsts(experiment) for experiment in experiments]
+        reused = 0
+
+        def finished(number: int, outcome: Outcome) -> None:
+            nonlocal reused
+            which, place = owners[number]
+            result = results[which]
+            result.runs[place] = {
+                cell: kept(outcome.records[cell], firsts[which]) for cell in outcome.cells if cell in outcome.records
+            }
+            failures = {c: f for c, f in outcome.failed.items() if not f.unsupported}
+            result.failed.update({f"{result.settings[place]}, {cell}": f.error for cell, f in failures.items()})
+            reused += outcome.reused
+
+        try:
+            run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
+        except Stopped as stop:
+            raise ReproduceInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        for result in results:
+            judge(result)
+        where = None if out is None else os.fspath(out)
+        found = Reproduced(tuple(results), quick, time.perf_counter() - began, reused, facts, where)
+        if directory is not None:
+            _write(directory, found)
+        return found
+
+
+def _results(
+    experiments: Sequence[Experiment], quick: bool, traces: str | os.PathLike[str] | None
+) -> list[ExperimentResult]:
+    """The experiments with the points that can be run."""
+    points = [settings_of(experiment, quick) for experiment in experiments]
+    asked = any(setting.trace for settings in points for setting in settings)
+    folder = traces_folder(traces) if asked or traces is not None else None
+    results: list[ExperimentResult] = []
+    for experiment, settings in zip(experiments, points, strict=True):
+        try:
+            found = find_traces(settings, folder)
+        except InvalidInput as error:
+            raise error.at(key=f"experiment {experiment.name}") from None
+        results.append(
+            ExperimentResult(experiment, quick, found.settings, (), found.absent, found.files, found.missing)
+        )
+    return results
+
+
+def _plans(results: Sequence[ExperimentResult]) -> tuple[list[Plan], list[tuple[int, int]]]:
+    """A plan for each point of each experiment, and whose point each is."""
+    plans: list[Plan] = []
+    owners: list[tuple[int, int]] = []
+    for which, result in enumerate(results):
+        families: list[str] = []
+        for place, setting in enumerate(result.settings):
+            run = setting.run
+            try:
+                plan = plan_comparison(
+                    setting.scenario, run.policies, run.seeds, run.baseline, run.arrivals, run.oracles, setting.changes
+                )
+            except InvalidInput as error:
+                raise error.at(key=f"experiment {result.experiment.name}, {setting}") from None
+            plans.append(plan)
+            owners.append((which, place))
+            families.append(plan.scenario.family)
+        result.families = tuple(families)
+    return plans, owners
+
+
+def _firsts(experiment: Experiment) -> set[tuple[str, int]]:
+    """Which series are asked for over the first slots only."""
+    return {
+        (series, claim.until)
+        for claim in experiment.claims
+        if claim.until is not None
+        for series in (claim.metric, "reward", "claimed")
+    }
+
+
+def _facts(experiments: Sequence[Experiment], results: Sequence[ExperimentResult], quick: bool) -> dict[str, Any]:
+    folder = Path(berth.__file__).parent / "data" / "workloads"
+    return {
+        "quick": quick,
+        "rule": RULE,
+        "experiments": [
+            {
+                **experiment.model_dump(exclude={"claims", "plots"}, exclude_none=True),
+                "sha256": experiment.digest,
+                "points": [{"scenario": s.scenario, "changes": dict(s.changes)} for s in result.settings],
+            }
+            for experiment, result in zip(experiments, results, strict=True)
+        ],
+        "workloads": {
+            path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.json"))
+        },
+        "traces": {trace: digest for result in results for trace, digest in result.traces.items()},
+        "versions": versions(),
+        "started": now(),
+    }
+
+
+def _write(directory: ResultDirectory, found: Reproduced) -> None:
+    from berth.lab.reproduce.plots import save_plots
+    from berth.lab.reproduce.report import render_reproduced
+
+    directory.write("results.parquet", found.frame().write_parquet)
+    drawn = save_plots(found, directory)
+    done = {**manifest(found.facts, now(), found.reused, len(found.failed)), "kind": KIND}
+    directory.write_json("results.json", found.as_dict())
+    directory.write_text("report.html", render_reproduced(found, drawn, done))
+    directory.write_json("manifest.json", done)  # last: only now is everything there

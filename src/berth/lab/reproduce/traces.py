@@ -1,0 +1,130 @@
+"""Real traces in experiments: where their files are, and what a point becomes that names one.
+
+A scenario with a `workload` plays the jobs of the trace. One of the placement family without takes from it only how
+many tasks come when, as DRL-Greedy's paper does: the arrivals of a stretch of the trace, in slots so long that as many
+come on average as the scenario's own `arrivals.mean` says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from berth.errors import InvalidInput
+from berth.lab.reproduce.experiments import Setting
+from berth.model import Floats
+from berth.scenario import Scenario, load_scenario
+from berth.traces.formats import load_trace
+
+__all__ = ["VARIABLE", "Found", "find_traces", "traces_folder"]
+
+VARIABLE = "BERTH_TRACES"
+"""The environment variable that names the folder of traces."""
+NO_FOLDER = f"there is no traces folder (set {VARIABLE} or --traces)"
+NO_FILE = "it is not in the traces folder"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The points of an experiment that can be run, and those whose trace is not there.
+
+    `files` has the SHA-256 of each trace that is played, `missing` why another one is not; by the experiment's names.
+    """
+
+    settings: tuple[Setting, ...]
+    absent: tuple[Setting, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def traces_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
+    """The folder of traces: the given one, else that of BERTH_TRACES; None where neither is said.
+
+    >>> traces_folder("nowhere")
+    Traceback (most recent call last):
+    berth.errors.InvalidInput: --traces: got 'nowhere', expected a folder
+    """
+    text = os.environ.get(VARIABLE, "") if given is None else os.fspath(given)
+    if not text:
+        return None
+    folder = Path(text).expanduser().absolute()
+    if not folder.is_dir():
+        raise InvalidInput("a folder", value=text, key=VARIABLE if given is None else "--traces")
+    return folder
+
+
+def find_traces(settings: Sequence[Setting], folder: Path | None) -> Found:
+    """The points with the files of their traces; a file is named from the folder on, or by its whole path."""
+    run: list[Setting] = []
+    absent: list[Setting] = []
+    files: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for setting in settings:
+        name = setting.trace
+        if name is None:
+            run.append(setting)
+            continue
+        path = _path(name, folder)
+        if path is None or not path.is_file():
+            missing[name] = NO_FOLDER if path is None else NO_FILE
+            absent.append(setting)
+            continue
+        files.setdefault(name, hashlib.sha256(path.read_bytes()).hexdigest())
+        run.append(dataclasses.replace(setting, changes=_changes(setting, path)))
+    return Found(tuple(run), tuple(absent), files, missing)
+
+
+def _path(name: str, folder: Path | None) -> Path | None:
+    path = Path(name).expanduser()
+    if path.is_absolute():
+        return path
+    return None if folder is None else folder / path
+
+
+def _changes(setting: Setting, path: Path) -> dict[str, Any]:
+    """What is changed in the scenario so that it plays the trace."""
+    plain = {key: value for key, value in setting.changes.items() if key.split(".")[0] != "workload"}
+    scenario = load_scenario(setting.scenario, plain)
+    if scenario.settings.workload is not None:
+        return {**setting.changes, "workload.trace": str(path)}
+    if scenario.family != "placement":
+        raise InvalidInput(
+            "a scenario with a workload, or of the placement family", value=setting.scenario, key="trace"
+        )
+    own = {key: value for key, value in setting.changes.items() if key.split(".")[0] != "arrivals"}
+    return {**own, "arrivals.process": "given", "arrivals.sizes": _sizes(path, scenario)}
+
+
+def _sizes(path: Path, scenario: Scenario) -> list[int]:
+    """How many jobs come in each slot of a stretch in the middle of the trace."""
+    mean = getattr(getattr(scenario.settings, "arrivals", None), "mean", 0.0)
+    if not mean > 0:
+        raise InvalidInput("arrivals with a mean above 0", value=scenario.name, key="trace")
+    submit = _submitted(path)
+    wanted = round(mean * scenario.horizon)
+    if len(submit) < wanted or not submit[-1] > submit[0]:
+        raise InvalidInput(f"a trace of at least {wanted} jobs", found=f"{len(submit)} jobs", file=path)
+    slot = (submit[-1] - submit[0]) / len(submit) * mean
+    start = (submit[0] + submit[-1] - slot * scenario.horizon) / 2.0
+    return _counted(np.floor((submit - start) / slot), scenario.horizon)
+
+
+def _counted(slots: Iterable[float], horizon: int) -> list[int]:
+    there = np.asarray(slots, dtype=np.int64)
+    counts: list[int] = np.bincount(there[(there >= 0) & (there < horizon)], minlength=horizon).tolist()
+    return counts
+
+
+@lru_cache(maxsize=2)
+def _submitted(path: Path) -> Floats:
+    """When the jobs of a trace came, in order; those that were there before it began are left out."""
+    submit = load_trace(path).jobs["submit_s"].drop_nulls().to_numpy()
+    return np.sort(submit[submit > 0])

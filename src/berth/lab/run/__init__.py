@@ -1,0 +1,1 @@
+"""Run comparisons and sweeps, and keep what comes of them."""

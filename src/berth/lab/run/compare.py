@@ -1,0 +1,122 @@
+"""Compare policies on a scenario: the same seeds, the same luck and the same information for all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import yaml
+
+from berth.errors import InvalidInput
+from berth.lab.run.manifest import command_line, manifest, now, versions
+from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, concluded, plan_comparison, run_plans, worker_count
+from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
+from berth.lab.run.results import Comparison
+from berth.lab.run.store import ResultDirectory, opened
+from berth.scenario import Scenario
+
+__all__ = ["Interrupted", "Progress", "compare"]
+
+WRITTEN_DOWN = "scenario.yaml"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a comparison: `done` of `total` cells are finished, and kept where there is an `out`."""
+
+    def __init__(self, done: int, total: int, out: str | None) -> None:
+        self.done, self.total, self.out = done, total, out
+        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
+        super().__init__(f"stopped; {kept}")
+
+
+def compare(
+    scenario: str | os.PathLike[str] | Mapping[str, Any] | Scenario,
+    policies: Sequence[str | type[Any]] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    baseline: str | type[Any] | None = None,
+    arrivals: str | None = None,
+    oracles: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """Run every policy under every seed, in one information setting or in both, and compare.
+
+    `scenario` is a name, a file, what a file would hold, or a `Scenario`; what is not given here is taken from it. A
+    policy is a name, "module:Class", or the class itself; a class that was typed into a notebook, or into the script
+    that runs, is compared in this process alone, and its results cannot be kept in `out`. `seeds` is a number N, for
+    seeds 0 … N−1, or the seeds themselves. `arrivals` is "hidden", "revealed" or "both", and `oracles` may hold
+    "stationary" and "slot"; in the selection family arrivals are always "revealed" and "slot" is the one oracle.
+    `workers` is the number of processes, by default one a core; the numbers do not depend on it.
+
+    With `out`, each finished cell is kept there at once and found again by a later call, and the
+    report is written there. A cell that fails is listed in `failed` and spoils no other. A policy that
+    cannot serve a setting is listed in `unsupported`; it is an error only when it was asked for by
+    name and can serve none of the settings.
+    """
+    leave_if_imported_by_worker()
+    began, started = time.perf_counter(), now()
+    plan = plan_comparison(scenario, policies, seeds, baseline, arrivals, oracles, overrides)
+    processes = _processes(plan, workers, out)
+    where = None if out is None else os.fspath(out)
+    with opened(out) as directory:
+        facts: dict[str, Any] = {**plan.facts(), "started": started, "versions": versions()}
+        facts["command"] = command_line(_repeatable(scenario, plan.scenario, directory), facts, overrides, out)
+        if directory is not None:
+            directory.create(manifest(facts))
+            if isinstance(scenario, Scenario | Mapping):
+                text = yaml.safe_dump(plan.scenario.dump(), sort_keys=False, allow_unicode=True)
+                directory.write_text(WRITTEN_DOWN, text)
+        found: list[Outcome] = []
+        try:
+            run_plans(
+                [plan], directory, partial(run_cells, workers=processes), progress, lambda _, done: found.append(done)
+            )
+        except Stopped as stop:
+            raise Interrupted(stop.done, stop.total, where) from stop
+        comparison = concluded(plan, found[0], facts, time.perf_counter() - began, where)
+        if directory is not None:
+            if progress is not None:
+                outcome = found[0]
+                total = len(outcome.records) + len(outcome.failed)
+                progress(Progress(total, total, outcome.reused, 0, "writing the report"))
+            _write(directory, comparison, {**facts, "oracles": comparison.oracles})
+        return comparison
+
+
+def _processes(plan: Plan, workers: int | None, out: str | os.PathLike[str] | None) -> int:
+    """How many processes; other ones know nothing of a class that exists here only."""
+    here = [name for name in plan.policies if name.startswith("__main__:")]
+    if not here:
+        return worker_count(workers)
+    given = [f"workers={workers}"] if workers not in (None, 1) else [f"out={os.fspath(out)}"] if out is not None else []
+    if given:
+        expected = "a class in a module, as mymodule:MyPolicy; this one is known to this process alone"
+        raise InvalidInput(expected, found=given[0], key=f"policy {here[0]!r}")
+    return 1
+
+
+def _write(directory: ResultDirectory, comparison: Comparison, facts: Mapping[str, Any]) -> None:
+    from berth.lab.show.plots import save_plots
+    from berth.lab.show.report import render_report
+
+    if comparison.rows:
+        directory.write("summary.parquet", comparison.frame().write_parquet)
+        directory.write("slots.parquet", comparison.slots_frame().write_parquet)
+    done = manifest(facts, comparison.finished, comparison.reused, len(comparison.failed))
+    drawn = save_plots(comparison, directory)
+    directory.write_text("report.html", render_report(comparison, drawn, done))
+    directory.write_json("manifest.json", done)  # last: only now is everything there
+
+
+def _repeatable(given: Any, scenario: Scenario, directory: ResultDirectory | None) -> str:
+    """What a command line calls the scenario; one made in a program is written down in the result directory."""
+    if not isinstance(given, Scenario | Mapping):
+        return str(os.fspath(given))
+    if directory is None:
+        return scenario.name
+    return str(directory.path / WRITTEN_DOWN)

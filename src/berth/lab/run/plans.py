@@ -1,0 +1,368 @@
+"""What a comparison is made of, before and while it runs: several of them may share their workers.
+
+A plan is one comparison: its scenario, policies, seeds and cells. Plans run together, cell by cell in any order, and
+each is handed over as soon as its last cell is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.lab.run.cells import Cell, Record, Work, cell_key, check_unchanged
+from berth.lab.run.families import FAMILIES, REVEALED, LabFamily
+from berth.lab.run.manifest import now
+from berth.lab.run.processes import Done, Failure
+from berth.lab.run.results import Comparison, Unsupported
+from berth.lab.run.store import ResultDirectory
+from berth.random import stream
+from berth.registry import PolicySpec, written
+from berth.scenario import Scenario, load_scenario
+
+__all__ = [
+    "Outcome",
+    "Plan",
+    "Progress",
+    "Stopped",
+    "concluded",
+    "part_of",
+    "plan_comparison",
+    "run_plans",
+    "worker_count",
+]
+
+Runner = Callable[[Sequence[Scenario], Sequence[Work], Done], None]
+"""Computes cells somewhere and hands over each as it is done."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a comparison is: cells done (with those `reused`) of `total`, slots simulated, and what just happened."""
+
+    done: int
+    total: int
+    reused: int
+    slots: int
+    note: str
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C while plans ran: `done` of `total` cells are finished."""
+
+    def __init__(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        super().__init__(f"stopped after {done} of {total} cells")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One comparison that is to be made.
+
+    `asked` says that policies were named by whoever asked; those of the scenario may refuse to serve it. `slots`,
+    `ports` and `servers` are those of its first world.
+    """
+
+    scenario: Scenario
+    policies: tuple[str, ...]
+    baseline: str
+    information: tuple[str, ...]
+    seeds: tuple[int, ...]
+    oracles: tuple[str, ...]
+    asked: bool
+    unsupported: tuple[Unsupported, ...]
+    slots: int
+    ports: int
+    servers: int
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All of its cells. The oracles first: they take longest, and the pool should not end with them."""
+        refused = {(item.information, item.policy) for item in self.unsupported}
+        cells = [Cell(name, seed) for seed in self.seeds for name in self.oracles]
+        return cells + [
+            Cell(policy, seed, i)
+            for seed in self.seeds
+            for i in self.information
+            for policy in self.policies
+            if (i, policy) not in refused
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {
+            "settings": self.scenario.dump(),
+            "policies": self.policies,
+            "baseline": self.baseline,
+            "seeds": self.seeds,
+            "information": self.information,
+            "oracles": self.oracles,
+        }
+
+    def refusals(self, serving: Iterable[Cell]) -> list[Unsupported]:
+        """Policies that refuse a setting, of those that have no finished cell in it."""
+        known = {(cell.information, cell.name) for cell in serving}
+        rest = [(i, name) for i in self.information for name in self.policies if (i, name) not in known]
+        worlds = {i: self.scenario.build(self.seeds[0], i == REVEALED) for i in dict.fromkeys(i for i, _ in rest)}
+        return [item for i, name in rest if (item := _refused(worlds[i], i, name)) is not None]
+
+
+@dataclass
+class Outcome:
+    """What came of a plan's cells; `reused` of them were there before."""
+
+    cells: list[Cell]
+    records: dict[Cell, Record] = field(default_factory=dict)
+    failed: dict[Cell, Failure] = field(default_factory=dict)
+    unsupported: list[Unsupported] = field(default_factory=list)
+    reused: int = 0
+
+    @property
+    def left(self) -> int:
+        """Cells that are still to come."""
+        return len(self.cells) - len(self.records) - len(self.failed)
+
+
+def plan_comparison(
+    scenario: str | os.PathLike[str] | Mapping[str, Any] | Scenario,
+    policies: Sequence[str | type[Any]] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    baseline: str | type[Any] | None = None,
+    arrivals: str | None = None,
+    oracles: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Plan:
+    """A comparison as `berth.lab.run.compare.compare` describes it, checked but not run."""
+    chosen = _scenario(scenario, overrides)
+    family = FAMILIES[chosen.family]
+    names = _policies(policies if policies is not None else chosen.policies)
+    (base,) = _policies([baseline if baseline is not None else chosen.baseline or names[0]])
+    if base not in names:
+        names.append(base)
+    _of_family(names, family)
+    settings = _information(arrivals if arrivals is not None else chosen.arrivals_known, family)
+    luck = _seeds(seeds if seeds is not None else chosen.seeds)
+    best = _oracles(oracles if oracles is not None else chosen.oracles, family)
+    worlds = {information: chosen.build(luck[0], information == REVEALED) for information in settings}
+    # Policies asked for by name are tried at once, to refuse early; others tell when their cells run, because
+    # to build a policy may take compiling, which is better done by several workers.
+    unsupported = [] if policies is None else _unsupported(worlds, names)
+    first = next(iter(worlds.values()))
+    graph = first.problem.instance
+    return Plan(
+        chosen,
+        tuple(names),
+        base,
+        tuple(settings),
+        tuple(luck),
+        tuple(best),
+        policies is not None,
+        tuple(unsupported),
+        len(first),
+        len(graph.ports),
+        len(graph.cluster.servers),
+    )
+
+
+def run_plans(
+    plans: Sequence[Plan],
+    directory: ResultDirectory | None,
+    runner: Runner,
+    progress: Callable[[Progress], None] | None,
+    finished: Callable[[int, Outcome], None],
+) -> None:
+    """Compute all cells of all plans, except those that `directory` has; hand over each plan when it is complete.
+
+    Finished cells are kept in `directory` at once. What a plan's outcome holds is let go of when it was handed over.
+    A cell that several plans have is computed once.
+    """
+    outcomes: dict[int, Outcome] = {}
+    keys: dict[Work, str] = {}
+    wanted: dict[str, list[Work]] = {}  # who waits for a key
+    missing: list[Work] = []
+    total = reused = finished_cells = slots = 0
+
+    def tell(note: str) -> None:
+        if progress is not None:
+            progress(Progress(finished_cells, total, reused, slots, note))
+
+    def complete(place: int) -> None:
+        if not outcomes[place].left:
+            finished(place, outcomes.pop(place))
+
+    for name in dict.fromkeys(name for plan in plans for name in plan.policies):
+        check_unchanged(name)
+    for place, plan in enumerate(plans):
+        outcome = outcomes[place] = Outcome(plan.cells, unsupported=list(plan.unsupported))
+        if directory is not None or len(plans) > 1:
+            keys.update((Work(place, cell), cell_key(plan.scenario, cell)) for cell in outcome.cells)
+        if directory is not None:
+            for cell in outcome.cells:
+                record = directory.load(keys[Work(place, cell)], plan.slots)
+                if record is not None:
+                    outcome.records[cell] = record
+        outcome.reused = len(outcome.records)
+        if outcome.reused and not plan.asked:
+            # Continued: what has finished cells serves its setting, the rest may have refused before. Trying it here
+            # spares a finished comparison the start of workers.
+            outcome.unsupported = plan.refusals(outcome.records)
+            refused = {(item.information, item.policy) for item in outcome.unsupported}
+            outcome.cells = [cell for cell in outcome.cells if (cell.information, cell.name) not in refused]
+        for cell in outcome.cells:
+            if cell not in outcome.records:
+                work = Work(place, cell)
+                same = wanted.setdefault(keys.get(work, str(work)), [])
+                if not same:
+                    missing.append(work)
+                same.append(work)
+        total += len(outcome.cells)
+        reused += outcome.reused
+        finished_cells += outcome.reused
+        complete(place)  # at once: all finished cells of a long sweep would not fit into memory
+
+    def done(work: Work, result: Record | Failure) -> None:
+        nonlocal finished_cells, slots
+        key = keys.get(work, str(work))
+        if not isinstance(result, Failure):
+            if directory is not None:
+                directory.save(key, work.cell, result)
+            slots += len(result.reward)
+        for place, cell in wanted.pop(key):
+            outcome = outcomes[place]
+            if isinstance(result, Failure):
+                outcome.failed[cell] = result
+            else:
+                outcome.records[cell] = result
+            finished_cells += 1
+            tell(str(cell))
+            complete(place)
+
+    tell("compiling" if missing else "all there")
+    try:
+        if missing:
+            runner([plan.scenario for plan in plans], missing, done)
+    except KeyboardInterrupt as stop:
+        raise Stopped(finished_cells, total) from stop
+
+
+def concluded(plan: Plan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:
+    """The comparison of a plan that is complete; whoever could not serve a setting is listed, not failed."""
+    unsupported = list(outcome.unsupported)
+    refused = {(item.information, item.policy) for item in unsupported}
+    for cell in outcome.cells:  # not in the order in which they happened to fail
+        failure = outcome.failed.get(cell)
+        where = cell.information or "oracle"
+        if failure is not None and failure.unsupported and (where, cell.name) not in refused:
+            refused.add((where, cell.name))
+            unsupported.append(Unsupported(where, cell.name, failure.error))
+    failed = {cell: failure for cell, failure in outcome.failed.items() if not failure.unsupported}
+    shown = {**facts, "oracles": tuple(name for name in plan.oracles if ("oracle", name) not in refused)}
+    return Comparison(
+        **shown,
+        ports=plan.ports,
+        servers=plan.servers,
+        # whatever order they finished in
+        records={cell: outcome.records[cell] for cell in outcome.cells if cell in outcome.records},
+        failed={cell: failed[cell] for cell in outcome.cells if cell in failed},
+        unsupported=tuple(unsupported),
+        reused=outcome.reused,
+        seconds=seconds,
+        finished=now(),
+        out=out,
+    )
+
+
+def part_of(plan: Plan, outcome: Outcome) -> Comparison:
+    """The comparison of a plan that is one of many: when it was run, and how, is told of all of them."""
+    return concluded(plan, outcome, {**plan.facts(), "versions": {}, "started": "", "command": ""}, 0.0, None)
+
+
+def _scenario(given: Any, overrides: Mapping[str, Any] | None) -> Scenario:
+    if isinstance(given, Scenario):
+        return load_scenario(given.dump(), overrides) if overrides else given
+    return load_scenario(given if isinstance(given, Mapping) else os.fspath(given), overrides)
+
+
+def _policies(given: Iterable[str | type[Any]]) -> list[str]:
+    """The policies as berth writes them, each once."""
+    names = list(dict.fromkeys(str(PolicySpec.parse(written(policy))) for policy in given))
+    if not names:
+        raise InvalidInput("at least one policy", key="policies")
+    return names
+
+
+def _of_family(names: Iterable[str], family: LabFamily) -> None:
+    """Refuse policies that say they are of another family."""
+    for name in names:
+        theirs = getattr(PolicySpec.parse(name).load(), "family", family.name)
+        if theirs != family.name:
+            raise InvalidInput(
+                f"one of the {family.name} family, which this scenario is of (`berth policies` lists them)",
+                found=f"a policy of the {theirs} family",
+                key=f"policy {name!r}",
+            )
+
+
+def _information(arrivals: str, family: LabFamily) -> list[str]:
+    settings = family.information
+    if arrivals == "both" and len(settings) > 1:
+        return list(settings)
+    if arrivals not in settings:
+        only = f"{settings[0]}: in the {family.name} family policies always see who has a job"
+        raise InvalidInput(
+            f"{', '.join(settings)} or both" if len(settings) > 1 else only, value=arrivals, key="arrivals"
+        )
+    return [arrivals]
+
+
+def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    luck = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if not luck:
+        raise InvalidInput("at least one seed", value=seeds, key="seeds")
+    for seed in luck:
+        if seed < 0:
+            raise InvalidInput("a seed ≥ 0", value=seed, key="seeds")
+    return luck
+
+
+def _oracles(names: Sequence[str], family: LabFamily) -> list[str]:
+    for name in names:
+        if name not in family.oracles:
+            raise UnknownName("oracle", name, family.oracles)
+    return [name for name in family.oracles if name in names]
+
+
+def worker_count(workers: int | None) -> int:
+    """How many processes: one a core where nobody says."""
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers < 1:
+        raise InvalidInput("at least 1", value=workers, key="workers")
+    return workers
+
+
+def _refused(world: Any, information: str, name: str) -> Unsupported | None:
+    """Whether this policy refuses this setting, and why."""
+    try:
+        PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
+    except UnsupportedProblem as error:
+        return Unsupported(information, name, str(error))
+    except InvalidInput as error:  # a setting's value: say so before any work is done
+        raise error.at(key=f"policy {name!r}") from None
+    except Exception:  # any other error is the cell's, which reports it
+        return None
+    return None
+
+
+def _unsupported(worlds: Mapping[str, Any], names: Sequence[str]) -> list[Unsupported]:
+    """Policies that refuse a setting; raises where one refuses them all."""
+    found: list[Unsupported] = []
+    for name in names:
+        tried = [_refused(world, information, name) for information, world in worlds.items()]
+        refusals = [item for item in tried if item is not None]
+        if len(refusals) == len(worlds):
+            raise UnsupportedProblem(f"{name} cannot serve this comparison: {refusals[0].reason}")
+        found.extend(refusals)
+    return found

@@ -1,0 +1,219 @@
+"""Many cells over several processes.
+
+Workers are started afresh (never forked), so that nothing but the scenario and the cell decides
+what they compute. A cell that fails takes no other with it, not even when it kills its process.
+No cell starts before its kernels are compiled and cached, so that no two workers compile the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from berth.errors import UnsupportedProblem
+from berth.lab.run.cells import Cell, Record, Work, run_cell
+from berth.lab.run.warm import warm_groups, warm_up
+from berth.scenario import Scenario
+
+__all__ = ["Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell has no numbers: the error in one line, and where it came from.
+
+    `unsupported` is set where a policy or oracle cannot serve the problem: nothing went wrong then.
+    """
+
+    error: str
+    traceback: str = ""
+    unsupported: bool = False
+
+
+Done = Callable[[Work, Record | Failure], None]
+
+DIED = Failure("its process died (out of memory, or a crash in compiled code)")
+
+AHEAD = 2
+"""Cells that are handed out for each worker: enough to keep it busy, and few to be looked at when one dies."""
+
+_scenarios: Sequence[Scenario] | None = None  # a worker's own, sent once when it starts
+
+
+def run_cells(
+    scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int = 1, apart: bool = False
+) -> None:
+    """Compute every cell and hand each to `done` as it finishes, in no particular order.
+
+    With one worker everything happens in this process, unless cells are to run `apart` from it. An interrupt (Ctrl-C)
+    ends the workers at once and is raised again.
+    """
+    left, workers = list(works), min(workers, len(works))
+    while left and (apart or workers > 1):
+        suspects = _in_pool(scenarios, left, workers, done)
+        if suspects is None:
+            warnings.warn(
+                "no worker process could start, so this one does all the work; in a script, call compare() under "
+                '`if __name__ == "__main__":`',
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            break
+        for work in suspects:
+            left.remove(work)
+            done(work, _alone(scenarios[work.place], work.cell))
+    for group in warm_groups(scenarios, left):
+        warm_up(scenarios, group)
+    for work in left:
+        done(work, attempt(scenarios[work.place], work.cell))
+
+
+def leave_if_imported_by_worker() -> None:
+    """End this process when it is a worker that is only importing the script which started it.
+
+    A worker imports the script again; where that calls `compare` unguarded, the worker would start
+    workers of its own. It leaves without a word instead, and its parent says what to do.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
+
+
+def attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
+    """Compute one cell, whatever happens."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what a policy prints must not end up among the results
+            return run_cell(scenario, cell)
+    except UnsupportedProblem as error:
+        return Failure(str(error), traceback.format_exc(), unsupported=True)
+    except (Exception, SystemExit) as error:  # a policy may raise anything; the other cells go on
+        text = " ".join(str(error).split()) or "no message"
+        return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
+
+
+def _start(scenarios: Sequence[Scenario]) -> None:
+    """First thing in a worker. Ctrl-C is for its parent, which ends its workers; one thread each is fastest."""
+    global _scenarios
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    _scenarios = scenarios
+    import numba
+
+    numba.set_num_threads(1)
+
+
+def _leave_with_parent() -> None:
+    """A parent that is killed cannot end its workers, and they would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _submit(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Submit with Ctrl-C held back for a moment: a process that this starts holds it back for good."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return pool.submit(function, *arguments)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(function, *arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _ready() -> int:
+    return os.getpid()
+
+
+def _warm(works: Sequence[Work]) -> None:
+    if _scenarios is None:
+        raise RuntimeError("a worker was not started by _start")
+    warm_up(_scenarios, works)
+
+
+def _work(work: Work) -> Record | Failure:
+    if _scenarios is None:
+        raise RuntimeError("a worker was not started by _start")
+    return attempt(_scenarios[work.place], work.cell)
+
+
+@contextmanager
+def _pool(scenarios: Sequence[Scenario], workers: int) -> Iterator[ProcessPoolExecutor]:
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenarios,)
+    )
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done: Done) -> list[Work] | None:
+    """Compute what is `left`, which shrinks. Where a worker dies, this ends with the cells that may have killed it.
+
+    None when no worker could start at all, which happens in a script that calls `compare` outside
+    `if __name__ == "__main__":`, since a worker imports the script again; then this process does the work.
+    """
+    cold, ready = deque(warm_groups(scenarios, left)), deque[Work]()
+    warming: dict[Future[Any], list[Work]] = {}
+    running: dict[Future[Record | Failure], Work] = {}
+    started = False
+    try:
+        with _pool(scenarios, workers) as pool:
+            _submit(pool, _ready).result()
+            started = True
+            while cold or warming or ready or running:
+                while cold and len(warming) < workers:
+                    group = cold.popleft()
+                    warming[_submit(pool, _warm, group)] = group
+                while ready and len(running) < AHEAD * workers:
+                    work = ready.popleft()
+                    running[_submit(pool, _work, work)] = work
+                for future in wait([*warming, *running], return_when=FIRST_COMPLETED).done:
+                    outcome = future.result()
+                    if future in warming:
+                        ready.extend(warming.pop(future))
+                        continue
+                    work = running.pop(future)
+                    left.remove(work)
+                    done(work, outcome)
+    except BrokenProcessPool:
+        if not started:
+            return None
+        # a group that was being compiled is under suspicion if it kills a process of its own as well
+        deadly = [group for group in warming.values() if _in_own_process(scenarios, _warm, group) is DIED]
+        return [*running.values(), *(work for group in deadly for work in group)]
+    return []
+
+
+def _in_own_process(scenarios: Sequence[Scenario], function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives in a process of its own, or `DIED`."""
+    try:
+        with _pool(scenarios, 1) as pool:
+            return _submit(pool, function, *arguments).result()
+    except BrokenProcessPool:
+        return DIED
+
+
+def _alone(scenario: Scenario, cell: Cell) -> Record | Failure:
+    """One cell in a process of its own: if that dies, it was this cell that killed it."""
+    outcome: Record | Failure = _in_own_process([scenario], _work, Work(0, cell))
+    return outcome

@@ -1,0 +1,234 @@
+"""Many cells over a Ray cluster.
+
+Scenarios go into Ray's object store once. Every cell is sent to a node of our choice, so that those of a node that
+dies, or that no longer answers, are computed again elsewhere: a cell depends on nothing but itself, so the numbers are
+the same. Every node needs berth, the very same code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import berth
+from berth.errors import BerthError, InvalidInput, MissingExtra
+from berth.lab.run.cells import Cell, Record, Work, code_hash
+from berth.lab.run.processes import DIED, Done, Failure, attempt
+from berth.lab.run.warm import warm_groups, warm_up
+from berth.ray_nodes import Nodes, host_and_port, on_node
+from berth.scenario import Scenario
+
+__all__ = ["check_cluster", "run_on_ray"]
+
+AHEAD = 2
+"""Cells that are handed to Ray for each processor: enough to keep it busy."""
+
+PATIENCE = 60
+"""Seconds within which a cluster must have let a process in."""
+
+PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+
+TRIES = 3
+"""How often a cell is begun when its process or node dies: a cell that kills its process must not go on for ever."""
+
+LOOK = 1.0
+"""Seconds between two looks at the nodes."""
+
+COMPILE = 600.0
+"""Seconds that cells wait at most for what is compiled before."""
+
+
+def _cell(scenario: Scenario, cell: Cell, code: str) -> Record | Failure:
+    import numba
+
+    if code_hash() != code:
+        return Failure(f"berth on {socket.gethostname()} is not the one that the sweep was started with")
+    numba.set_num_threads(1)
+    return attempt(scenario, cell)
+
+
+def run_on_ray(
+    scenarios: Sequence[Scenario],
+    works: Sequence[Work],
+    done: Done,
+    address: str | None = None,
+    workers: int | None = None,
+) -> None:
+    """Compute every cell on the cluster at `address`, at most `workers` at once, and hand each to `done`.
+
+    Without `address` it is the cluster that RAY_ADDRESS names, or one that is started here.
+    """
+    ray = _ray()
+    began = not ray.is_initialized()
+    with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes and nodes that died
+        if began:
+            _connect(ray, _place(address), workers)
+        try:
+            _run(ray, scenarios, works, done, workers)
+        finally:
+            if began:
+                ray.shutdown()
+
+
+def check_cluster(address: str | None) -> None:
+    """Refuse an address where no Ray cluster is, in bounded time, before anything is written or run."""
+    if _ray().is_initialized() or _place(address) == "local":
+        return
+    _check_reachable(_place(address))
+    _check_connects(_place(address))
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise MissingExtra("running on Ray", "ray") from None
+    return ray
+
+
+def _place(address: str | None) -> str:
+    return address or os.environ.get("RAY_ADDRESS") or "local"
+
+
+def _connect(ray: Any, address: str, workers: int | None) -> None:
+    here = str(Path(berth.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"), os.getcwd())))
+    new = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(
+            address=address,
+            runtime_env={"env_vars": {"PYTHONPATH": path}},  # nodes of this machine find berth where this process does
+            log_to_driver=False,
+            logging_level="ERROR",
+            **new,
+        )
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
+        raise BerthError(f"no Ray cluster at {address}: {' '.join(str(error).split())[:200]}") from error
+    if not ray.cluster_resources().get("CPU"):
+        ray.shutdown()
+        raise BerthError(f"the Ray cluster at {address} has no node with processors")
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse at once what is no address, or one where nobody answers."""
+    try:
+        place = host_and_port(address.removeprefix("ray://"))
+    except InvalidInput as error:
+        raise InvalidInput(error.expected, value=address, key=error.key) from None
+    if place is None:
+        return
+    try:
+        socket.create_connection(place, timeout=PATIENCE / 6).close()
+    except OSError as error:
+        raise BerthError(f"no Ray cluster at {address}: {error.strerror or error}") from error
+
+
+def _check_connects(address: str) -> None:
+    """Connect in a process of its own first: where something else answers, Ray tries for long, or ends the process."""
+    probe = [sys.executable, "-c", PROBE, address]
+    try:
+        tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise BerthError(f"no Ray cluster at {address}: no answer that Ray understands in {PATIENCE} s") from None
+    if tried.returncode:
+        said = [line for line in tried.stderr.splitlines() if line.strip()]
+        raise BerthError(f"no Ray cluster at {address}: {said[-1].strip()[:200] if said else 'Ray gave up'}")
+
+
+def _run(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int | None) -> None:
+    work_on = ray.remote(num_cpus=1, max_retries=0)(_cell)
+    nodes = Nodes(ray)
+    _compile(ray, list(nodes.serving), scenarios, works)
+    stored = [ray.put(scenario) for scenario in scenarios]
+    waiting = list(reversed(works))
+    tries: Counter[Work] = Counter()
+    running: dict[Any, tuple[Work, str]] = {}
+    try:
+        while waiting or running:
+            nodes.look()
+            for reference, (work, node) in list(running.items()):
+                if node not in nodes.serving:
+                    del running[reference]  # from now on nobody looks at what it may still give
+                    waiting.append(work)
+                    ray.cancel(reference, force=True)
+            while waiting and (workers is None or len(running) < workers):
+                busy = Counter(node for _, node in running.values())
+                free = _freest(nodes.serving, busy, len(waiting))
+                if free is None:
+                    break
+                work = waiting.pop()
+                task = work_on.options(scheduling_strategy=on_node(free))
+                running[task.remote(stored[work.place], work.cell, code_hash())] = work, free
+            if not running:
+                time.sleep(LOOK)
+                continue
+            for reference in ray.wait(list(running), timeout=LOOK)[0]:
+                work, _ = running.pop(reference)
+                tries[work] += 1
+                result = _result(ray, reference)
+                if result is None and tries[work] < TRIES:
+                    waiting.append(work)
+                else:
+                    done(work, result or Failure(f"{DIED.error}, {TRIES} times"))
+    except BaseException:
+        for reference in running:
+            ray.cancel(reference, force=True)
+        raise
+
+
+def _freest(serving: Mapping[str, int], busy: Mapping[str, int], waiting: int) -> str | None:
+    """The node with most room for its size, if any has room; towards the end none is given work ahead.
+
+    >>> _freest({"a": 2, "b": 4}, {"a": 1, "b": 1}, waiting=1)
+    'b'
+    >>> _freest({"a": 1}, {"a": 1}, waiting=1) is None
+    True
+    """
+    ahead = AHEAD if waiting > sum(serving.values()) else 1
+    with_room = [node for node, processors in serving.items() if busy.get(node, 0) < processors * ahead]
+    return min(with_room, key=lambda node: busy.get(node, 0) / serving[node], default=None)
+
+
+def _result(ray: Any, reference: Any) -> Record | Failure | None:
+    """What came of a cell; None where its process or node was lost."""
+    lost = (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.TaskUnschedulableError,
+        ray.exceptions.ObjectLostError,
+    )
+    try:
+        found: Record | Failure = ray.get(reference)
+        return found
+    except lost:
+        return None
+    except ray.exceptions.RayError as error:
+        return Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def _compile(ray: Any, nodes: Sequence[str], scenarios: Sequence[Scenario], works: Sequence[Work]) -> None:
+    """Compile on every machine what cells need there; whatever goes wrong, or takes too long, the cells report it."""
+    compiled = ray.remote(num_cpus=1, max_retries=0)(warm_up)
+    machines = {node["NodeManagerHostname"]: node["NodeID"] for node in ray.nodes() if node["NodeID"] in nodes}
+    tasks = []
+    for node in machines.values():
+        here = compiled.options(scheduling_strategy=on_node(node))
+        tasks += [here.remote(*_needed(scenarios, group)) for group in warm_groups(scenarios, works)]
+    if tasks:
+        ray.wait(tasks, num_returns=len(tasks), timeout=COMPILE)
+
+
+def _needed(scenarios: Sequence[Scenario], group: Sequence[Work]) -> tuple[list[Scenario], list[Work]]:
+    """One cell of each kind of a group, with the scenarios that they need alone."""
+    first = {(work.cell.name, work.cell.information): work for work in group}
+    needed = sorted({work.place for work in first.values()})
+    return [scenarios[place] for place in needed], [Work(needed.index(w.place), w.cell) for w in first.values()]

@@ -1,0 +1,177 @@
+"""A result directory: finished cells, and the files made of them. Every file appears whole or not at all.
+
+```
+DIR/manifest.json    what was run, with what, when: also the sign that this is a result directory
+DIR/cells/KEY.parquet  one finished cell each, one row
+DIR/summary.parquet  one row per information setting and policy
+DIR/slots.parquet    one row per information setting, policy, seed and slot
+DIR/plots/*.png|svg  DIR/report.html
+DIR/.lock            held by the run that writes here; whatever ends that run, the lock is free again
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from berth.errors import BerthError, InvalidInput
+from berth.lab.run.cells import Cell, Record
+
+try:
+    import fcntl
+except ImportError:  # Windows has none: two runs at once are not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["KIND", "ResultDirectory", "opened"]
+
+KIND = "berth comparison"
+LOCK = ".lock"
+
+
+@contextmanager
+def opened(out: str | os.PathLike[str] | None, kind: str = KIND) -> Iterator[ResultDirectory | None]:
+    """The result directory where a run keeps what it has, for as long as it runs; None where nothing is kept."""
+    directory = None if out is None else ResultDirectory(out, kind)
+    try:
+        yield directory
+    finally:
+        if directory is not None:
+            directory.release()
+
+
+class ResultDirectory:
+    """Opens DIR for writing; refuses one that holds something else, or that another run is writing to."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: str = KIND) -> None:
+        self.path, self.kind = Path(path), kind
+        self._lock: IO[str] | None = None
+        if self.path.is_file():
+            raise InvalidInput("a directory", value=str(path), found=f"the file {str(path)!r}", key="out")
+        holds = self.path.is_dir() and any(p.is_file() and p.name != LOCK for p in self.path.rglob("*"))
+        if holds and self.manifest() is None:
+            raise InvalidInput(
+                "a new or empty directory, or one with berth results",
+                found=f"{str(path)!r}, which holds other files",
+                key="out",
+            )
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        """Make the directory, manifest first: from then on it is known as a result directory, whatever happens."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self.write_json("manifest.json", manifest)
+            for folder in ("cells", "plots"):
+                (self.path / folder).mkdir(exist_ok=True)
+                for left_over in (self.path / folder).glob(".*.tmp"):  # of a process that was killed while writing
+                    left_over.unlink(missing_ok=True)
+        except InvalidInput:
+            raise
+        except (OSError, BerthError) as error:
+            raise InvalidInput("a directory that can be written", found=f"{self.path} ({error})", key="out") from error
+
+    def _take_lock(self) -> None:
+        """Keep other runs out: the system itself gives the lock back when this process ends, even if it is killed."""
+        if fcntl is None:
+            return
+        lock = open(self.path / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            who = lock.read().strip() or "another process"
+            lock.close()
+            expected = "a directory that no other run is writing to: wait until it is done, or give another one"
+            raise InvalidInput(expected, found=f"{str(self.path)!r}, where {who} is at work", key="out") from None
+        except OSError:  # a file system that knows no locks
+            lock.close()
+            return
+        with contextlib.suppress(OSError):  # a full disk: only the name of this process is not to be read then
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let other runs write here."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def manifest(self) -> dict[str, Any] | None:
+        """The manifest, where there is one of ours."""
+        try:
+            found = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.get("kind") == self.kind else None
+
+    def write(self, name: str, write: Callable[[Path], object]) -> Path:
+        """Have `write` fill a temporary file beside DIR/name, and put it in place when it is complete."""
+        target = self.path / name
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            write(temporary)
+            os.replace(temporary, target)
+        except OSError as error:
+            raise BerthError(f"cannot write {target}: {error.strerror or error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return target
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write one text file."""
+        return self.write(name, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write one JSON file."""
+        return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def save(self, key: str, cell: Cell, record: Record) -> None:
+        """Keep a finished cell."""
+        import polars as pl  # not before something is to be written: it takes its time
+
+        row: Mapping[str, Any] = {
+            "key": [key],
+            "name": [cell.name],
+            "seed": [cell.seed],
+            "information": pl.Series([cell.information], dtype=pl.String),
+            "bound": [record.bound],
+            "share": [None] if record.share is None else [record.share.ravel()],
+            "share_ports": [0 if record.share is None else len(record.share)],
+            **{f"slot_{name}": [values] for name, values in record.series.items()},
+        }
+        # Through memory: an interrupt must not leave polars' own threads writing to a file that is being taken away.
+        whole = io.BytesIO()
+        pl.DataFrame(row).write_parquet(whole)
+        self.write(f"cells/{key}.parquet", lambda path: path.write_bytes(whole.getvalue()))
+
+    def load(self, key: str, slots: int) -> Record | None:
+        """A finished cell; None when there is none, or when its file is damaged or from something else."""
+        import polars as pl
+
+        path = self.path / "cells" / f"{key}.parquet"
+        if not path.is_file():
+            return None
+        try:
+            row = pl.read_parquet(path).row(0, named=True)
+            series = {
+                name.removeprefix("slot_"): np.array(values, dtype=np.float64)
+                for name, values in row.items()
+                if name.startswith("slot_")
+            }
+            share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
+            whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
+            return Record(series, share, float(row["bound"])) if whole else None
+        except Exception:  # whatever a damaged file makes the reader raise, the cell counts as not there
+            return None

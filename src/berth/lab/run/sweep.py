@@ -1,0 +1,383 @@
+"""Sweeps: one comparison at each of many settings, on one machine or on several.
+
+A sweep file names a scenario, and what is changed in it: every combination of listed values (`grid`), or points drawn
+at random (`random`). Policies and seeds are those of every point. A cell is the same whoever computes it, and is kept
+as soon as it is done: so a sweep may be stopped, or be killed, and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from berth.errors import InvalidInput, UnknownName, did_you_mean
+from berth.files.yaml_tree import Key, Tree, read_file
+from berth.lab.run.manifest import manifest, now, versions
+from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, part_of, plan_comparison, run_plans, worker_count
+from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
+from berth.lab.run.results import Row
+from berth.lab.run.store import opened
+from berth.random import stream
+from berth.scenario.checks import Mistake, checked, first_of
+from berth.scenario.layering import find_file
+from berth.scenario.settings import Part, said
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Drawn", "Point", "Sweep", "SweepFile", "SweepInterrupted", "load_sweep", "points_of", "sweep"]
+
+KIND = "berth sweep"
+
+Number = Annotated[float, said("a number")]
+Span = Annotated[list[Number], Field(min_length=2, max_length=2), said("two numbers, [lowest, highest]")]
+WholeSpan = Annotated[list[int], Field(min_length=2, max_length=2), said("two whole numbers, [lowest, highest]")]
+Seed = Annotated[int, Field(ge=0)]
+Values = Annotated[list[Any], Field(min_length=1)]
+
+
+class Drawn(Part):
+    """How a value is drawn: `uniform` or `log_uniform` between two numbers, whole (`integers`), or one of `choices`.
+
+    >>> Drawn(integers=[3, 5]).value(0.99)
+    5
+    """
+
+    uniform: Span | None = None
+    log_uniform: Span | None = None
+    integers: WholeSpan | None = None
+    choices: Values | None = None
+
+    def value(self, luck: float) -> Any:
+        """The value for a number in [0, 1)."""
+        if self.integers is not None:
+            return self.integers[0] + int(luck * (self.integers[1] - self.integers[0] + 1))
+        if self.choices is not None:
+            return self.choices[int(luck * len(self.choices))]
+        low, high = self.uniform or self.log_uniform or (0.0, 0.0)
+        if self.log_uniform is not None:
+            return math.exp(math.log(low) + luck * (math.log(high) - math.log(low)))
+        return low + luck * (high - low)
+
+
+class RandomSearch(Part):
+    """So many points, each key drawn by itself: more points only add to them."""
+
+    points: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")]
+    keys: Annotated[dict[str, Drawn], Field(min_length=1)]
+    seed: Annotated[Seed, said("a whole number ≥ 0")] = 0
+
+
+class SweepFile(Part):
+    """What a sweep file says."""
+
+    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")]
+    title: Annotated[str, said("a text")] = ""
+    grid: dict[str, Values] = Field(default_factory=dict, description="values by key: every combination is a point")
+    random: RandomSearch | None = None
+    set: dict[str, Any] = Field(default_factory=dict, description="changed at every point")
+    policies: Annotated[list[str], Field(min_length=1)] | None = None
+    seeds: (
+        Annotated[
+            Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
+            said("how many seeds, or a list of seeds ≥ 0"),
+        ]
+        | None
+    ) = None
+    baseline: str | None = None
+    arrivals: Literal["hidden", "revealed", "both"] | None = None
+    oracles: list[str] | None = None
+    _file: Path | None = PrivateAttr(None)
+    _tree: Tree | None = PrivateAttr(None)
+
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from."""
+        return self._file
+
+    def line(self, key: Key) -> int | None:
+        """The line of a key, where it was read from a file."""
+        return None if self._tree is None else self._tree.place(key)[1]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in a sweep: what is changed there."""
+
+    number: int
+    changes: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.changes.items()) or "as it is"
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What came of a sweep: for each point its rows, one a policy and information setting, and what failed there."""
+
+    points: tuple[Point, ...]
+    rows: Mapping[int, tuple[Row, ...]]
+    failed: Mapping[int, Mapping[str, str]]
+    left_out: Mapping[int, Mapping[str, str]]
+    keys: tuple[str, ...]
+    reused: int
+    seconds: float
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each point, information setting and policy: the keys that are swept, then all numbers."""
+        import polars as pl
+
+        lines = [(point, row.flat()) for point in self.points for row in self.rows.get(point.number, ())]
+        columns: dict[str, list[Any]] = {"point": [point.number for point, _ in lines]}
+        results = dict.fromkeys(name for _, row in lines for name in row)
+        for key in self.keys:
+            # a scenario's key may be called like a result, as `overhead` is
+            name = f"swept_{key}" if key in results else key
+            columns[name] = _alike([point.changes.get(key) for point, _ in lines])
+        columns.update((name, [row.get(name) for _, row in lines]) for name in results)
+        return pl.DataFrame(columns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return {
+            "points": [
+                {
+                    "point": point.number,
+                    "changes": dict(point.changes),
+                    "summary": [row.as_dict() for row in self.rows.get(point.number, ())],
+                    "failed": dict(self.failed.get(point.number, {})),
+                    "unsupported": dict(self.left_out.get(point.number, {})),
+                }
+                for point in self.points
+            ],
+            "cells_reused": self.reused,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    """Values of one column: as they are where all are numbers, or texts, or truths; else as texts."""
+    kinds = {float if type(value) is int else type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and kinds <= {float, str, bool}:
+        whole = all(type(value) is int for value in values)
+        return values if whole or kinds != {float} else [None if v is None else float(v) for v in values]
+    return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a sweep."""
+
+    def __init__(self, done: int, total: int, out: str | None) -> None:
+        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
+        super().__init__(f"stopped; {kept}")
+
+
+def load_sweep(path: str | os.PathLike[str]) -> SweepFile:
+    """Read and check a sweep file.
+
+    >>> load_sweep("nowhere.yaml")
+    Traceback (most recent call last):
+    berth.errors.InvalidInput: nowhere.yaml: ...
+    """
+    file = Path(path)
+    tree = read_file(file, "sweep")
+    found = checked(tree, SweepFile, _mistakes)
+    found._file, found._tree = file, tree
+    return found
+
+
+def _mistakes(plan: SweepFile) -> Iterator[Mistake]:
+    drawn = {} if plan.random is None else plan.random.keys
+    if not plan.grid and not drawn:
+        yield Mistake(("grid",), "at least one key under grid or random", found="nothing to sweep")
+    for key, values in plan.grid.items():
+        for i, value in enumerate(values):
+            if any(type(other) is type(value) and other == value for other in values[:i]):  # 1 is not true
+                yield Mistake(("grid", key, i), "each value once", value)
+    for key, kind in drawn.items():
+        place = ("random", "keys", key)
+        if key in plan.grid:
+            yield Mistake(place, "a key in one of them", found="a key that is in the grid too")
+        given = [name for name in Drawn.model_fields if getattr(kind, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            yield Mistake(place, "one of uniform, log_uniform, integers and choices", found=found)
+        elif given[0] != "choices":
+            span = getattr(kind, given[0])
+            if span[0] > span[1]:
+                yield Mistake((*place, given[0]), "[lowest, highest] in this order", span)
+            elif given[0] == "log_uniform" and span[0] <= 0:
+                yield Mistake((*place, given[0]), "numbers above 0", span)
+
+
+def points_of(plan: SweepFile) -> list[Point]:
+    """Every point: at each of those drawn at random, each combination of the grid.
+
+    >>> plan = SweepFile(scenario="small", grid={"ports.count": [3, 5], "horizon": [10]})
+    >>> [str(point) for point in points_of(plan)]
+    ['ports.count=3, horizon=10', 'ports.count=5, horizon=10']
+    """
+    grid = [dict(zip(plan.grid, values, strict=True)) for values in itertools.product(*plan.grid.values())]
+    drawn: list[dict[str, Any]] = [{}]
+    if plan.random is not None:
+        lucks = {key: stream(plan.random.seed, "sweep", key).random(plan.random.points) for key in plan.random.keys}
+        drawn = [
+            {key: kind.value(float(lucks[key][i])) for key, kind in plan.random.keys.items()}
+            for i in range(plan.random.points)
+        ]
+    # what is drawn goes outside, so that more of it only adds points
+    return [Point(number, {**a, **b}) for number, (b, a) in enumerate(itertools.product(drawn, grid))]
+
+
+def sweep(
+    plan: SweepFile | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    on: str = "local",
+    address: str | None = None,
+    seeds: int | Sequence[int] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Sweep:
+    """Run a sweep; `on` is "local" (processes of this machine) or "ray" (a cluster at `address`).
+
+    A point that is no scenario is an error before anything runs; a cell that fails is listed and stops no other.
+    """
+    leave_if_imported_by_worker()
+    began = time.perf_counter()
+    if not isinstance(plan, SweepFile):
+        plan = load_sweep(plan)
+    elif mistakes := list(_mistakes(plan)):
+        raise first_of(mistakes, Tree({}))
+    points = points_of(plan)
+    runner = _runner(on, workers, address)
+    plans = [_planned(plan, point, seeds) for point in points]
+    if plan.policies is not None:
+        plans[0].refusals(())  # a policy's setting that is wrong is told before anything runs
+    with opened(out, KIND) as directory:
+        facts = {
+            "sweep": plan.model_dump(),
+            "points": [dict(point.changes) for point in points],
+            "seeds": list(plans[0].seeds),
+            "versions": versions(),
+            "started": now(),
+        }
+        if directory is not None:
+            directory.create({**manifest(facts), "kind": KIND})
+        rows: dict[int, tuple[Row, ...]] = {}
+        failed: dict[int, dict[str, str]] = {}
+        left_out: dict[int, dict[str, str]] = {}
+        reused = 0
+
+        def finished(place: int, outcome: Outcome) -> None:
+            nonlocal reused
+            comparison = part_of(plans[place], outcome)
+            rows[place] = comparison.rows
+            failed[place] = {str(cell): failure.error for cell, failure in comparison.failed.items()}
+            left_out[place] = {f"{item.policy}, {item.information}": item.reason for item in comparison.unsupported}
+            reused += comparison.reused
+
+        try:
+            run_plans(plans, directory, runner, progress, finished)
+        except Stopped as stop:
+            raise SweepInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
+        found = Sweep(tuple(points), rows, failed, left_out, keys, reused, time.perf_counter() - began)
+        if directory is not None:
+            directory.write("summary.parquet", found.frame().write_parquet)
+            done = manifest(facts, now(), reused, sum(map(len, failed.values())))
+            directory.write_json("manifest.json", {**done, "kind": KIND})
+        return found
+
+
+def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> Plan:
+    """The comparison at one point; what is swept goes before what the file says for all points."""
+    changes = {**plan.set, **point.changes}
+
+    def unless(key: str, value: Any) -> Any:
+        return None if key in changes else value
+
+    if plan.policies is not None:
+        # as if the scenario named them: one that cannot serve some point is listed there and stops nothing
+        changes = {"policies": list(plan.policies), **changes}
+    try:
+        return plan_comparison(
+            _scenario(plan),
+            None,
+            seeds if seeds is not None else unless("seeds", plan.seeds),
+            unless("baseline", plan.baseline),
+            unless("arrivals_known", plan.arrivals),
+            unless("oracles", plan.oracles),
+            changes,
+        )
+    except InvalidInput as error:
+        raise _placed(error, plan, point) from None
+    except UnknownName as error:
+        said: dict[str, list[Any]] = {
+            "scenario": [plan.scenario],
+            "baseline": [plan.baseline],
+            "oracles": plan.oracles or [],
+        }
+        key = next((key for key, names in said.items() if error.name in names), error.what)
+        expected = f"a known {error.what}{did_you_mean(error.name, error.known)}"
+        raise _placed(InvalidInput(expected, value=error.name, key=key), plan, point) from None
+
+
+def _scenario(plan: SweepFile) -> Any:
+    """The scenario; files that it names are looked for beside the sweep file."""
+    if plan.file is None:
+        return plan.scenario
+    if isinstance(plan.scenario, str):
+        return find_file(plan.scenario, plan.file.parent)
+    base = plan.scenario.get("extends")
+    return (
+        {**plan.scenario, "extends": str(find_file(base, plan.file.parent))}
+        if isinstance(base, str)
+        else {**plan.scenario}
+    )
+
+
+def _placed(error: InvalidInput, plan: SweepFile, point: Point) -> InvalidInput:
+    """The error with the point, and with the line of the key that is wrong."""
+    wrong = error.key or ""
+    places: dict[str, Key] = {name: (name,) for name in ("scenario", "policies", "baseline", "oracles")}
+    places |= {key: ("set", key) for key in plan.set}
+    places |= {key: ("random", "keys", key) for key in point.changes}
+    places |= {key: ("grid", key, values.index(point.changes[key])) for key, values in plan.grid.items()}
+    place = next((place for key, place in places.items() if _within(wrong, key) or _within(key, wrong)), ())
+    return InvalidInput(
+        error.expected,
+        value=error.value,
+        found=error.found,
+        key=f"{wrong} (point {point.number}: {point})",
+        file=error.file or plan.file,
+        line=error.line if error.file else plan.line(place),
+    )
+
+
+def _within(key: str, outer: str) -> bool:
+    return key == outer or key.startswith((f"{outer}.", f"{outer}["))
+
+
+def _runner(on: str, workers: int | None, address: str | None) -> Any:
+    if on == "local":
+        if address is not None:
+            raise InvalidInput("no address, or --on ray", value=address, key="address")
+        # always in processes of their own: a cell that kills its process must not end the sweep
+        return partial(run_cells, workers=worker_count(workers), apart=True)
+    if on == "ray":
+        from berth.lab.run.ray import check_cluster, run_on_ray
+
+        check_cluster(address)
+        return partial(run_on_ray, address=address, workers=workers)
+    raise InvalidInput("local or ray", value=on, key="on")

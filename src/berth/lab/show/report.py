@@ -1,0 +1,308 @@
+"""One page about a comparison: a single HTML file that needs nothing else, neither network nor script."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import yaml
+
+from berth.lab.run.results import Comparison, Row, spoken
+from berth.lab.show.canvas import GRID, INK
+from berth.lab.show.plots import TITLES
+from berth.lab.show.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
+from berth.statistics import Estimate
+
+__all__ = ["inline_svg", "page", "render_report", "summary"]
+
+CAPTIONS = {
+    "differences": "Each dot is a seed: what the policy earned a slot less what the baseline earned in the same world, "
+    "under the same luck. Diamonds are means, lines 95 % intervals; a line that crosses zero tells nothing apart.",
+    "average-reward": "Reward over the slots so far, divided by their number; mean over seeds. "
+    "The first tenth of the run may leave the picture.",
+    "ratio": "Cumulative reward divided by the baseline's, seed by seed; bands are 95 % intervals over seeds.",
+    "cumulative-reward": "Reward summed over the slots so far; mean over seeds.",
+    "regret": "What the oracle earned more, summed over the slots so far. Regret to y* can be negative: y* is one "
+    "fixed decision for the whole run. Bands are 95 % intervals over seeds.",
+    "gain-overhead": "Gain minus overhead is the reward.",
+    "allocation": "The mean share of each server that each port holds, for the first seed; "
+    "a column that sums to 1 is a server in full use.",
+}
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1f2933; --soft: #5f6b7a; --line: #d9dee5; --page: #fbfbfc; --card: #ffffff;
+  --accent: #0b67a3; --warn: #9a3412; --warn-card: #fff7ed; --best: #eef6fc; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a3adba; --line: #3a4350; --page: #14181e;
+  --card: #1b2129; --accent: #6bb6ea; --warn: #fdba74; --warn-card: #2b2018; --best: #1d2b38; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 64rem; margin: 0 auto; padding: 2.2rem 1.1rem 4rem; }
+h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .3rem; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; padding-top: 1rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 1.8rem 0 .3rem; }
+p { margin: .5rem 0; max-width: 46rem; } .soft, figcaption, small { color: var(--soft); }
+.verdict { background: var(--card); border: 1px solid var(--line); border-left: 4px solid var(--accent);
+  border-radius: 6px; padding: .7rem 1.1rem; margin: 1.2rem 0; }
+.warn { background: var(--warn-card); border-left-color: var(--warn); } .warn strong { color: var(--warn); }
+.scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; margin: .6rem 0; }
+th, td { padding: .38rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { font-weight: 600; color: var(--soft); font-size: .8rem; vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
+td:first-child { font-weight: 600; } tr.best td { background: var(--best); } tr.oracle td { color: var(--soft);
+  font-weight: 400; } td small { margin-left: .3em; font-weight: 400; }
+td.text { text-align: left; white-space: normal; }
+tr.wide td.text { min-width: 16rem; } .tag { font-size: .72rem; font-weight: 500; color: var(--soft);
+  border: 1px solid var(--line); border-radius: 9px; padding: .05rem .45rem; margin-left: .4rem; }
+figure { margin: .2rem 0 1.8rem; } figure svg { display: block; width: 100%; min-width: 34rem; height: auto; }
+figcaption { font-size: .85rem; max-width: 46rem; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
+  font: .82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
+@media (max-width: 40rem) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
+  th, td { padding: .34rem .5rem; } main { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } body { font-size: 15px; } }
+@media print { figure, tr { break-inside: avoid; } }
+"""
+
+
+def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], manifest: Mapping[str, Any]) -> str:
+    """The page; `plots` are SVG texts by setting and name, as `save_plots` gives them."""
+    title = str(comparison.settings.get("title") or comparison.settings.get("name") or "Comparison")
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="soft">{escape(_subtitle(comparison))}</p>',
+        _verdict(comparison),
+        _description(comparison),
+    ]
+    body += [_section(comparison, information, plots) for information in comparison.information]
+    body += [_broken(comparison), _failed(comparison), _repeat(comparison, manifest)]
+    return page(title, body)
+
+
+def summary(comparison: Comparison) -> str:
+    """The tables alone with what they say, to stand in a page of somebody else's."""
+    parts = []
+    for information in comparison.information:
+        rows = [row for row in comparison.rows if row.information == information]
+        parts += [f"<h4>{spoken(information)}</h4>", _rewards(comparison, rows) if rows else ""]
+        parts.append(_needs(comparison, information))
+    return "\n".join(part for part in (*parts, _verdict(comparison), _failed(comparison)) if part)
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """A whole page of these parts, in berth's look."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)} · berth</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _subtitle(comparison: Comparison) -> str:
+    count, horizon = len(comparison.seeds), comparison.settings.get("horizon")
+    seeds = f"{count} seeds" if count > 1 else "one seed (so there are no intervals)"
+    return (
+        f"{len(comparison.policies)} policies, {seeds}, {number(horizon, 1)} slots each · "
+        f"baseline {comparison.baseline} · berth {comparison.version} · {comparison.finished[:10]}"
+    )
+
+
+def _verdict(comparison: Comparison) -> str:
+    return '<div class="verdict">' + "".join(f"<p>{escape(line)}</p>" for line in verdict(comparison)) + "</div>"
+
+
+def _description(comparison: Comparison) -> str:
+    text = str(comparison.settings.get("description") or "").strip()
+    settings = yaml.safe_dump(dict(comparison.settings), sort_keys=False, allow_unicode=True, width=100)
+    paragraphs = "".join(f"<p>{escape(part)}</p>" for part in re.split(r"\n\s*\n", text) if part)
+    return f"{paragraphs}<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
+
+
+def _cell(value: Estimate | None, digits: int = 4) -> str:
+    mean, half = plus_minus(value, digits)
+    return f"<td>{mean}" + (f" <small>{half}</small>" if half else "") + "</td>"
+
+
+def _share(value: Estimate | None, sign: bool = False) -> str:
+    if value is None:
+        return f"<td>{MISSING}</td>"
+    half = "" if value.half is None else f" <small>± {100 * value.half:.1f}</small>"
+    return f"<td>{percent(value.mean - 1 if sign else value.mean, sign=sign)}{half}</td>"
+
+
+def _heads(*names: str) -> str:
+    return "<thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead>"
+
+
+def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str, str], str]) -> str:
+    rows = [row for row in comparison.rows if row.information == information]
+    parts = [f'<h2 id="{information}">{spoken(information)}</h2>']
+    parts.append(
+        "<p>Every policy here decides before it knows which ports have a job.</p>"
+        if information == "hidden"
+        else f"<p>{escape(comparison.family.known)}</p>"
+    )
+    if rows:
+        parts += [_rewards(comparison, rows), _details(comparison, rows)]
+    parts.append(_needs(comparison, information))
+    for name, caption in {**CAPTIONS, **comparison.family.captions}.items():
+        if (information, name) in plots:
+            picture = inline_svg(plots[information, name], f"{name}-{information}")
+            parts.append(
+                f"<h3>{escape(TITLES[name])}</h3>\n<figure><div class='scroll'>{picture}</div>"
+                f"<figcaption>{escape(caption)}</figcaption></figure>"
+            )
+    return "\n".join(part for part in parts if part)
+
+
+def _name(comparison: Comparison, row: Row) -> str:
+    tags = ' <span class="tag">baseline</span>' if row.policy == comparison.baseline else ""
+    tags += ' <span class="tag">breaks constraints</span>' if row.violations else ""
+    return f"<td>{escape(row.policy)}{tags}</td>"
+
+
+def _rewards(comparison: Comparison, rows: Sequence[Row]) -> str:
+    """The rewards of one information setting, with paired differences and the oracles."""
+    lines = []
+    for place, row in enumerate(rows):
+        same = row.policy == comparison.baseline
+        cells = [
+            _name(comparison, row),
+            _cell(row.reward),
+            f"<td>{MISSING}</td>" if same else _share(row.ratio, sign=True),
+            f"<td>{MISSING}</td>" if same else _cell(row.difference, 3),
+        ]
+        cells += [_share(row.fraction_of_stationary)] if "stationary" in comparison.oracles else []
+        cells += [_share(row.fraction_of_oracle)] if "slot" in comparison.oracles else []
+        lines.append(f"<tr{' class=best' if place == 0 else ''}>{''.join(cells)}</tr>")
+    for oracle in comparison.oracle_rows:
+        label = comparison.family.oracle_words[oracle.oracle].row
+        blanks = "<td></td>" * (2 + len(comparison.oracles))
+        lines.append(f"<tr class='oracle'><td>{label}</td>{_cell(oracle.reward)}{blanks}</tr>")
+    heads = ["policy", "reward a slot", "against the baseline", "difference"]
+    heads += [f"of {comparison.family.oracle_words[name].of}" for name in comparison.oracles]
+    note = "± is half of the 95 % interval over seeds. " if len(comparison.seeds) > 1 else ""
+    return (
+        f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+        f"<p><small>{note}Ratios, differences and fractions are taken seed by seed and then averaged.</small></p>"
+    )
+
+
+def _details(comparison: Comparison, rows: list[Row]) -> str:
+    lines = []
+    family = comparison.family
+    for row in rows:
+        parts = row.gain, getattr(row, family.expense)
+        cells = [_name(comparison, row), *(f"<td>{number(mean_of(value))}</td>" for value in parts)]
+        for oracle, value, growth in (
+            ("stationary", row.regret_stationary, row.regret_stationary_growth),
+            ("slot", row.regret, row.regret_growth),
+        ):
+            if oracle in comparison.regretted:
+                cells += [_cell(value), f"<td>{MISSING if growth is None else f'T<sup>{growth:.2f}</sup>'}</td>"]
+        if family.logarithmic and "slot" in comparison.regretted:
+            fit = row.regret_log_fit
+            cells.append(f"<td>{MISSING if fit is None else f'{fit:.3f}'}</td>")
+        cells.append(f"<td>{number(row.decide_microseconds, 3)}</td>")
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    heads = ["policy", "gain", family.expense]
+    for name in comparison.regretted:
+        heads += [f"regret to {family.oracle_words[name].short}", "grows"]
+    fitted = family.logarithmic and "slot" in comparison.regretted
+    heads += ["ln T fit, R²"] if fitted else []
+    heads.append("µs")
+    regrets = (
+        ", regrets totals at the end with how they grow with the number of slots T" if comparison.regretted else ""
+    )
+    also = "R² says how straight regret is against ln T over the second half; " if fitted else ""
+    return (
+        f"<h3>Gain, {family.expense}{', regret' if comparison.regretted else ''} and time</h3>"
+        f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+        f"<p><small>Gain and {family.expense} are means a slot{regrets}; {also}µs is the median time that deciding and "
+        "learning take in a slot.</small></p>"
+    )
+
+
+def _needs(comparison: Comparison, information: str) -> str:
+    found = [item for item in comparison.unsupported if item.information in (information, "oracle")]
+    if not found:
+        return ""
+    items = "".join(f"<li>{escape(needs(item))}</li>" for item in found)
+    return f"<p>Not in this setting:</p><ul>{items}</ul>"
+
+
+def _broken(comparison: Comparison) -> str:
+    rows = [row for row in comparison.rows if row.violations]
+    if not rows:
+        return ""
+    lines = "".join(
+        f"<tr><td>{escape(row.policy)}</td>"
+        f"<td>{row.information}</td><td>{row.violations:,}</td><td>{percent(row.violating_slots)}</td>"
+        f"{_cell(row.reward)}{_share(row.ratio, sign=True)}"
+        f"{_cell(row.claimed)}{_share(row.claimed_ratio, sign=True)}</tr>"
+        for row in rows
+    )
+    heads = _heads(
+        "policy",
+        "arrivals",
+        "constraints broken",
+        "slots with any",
+        "earned",
+        "earned, against the baseline",
+        "claimed",
+        "claimed, against the baseline",
+    )
+    return (
+        '<h2 id="broken">Decisions that broke constraints</h2><div class="verdict warn"><p><strong>Claimed is not '
+        "reward.</strong> A decision that gives a job more than it asked for, or a server more than it has, cannot be "
+        "played. It was made feasible first, and that is what was earned. “Claimed” is what would have been counted if "
+        f"nobody had checked.</p></div><div class='scroll'><table>{heads}<tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _failed(comparison: Comparison) -> str:
+    if not comparison.failed:
+        return ""
+    lines = "".join(
+        f"<tr class='wide'><td>{escape(cell.name)}</td><td>{cell.seed}</td>"
+        f"<td>{escape(cell.information or MISSING)}</td><td class='text'>{escape(failure.error)}</td></tr>"
+        for cell, failure in comparison.failed.items()
+    )
+    heads = _heads("policy or oracle", "seed", "arrivals", "error")
+    return f"<h2>Failed</h2><div class='scroll'><table>{heads}<tbody>{lines}</tbody></table></div>"
+
+
+def _repeat(comparison: Comparison, manifest: Mapping[str, Any]) -> str:
+    seeds = ", ".join(str(seed) for seed in comparison.seeds)
+    facts = json.dumps(manifest, indent=2, ensure_ascii=False, default=str)
+    return (
+        f'<h2 id="repeat">Repeat it</h2><pre>{escape(comparison.command)}</pre>'
+        f"<p>With berth {escape(comparison.version)}; seeds {escape(seeds)}. The same command gives the same rewards, "
+        "whatever the number of worker processes; only times differ.</p>"
+        f"<details><summary>Manifest</summary><pre>{escape(facts)}</pre></details>"
+    )
+
+
+def inline_svg(svg: str, prefix: str) -> str:
+    """An SVG to stand in a page: without XML head and page-wide names, its ink and grid as the page has them."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    seen: set[str] = set()
+
+    def named(found: re.Match[str]) -> str:
+        # two equal shapes get the same name from matplotlib; either one will do for whoever refers to it
+        again = found[1] in seen
+        seen.add(found[1])
+        return "" if again else f' id="{prefix}-{found[1]}"'
+
+    svg = re.sub(r'\sid="([^"]*)"', named, svg)
+    svg = re.sub(r'(xlink:href="|url\()#', rf"\1#{prefix}-", svg)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    return svg.replace(INK, "var(--ink)").replace(GRID, "var(--line)")

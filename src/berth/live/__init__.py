@@ -1,0 +1,1 @@
+"""The live scheduler: its core, engines, service and client."""

@@ -1,0 +1,245 @@
+"""Talk to a running berth: what the commands for jobs, servers and policies share.
+
+The address of the service is read from `--url` or `BERTH_URL`, the token from `BERTH_TOKEN`, from the file that
+`BERTH_TOKEN_FILE` names, or from the file that a service of the same user made (`berth.live.service.local_token`).
+There is no option for the token: every user of the machine can see command lines. Only Python's own library is used, so
+that a login node needs nothing but berth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from http.client import BadStatusLine, HTTPException
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+import typer
+
+from berth.errors import BerthError, InvalidInput
+from berth.live.service.local_token import local_token
+
+__all__ = [
+    "Client",
+    "Code",
+    "Format",
+    "FormatOption",
+    "ServiceRefused",
+    "ServiceSilent",
+    "ServiceUnreachable",
+    "UrlOption",
+    "shown",
+]
+
+DEFAULT_URL = "http://127.0.0.1:8642"
+TIMEOUT = 30.0
+MAY_BE = "may still be done"
+"""Words of an answer by which it is not known what became of the request."""
+REPEAT_SECONDS = 10.0
+"""Seconds after which a request is not repeated any more."""
+PAUSES = (0.5, 1.0, 2.0)
+"""Seconds before each repetition of a request that may be repeated."""
+
+
+class Code:
+    """Exit codes of the commands that talk to a service; 1 is for what has no code of its own."""
+
+    failed = 1
+    bad_input = 2
+    unreachable = 3
+    not_allowed = 4
+    not_there = 5
+    conflict = 6
+    not_now = 7
+    job_failed = 8
+    not_in_time = 9
+    would_wait = 10
+
+
+CODES = {
+    400: Code.bad_input,
+    401: Code.not_allowed,
+    403: Code.not_allowed,
+    404: Code.not_there,
+    409: Code.conflict,
+    413: Code.bad_input,
+    422: Code.bad_input,
+    429: Code.not_now,
+    503: Code.not_now,
+}
+"""What a status says to whoever runs a command; whether the command or the service saw the mistake is all one."""
+
+
+class Format(StrEnum):
+    """How a command answers."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to answer; wide shows more columns.")]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", envvar="BERTH_URL", help=f"Where the service is; {DEFAULT_URL} by default.")
+]
+
+
+class ServiceUnreachable(BerthError):
+    """There is no service at this address."""
+
+    code = Code.unreachable
+
+
+class ServiceSilent(BerthError):
+    """The service took a request and did not answer it; what was asked may have been done."""
+
+    code = Code.not_now
+
+
+class ServiceRefused(BerthError):
+    """The service answered with a problem."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        self.status, self.body = status, body
+        self.code = CODES.get(status, Code.bad_input if 400 <= status < 500 else Code.failed)
+        title, detail = body.get("title", "refused"), body.get("detail") or ""
+        if status == 401:
+            detail += "; a token is read from BERTH_TOKEN, from the file that BERTH_TOKEN_FILE names, or from the file "
+            detail += "that a service of the same user made"
+        plain = detail and title in ("invalid request", "unknown name")  # then the detail says it all
+        super().__init__(detail if plain else f"{title}{f': {detail}' if detail else ''}")
+
+
+def _token(url: str) -> str | None:
+    if token := os.environ.get("BERTH_TOKEN"):
+        return token.strip()
+    file = os.environ.get("BERTH_TOKEN_FILE")
+    if not file:
+        return local_token(url)
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("a file with a token", found=str(error), key="BERTH_TOKEN_FILE") from None
+
+
+class Client:
+    """A service somewhere."""
+
+    def __init__(self, url: str | None = None, timeout: float = TIMEOUT) -> None:
+        self._timeout, self._warned = timeout, False
+        self.url = (url or DEFAULT_URL).rstrip("/")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput("an address such as http://127.0.0.1:8642", value=self.url, key="--url")
+        self._token = _token(self.url)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeat: bool = False,
+    ) -> Any:
+        """One request; what it answers, read as JSON.
+
+        With `repeat`, a request that the service cannot serve now is sent again a few times. Only requests that have
+        the same effect however often they are sent may be repeated.
+        """
+        given = {key: value for key, value in (query or {}).items() if value not in (None, [])}
+        address = f"{self.url}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
+        sent = {"Accept": "application/json", **(headers or {})}
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        data = None
+        if body is not None:
+            try:
+                data = json.dumps(body, allow_nan=False).encode()
+            except ValueError:
+                raise InvalidInput("finite numbers", value=body) from None
+        if method != "GET":  # the service demands it of requests that change something, also without a body
+            sent["Content-Type"] = "application/json"
+        request = Request(address, data, sent, method=method)
+        end = time.monotonic() + REPEAT_SECONDS
+        pauses = iter(PAUSES if repeat else ())
+        earlier = doubt = False
+        while True:
+            try:
+                return self._send(request)
+            except (ServiceRefused, ServiceSilent, ServiceUnreachable) as error:
+                if earlier and isinstance(error, ServiceUnreachable):
+                    error = ServiceSilent(f"the service went away: {error}")
+                pause = next(pauses, None)
+                doubt = doubt or isinstance(error, ServiceSilent) or MAY_BE in str(error)
+                if error.code != Code.not_now or pause is None or time.monotonic() > end:
+                    raise (ServiceSilent(f"it may still be done: {error}") if doubt else error) from None
+                earlier = True
+            time.sleep(pause)
+
+    def _send(self, request: Request) -> Any:
+        try:
+            with urlopen(request, timeout=self._timeout) as answer:
+                self._warn(answer.headers.get("Berth-Trouble"))
+                return json.loads(answer.read())
+        except HTTPError as error:
+            raise ServiceRefused(error.code, _problem(error)) from None
+        except (OSError, HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            if isinstance(reason, TimeoutError):
+                raise ServiceSilent(f"no answer from {self.url} within {self._timeout:g} s") from None
+            lost = isinstance(reason, ConnectionError) and not isinstance(reason, ConnectionRefusedError)
+            cut = isinstance(reason, HTTPException) and not isinstance(reason, BadStatusLine)
+            if lost or cut:
+                raise ServiceSilent(f"the connection to {self.url} was lost: {reason}") from None
+            raise ServiceUnreachable(
+                f"no berth service at {self.url} ({reason}); start one with: berth serve"
+            ) from None
+
+    def _warn(self, trouble: str | None) -> None:
+        """What is told is what is on paper; once it is said why it may be out of date."""
+        if trouble and not self._warned:
+            self._warned = True
+            typer.echo(f"berth: warning: {trouble}; what follows is what was known before", err=True)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Read something."""
+        return self.ask("GET", path, query=query)
+
+
+def _problem(error: HTTPError) -> dict[str, Any]:
+    try:
+        body = json.loads(error.read())
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {"title": f"HTTP {error.code}", "detail": str(error.reason)}
+
+
+def path(*parts: str) -> str:
+    """A path of the API; parts are names, and nothing in them can lead elsewhere.
+
+    >>> path("jobs", "a b")
+    '/v1/jobs/a%20b'
+    """
+    for part in parts:
+        if part in ("", ".", "..") or "/" in part:
+            raise InvalidInput("a name without a slash", value=part)
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def shown(value: Any, how: Format) -> bool:
+    """Print for programs, where that was asked for; False where a table is wanted."""
+    if how is Format.json:
+        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    elif how is Format.yaml:
+        import yaml
+
+        typer.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip())
+    return how in (Format.json, Format.yaml)

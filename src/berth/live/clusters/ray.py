@@ -1,0 +1,222 @@
+"""A real Ray cluster on this machine: a head that computes nothing, and nodes on loopback addresses of their own.
+
+All daemons are children of the process that made it, and die with it. They must be started by its main thread: a child
+dies with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import berth
+from berth.errors import InvalidInput, MissingExtra
+from berth.live.clusters import ClusterError
+from berth.live.clusters.processes import MARK, NODE, end, marked
+
+__all__ = ["LocalRay", "RayNode", "example_nodes"]
+
+TRIES = 3
+"""How often a node is started before it is given up."""
+LONGEST = 50
+"""Characters of a directory: sockets lie below it, whose names have little room."""
+HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 3,
+}
+"""A node that hangs is dead after some seconds; by default it takes more than half a minute."""
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node to be started; it gets its name as a label too."""
+
+    name: str
+    cpus: int = 4
+    gpus: int = 0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def example_nodes(count: int) -> list[RayNode]:
+    """So many nodes, called n1, n2, … and half of them said to be fast.
+
+    >>> [(node.name, node.labels["class"]) for node in example_nodes(2)]
+    [('n1', 'fast'), ('n2', 'slow')]
+    """
+    return [
+        RayNode(f"n{i}", labels={"class": "fast" if i <= (count + 1) // 2 else "slow"}) for i in range(1, count + 1)
+    ]
+
+
+class LocalRay:
+    """A cluster, below `directory`; `nodes` are nodes, or how many of them.
+
+    A `watchful` one sees within seconds that a node hangs, others as late as Ray does by default.
+    """
+
+    def __init__(self, directory: Path, nodes: int | Sequence[RayNode] = 4, *, watchful: bool = True) -> None:
+        self.directory = directory.absolute()
+        self._nodes = {node.name: node for node in (example_nodes(nodes) if isinstance(nodes, int) else nodes)}
+        self._network = f"127.{random.SystemRandom().randint(1, 254)}.{random.SystemRandom().randint(1, 254)}"
+        self._settings = HEALTH if watchful else {}
+        self._cluster: Any = None
+        self._running: dict[str, Any] = {}
+        self._seen: dict[int, str] = {}
+        """Processes that may outlive their node, and when they began: Ray's own lose their mark when they are named."""
+        if len(str(self.directory)) > LONGEST:
+            raise InvalidInput(f"a directory with a path of at most {LONGEST} characters", value=str(self.directory))
+        if importlib.util.find_spec("ray") is None:
+            raise MissingExtra("a Ray cluster", "ray")
+
+    @property
+    def address(self) -> str:
+        """Where programs find it."""
+        if self._cluster is None:
+            raise ClusterError("the cluster was not started")
+        return str(self._cluster.address)
+
+    def start(self) -> None:
+        """Start the head, then one node after another."""
+        from ray.cluster_utils import Cluster
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._environment("head"):
+                head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
+                self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": self._settings})
+            for name in self._nodes:
+                self._start_patiently(name)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_patiently(self, name: str) -> None:
+        """Start a node; Ray gives it half a minute, which on a busy machine may be too little."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self.start_node(name)
+            except Exception:  # Ray raises plain exceptions
+                end(marked(self.directory, name), signal.SIGKILL)
+                if not left:
+                    raise
+
+    def start_node(self, name: str) -> None:
+        """Start a node, or start it again."""
+        if name not in self._nodes:
+            raise InvalidInput(f"one of {', '.join(self._nodes)}", value=name, key="node")
+        node = self._nodes[name]
+        if (before := self._running.pop(name, None)) is not None:
+            end(marked(self.directory, name), signal.SIGKILL)
+            self._cluster.remove_node(before, allow_graceful=False)
+        with self._environment(name):
+            self._running[name] = self._cluster.add_node(
+                num_cpus=node.cpus,
+                num_gpus=node.gpus,
+                resources=dict(node.resources),
+                labels={"name": name, **node.labels},
+                node_ip_address=self._ip(1 + list(self._nodes).index(name)),
+            )
+
+    def stop(self) -> None:
+        """End what was started here, and nothing else."""
+        for name in self._running:
+            self.wake(name)
+        self._look()
+        if self._cluster is not None:
+            self._cluster.shutdown()
+        self._cluster, self._running = None, {}
+        left = {process for process, birth in self._seen.items() if birth and _birth(process) == birth}
+        end(left | marked(self.directory), signal.SIGKILL)
+        self._seen.clear()
+
+    def _look(self) -> None:
+        self._seen |= {process: _birth(process) for process in marked(self.directory)}
+
+    def daemons(self) -> dict[str, int]:
+        """The processes of the head, and the one of each node."""
+        if self._cluster is None:
+            return {}
+        head = {} if self._cluster.head_node is None else self._cluster.head_node.all_processes
+        found = {f"head-{kind.replace('_', '-')}": infos[0].process.pid for kind, infos in head.items()}
+        return found | {name: _raylet(node) for name, node in self._running.items()}
+
+    def how_to_use(self) -> list[str]:
+        """What a person does with it."""
+        return [
+            f"export RAY_ADDRESS={self.address}",
+            "berth serve --engine ray",
+            "berth submit --tasks 2 --resources cpu=1 -- hostname",
+        ]
+
+    def kill(self, name: str) -> None:
+        """End a node without a word, as a power cut would; its tasks see it and end too."""
+        self._look()
+        os.kill(_raylet(self._running[name]), signal.SIGKILL)
+
+    def kill_head(self) -> None:
+        """End the head, and with it the cluster: nothing of it is kept."""
+        self._look()
+        for infos in self._cluster.head_node.all_processes.values():
+            for info in infos:
+                with suppress(ProcessLookupError):
+                    os.kill(info.process.pid, signal.SIGKILL)
+
+    def hang(self, name: str) -> None:
+        """A node and all that it has started stop where they are, as when a machine swaps itself to death."""
+        self._signal(name, signal.SIGSTOP)
+
+    def wake(self, name: str) -> None:
+        """A node that hangs goes on."""
+        self._signal(name, signal.SIGCONT)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        for process in marked(self.directory, name):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def _ip(self, number: int) -> str:
+        return f"{self._network}.{10 + number}"
+
+    @contextmanager
+    def _environment(self, node: str) -> Iterator[None]:
+        """Ray's files lie in the directory, and its processes are marked, and find berth where this one does."""
+        here = str(Path(berth.__file__).parents[1])
+        given = {
+            MARK: str(self.directory),
+            NODE: node,
+            "RAY_TMPDIR": str(self.directory),
+            "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))),
+        }
+        before = {name: os.environ.get(name) for name in given}
+        os.environ.update(given)
+        (self.directory / "ray").mkdir(exist_ok=True)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+def _raylet(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def _birth(process: int) -> str:
+    """When a process began, in the kernel's words; nothing where there is none."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

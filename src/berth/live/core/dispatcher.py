@@ -1,0 +1,322 @@
+"""The dispatcher: events in, commands out. It does no IO and looks at no clock.
+
+`handle` takes note of what happened; `decide` asks the policy what to start now and gives a `Decided` event, which
+takes effect when it is handled in turn. Whoever drives it writes events down in between, so that nothing is done that
+is not on paper. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the fallback.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from berth.errors import BerthError, InfeasibleDecision, InvalidInput, UnsupportedProblem
+from berth.live.core import FALLBACK
+from berth.live.core.drivers import Driver, make_driver
+from berth.live.core.events import Decided, Event, PolicyChanged, ShadowChanged, Start
+from berth.live.core.limits import Headroom, view_within_limits
+from berth.live.core.queues import Queues
+from berth.live.core.records import DumpedState, Handled, JobRecord, Outcome
+from berth.live.core.state import State
+from berth.live.core.view import Placing, View, ordered, placed_in_order, spread_out, violations
+from berth.live.core.warming import play
+from berth.live.core.windows import Windows
+from berth.model import Ints
+
+__all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
+
+LEVELS = 8
+"""So many levels are decided one after another; all below the last of them are decided with it."""
+THINKING = 0.3
+"""For this part of its budget a policy is asked again and again; the last question takes some time too."""
+MEMORY = 10_000
+"""Runs that are shown to a policy that is made anew."""
+
+
+class Watcher(Protocol):
+    """Somebody who sees what is decided and has no say in it."""
+
+    def see(self, view: View, placing: Placing, by: str, /) -> None:
+        """This was decided, and by whom."""
+        ...
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """A job came to its end."""
+        ...
+
+    def dump(self) -> dict[str, Any]:
+        """What it has seen, for JSON, by its name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """All that a dispatcher needs to go on; nothing changes it any more."""
+
+    state: DumpedState
+    memory: tuple[Outcome, ...] = ()
+    refusals: Mapping[str, int] | None = None
+    watched: Mapping[str, Any] | None = None
+
+
+_DUMPED = TypeAdapter(Dumped)
+
+
+def write_dump(dumped: Dumped) -> bytes:
+    """A dump as JSON."""
+    return _DUMPED.dump_json(dumped)
+
+
+def read_dump(text: bytes) -> Dumped:
+    """The dump again."""
+    try:
+        return _DUMPED.validate_json(text)
+    except (ValidationError, BerthError) as error:
+        raise InvalidInput("a dump of a dispatcher", found=f"something else ({str(error)[:200]})") from None
+
+
+class Dispatcher:
+    """A scheduler without a world around it.
+
+    `budget` is how many seconds a policy may take to decide; `stopwatch` tells seconds, and without one no time passes.
+    What is learned of a server is learned of all with the same value of the label `learn_by`.
+    """
+
+    def __init__(
+        self,
+        policy: str = FALLBACK,
+        *,
+        seed: int = 0,
+        queues: Queues | None = None,
+        budget: float = 1.0,
+        stopwatch: Callable[[], float] | None = None,
+        learn_by: str | None = None,
+    ) -> None:
+        self.state = State(queues, policy, learn_by)
+        self.seed, self.budget = seed, budget
+        self.refusals: Counter[str] = Counter()
+        """How often decisions were refused, by the kind of reason."""
+        self.memory: deque[Outcome] = deque(maxlen=MEMORY)
+        self.watchers: tuple[Watcher, ...] = ()
+        self.watched: dict[str, Any] = {}
+        """What watchers had seen when this was loaded, for those who come to go on with."""
+        self._stopwatch = stopwatch or (lambda: 0.0)
+        self._driver: Driver | None = self._make_driver(policy)
+
+    @property
+    def driver(self) -> Driver | None:
+        """What translates between the state and the policy; None where the fallback decides by itself."""
+        return self._driver
+
+    def _make_driver(self, policy: str) -> Driver | None:
+        return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory)
+
+    def handle(self, event: Event) -> Handled:
+        """Take note of an event; what is to be done about it, and whose records changed."""
+        if isinstance(event, PolicyChanged):
+            driver = self._make_driver(event.policy)  # refuses what it cannot use before anything changes
+            handled = self.state.handle(event)
+            self._driver = driver
+            return handled
+        handled = self.note(event)
+        if handled.outcome is not None:
+            if self._driver is not None:
+                self._driver.learn(handled.outcome)
+            for watcher in self.watchers:
+                watcher.learn(handled.outcome)
+        return handled
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Come to the state that these events lead to; whatever is to be done about them was told before."""
+        for event in events:
+            self.note(event)
+        self._driver = self._make_driver(self.state.policy)
+
+    def note(self, event: Event) -> Handled:
+        """Take note of an event and leave the policy out of it: the first half of a replay."""
+        handled = self.state.handle(event)
+        if isinstance(event, ShadowChanged):
+            self.watched.pop("shadow", None)
+        if isinstance(event, Decided) and event.refused is not None:
+            self.refusals[event.refused.split(maxsplit=1)[0].rstrip(":")] += 1
+        if handled.outcome is not None:
+            self.memory.append(handled.outcome)
+        return handled
+
+    def dump(self) -> Dumped:
+        """A copy that stays as it is."""
+        watched = dict(self.watched)
+        for watcher in self.watchers:
+            watched.update(watcher.dump())
+        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals), watched)
+
+    def load(self, dumped: Dumped) -> Self:
+        """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
+        self.state = State.load(dumped.state, self.state.learn_by)
+        self.memory.clear()
+        self.memory.extend(dumped.memory)
+        self.refusals = Counter(dumped.refusals or {})
+        self.watched = dict(dumped.watched or {})
+        self._driver = None
+        return self
+
+    def warm(self, policy: str | None = None) -> None:
+        """Decide about made-up jobs with a policy of this name, so that nothing is compiled when real ones come.
+
+        A policy whose every decision is refused cannot decide on a live cluster: `UnsupportedProblem` says why.
+        """
+        name = policy or self.state.policy
+        servers = [record.server for record in self.state.servers.values()]
+        refused = play(Dispatcher(name, seed=self.seed), servers)
+        if refused is not None:
+            raise UnsupportedProblem(
+                f"the policy {name} cannot decide on a live cluster: {refused.removeprefix('refused: ')}"
+            )
+
+    # ------------------------------------------------------------------ deciding
+
+    def decide(self, time: float) -> Decided | None:
+        """What to start now; None where there is nothing to say. It takes effect when it is handled."""
+        before = dict(self.state.reserved)
+        view = view_within_limits(self.state, time)
+        waiting, room = len(view.records), Headroom(self.state)
+        first, taken, reserved = self._patience(view)
+        if first:
+            room.take(self.state.jobs[first[0].job].job)
+            view = replace(view, free=np.maximum(view.free - taken, 0))
+        windows = Windows(self.state, time, reserved)
+        decided = Decided(time, "", first, waiting, reserved=reserved)
+        for part in windows.views(view):
+            decided = self._add(decided, part, room)
+        return None if not decided.starts and decided.refused is None and reserved == before else decided
+
+    def _add(self, decided: Decided, view: View, room: Headroom) -> Decided:
+        """The decision with what is decided about a view in addition."""
+        begun = {start.job for start in decided.starts}
+        if begun:
+            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in begun])
+        began = self._stopwatch()
+        by, placing, refused = self._chosen(self._timed(view, began), began)
+        spent = self._stopwatch() - began
+        for watcher in self.watchers if view.records else ():
+            watcher.see(self._timed(view, self._stopwatch()), placing, by)
+        return replace(
+            decided,
+            by=by if refused or not decided.by else decided.by,
+            starts=(*decided.starts, *view.starts(room.keep_within(view, placing))),
+            seconds=decided.seconds + spent,
+            refused=decided.refused or refused,
+        )
+
+    def _timed(self, view: View, began: float) -> View:
+        """The view for a policy that may think until a part of the budget is spent, so that it is not late."""
+        return replace(view, enough=lambda: self._stopwatch() - began > THINKING * self.budget)
+
+    def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
+        """Who decided, what, and why it was not the policy."""
+        if self._driver is None or not view.records or not view.usable.any():
+            return FALLBACK if self._driver is None else self.state.policy, placed_in_order(view), None
+        try:
+            placing = proposed(self._driver, view)
+            spent = self._stopwatch() - began
+            if spent > self.budget:
+                refused = f"late: took {spent:.3f} s, may take {self.budget:g} s"
+            elif broken := violations(view, placing):
+                refused = f"infeasible: {broken[0]}"
+            else:
+                return self.state.policy, placing, None
+        except BerthError as error:
+            refused = f"refused: {error}"
+        except Exception as error:  # a policy may be anybody's code, and the cluster must go on
+            refused = f"raised {type(error).__name__}: {error}"
+        return FALLBACK, placed_in_order(view), refused[:500]
+
+    # ------------------------------------------------------------------ patience
+
+    def _patience(self, everything: View) -> tuple[tuple[Start, ...], Ints, dict[str, str]]:
+        """Serve who has waited too long: start it if it fits, else keep servers for it until it does.
+
+        Gives its start, what that takes of each server (R, K), and the servers that are kept.
+        """
+        state, time = self.state, everything.time
+        nothing = np.zeros_like(state.capacity)
+        late = [
+            r
+            for _, r in (ordered(state, time) if state.waiting.late(time, state.queues.patience) else ())
+            if time - r.submitted > state.queues.patience
+        ]
+        if not late:
+            return (), nothing, {}
+        kept_for = set(state.reserved.values())
+        chosen = next((r for r in late if r.job.id in kept_for), None)
+        candidates = [chosen] if chosen else sorted(late, key=lambda r: r.number)
+        closing = Windows(state, time, {})
+        place = {record.job.id: i for i, record in enumerate(everything.records)}
+        for record in candidates:
+            if record.job.id not in place:  # a quota holds it back, or it would not fit even if nothing ran
+                continue
+            view = everything.within(closing.allows(record)).only([place[record.job.id]])
+            left = view.free.copy()
+            if len((found := placed_in_order(view, left)).job):
+                return view.starts(found), view.free - left, {}
+            servers = _servers_for(view, record, state)
+            if servers:
+                return (), nothing, dict.fromkeys(servers, record.job.id)
+        return (), nothing, {}
+
+
+def proposed(driver: Driver, view: View) -> Placing:
+    """What a policy starts, level by level from the highest, the last of them together."""
+    levels = np.unique(view.level)[::-1]
+    if len(levels) <= 1:
+        return spread_out(view, driver.propose(view))
+    merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
+    free, parts = view.free.copy(), []
+    for level in levels[:LEVELS]:
+        together = np.flatnonzero(merged == level)
+        chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
+        part = view.only(chosen, free)
+        found = spread_out(part, driver.propose(part))
+        if broken := violations(part, found):
+            raise InfeasibleDecision(str(broken[0]))
+        np.subtract.at(free, found.server, found.count[:, None] * part.gangs.demand[found.role])
+        shift = view.gangs.start[chosen] - part.gangs.start[:-1]
+        parts.append(Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count))
+    return Placing.joined(parts)
+
+
+def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:
+    """Servers on which a job fits once our jobs there have ended, or if need be those of others too."""
+    ours = np.maximum(view.capacity - state.taken, 0)
+    found = _empty_servers(view, record, state, ours)
+    return found or (_empty_servers(view, record, state, view.capacity) if state.taken.any() else [])
+
+
+def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> list[str]:
+    """Servers on which a job fits once this is free of each: those already kept for it, or else the least busy."""
+    kept = [server for server, job in state.reserved.items() if job == record.job.id]
+    index = {name: i for i, name in enumerate(view.servers)}
+    if kept:
+        mine = np.zeros(len(view.servers), dtype=bool)
+        mine[[index[server] for server in kept]] = True
+        if len(placed_in_order(view, np.where((mine & view.usable)[:, None], whole, 0)).job):
+            return kept
+    # the more is free of a server, the less is left of it for others: prefer what is nearly free already
+    capacity = np.where(view.usable[:, None], whole, 0)
+    order = np.argsort((state.used * view.weight).sum(axis=1), kind="stable")
+    empty = np.zeros_like(capacity)
+    some = np.zeros(0, dtype=np.int64)
+    size = 1
+    while len(some) < len(order):
+        some = order[: min(size, len(order))]
+        empty[some] = capacity[some]
+        found = placed_in_order(view, empty.copy())
+        if len(found.job):
+            return [view.servers[r] for r in np.unique(found.server).tolist()]
+        size *= 2
+    return []

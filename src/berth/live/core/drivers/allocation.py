@@ -1,0 +1,151 @@
+"""Allocation policies on a live cluster: they say how much each job gets, and so with how many tasks it starts.
+
+A port is a type of job; what it can use on a server is all that its tasks ask for, as far as the server has it. What
+the policy gives it becomes as many whole tasks as fit into that, and not fewer than it needs, on servers where it was
+given something. A job that is given nothing waits, and so does one for which there is no room.
+Jobs of several roles are no question for this family: they are placed after the others, in order, where they leave
+least.
+
+Axes: L types, R servers, K resources, E channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.allocation.utility import Utilities
+from berth.live.core.drivers.fleet import Fleet, fleet_of, forget_old, reach_of
+from berth.live.core.records import JobRecord, Outcome
+from berth.live.core.view import Placing, View, rest_in_order
+from berth.model import Instance, Ints, JobType
+from berth.random import stream
+from berth.registry import PolicySpec
+
+__all__ = ["AllocationDriver"]
+
+UNITS = 8.0
+"""What the largest server has of each resource: utilities are made for such numbers."""
+OVERHEAD = 0.3
+"""What communication costs a unit of the dominant resource."""
+ROUNDING = 1e-6
+"""What a sum of floats may lack of a whole task."""
+Kind = tuple[str, tuple[Any, ...]]
+
+
+class AllocationDriver:
+    """Shows an allocation policy one job of each type at a time, until it starts no more."""
+
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
+        self._spec, self._seed = spec, seed
+        self._key: object = None
+        self._kinds: dict[Kind, JobRecord] = {}
+        self._problem: AllocationProblem | None = None
+        self._policy: Any = None
+        self._fleet: Fleet | None = None
+        self._slot = 0
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """What this family learns are arrivals, and those it sees when it decides."""
+
+    def propose(self, view: View, /) -> Placing:
+        """Ask until nobody more starts, then serve those of several roles."""
+        waiting: dict[Kind, list[int]] = {}
+        others = []
+        for i, record in enumerate(view.records):
+            if len(record.job.roles) == 1:
+                waiting.setdefault((record.job.type, record.job.shape), []).append(i)
+            else:
+                others.append(i)
+        free = view.free.copy()
+        parts = self._rounds(view, waiting, free) if waiting else []
+        if others:
+            parts.append(rest_in_order(view, others, free))
+        return Placing.joined(parts)
+
+    def _rounds(self, view: View, waiting: dict[Kind, list[int]], free: Ints) -> list[Placing]:
+        problem = self._prepare(view, waiting)
+        unit = view.capacity.max(axis=0) / UNITS
+        unit[unit == 0] = 1.0
+        kinds = list(self._kinds)
+        parts: list[Placing] = []
+        while waiting and not view.enough():
+            arrivals = np.array([float(kind in waiting) for kind in kinds])
+            slot = AllocationSlot(self._slot, free / unit, arrivals)
+            amounts = np.asarray(self._policy.decide(slot))
+            gain, overhead = problem.reward(arrivals, amounts)
+            self._policy.observe(AllocationOutcome(self._slot, arrivals, gain - overhead, gain, overhead))
+            self._slot += 1
+            round_ = []
+            for port, kind in enumerate(kinds):
+                if kind in waiting:
+                    placing = self._whole(view, problem, port, waiting[kind][0], amounts * unit, free)
+                    if len(placing.job):
+                        round_.append(placing)
+                        waiting[kind].pop(0)
+                        if not waiting[kind]:
+                            del waiting[kind]
+            if not round_:
+                break
+            parts.extend(round_)
+        return parts
+
+    def _whole(self, view: View, problem: AllocationProblem, port: int, job: int, amounts: Any, free: Ints) -> Placing:
+        """Whole tasks of a job in what it was given, taken from `free`; nothing where they are too few."""
+        graph, role = problem.instance, int(view.gangs.start[job])
+        channels = np.flatnonzero(graph.channel_port == port)
+        servers = graph.channel_server[channels]
+        demand = view.gangs.demand[role]
+        some = demand > 0
+        given = np.minimum(amounts[channels], free[servers])
+        tasks = np.where(view.usable[servers], view.gangs.most[role], 0)
+        if some.any():
+            share = (given[:, some] / demand[some]).min(axis=1)
+            share = np.where(view.usable[servers] & (share > 0), share, 0.0)
+            room = (free[servers][:, some] // demand[some]).min(axis=1)
+            tasks = np.minimum(np.floor(share + ROUNDING).astype(np.int64), room)
+            wanted = max(int(share.sum() + ROUNDING), int(view.gangs.minimum[role]))
+            order = np.argsort(tasks - share, kind="stable")
+            rest = np.where(share > 0, room - tasks, 0)[order]
+            more = max(wanted - int(tasks.sum()), 0)
+            tasks[order] += np.diff(np.minimum(np.concatenate([[0], np.cumsum(rest)]), more))
+        tasks = np.diff(np.minimum(np.concatenate([[0], np.cumsum(tasks)]), view.gangs.most[role]))
+        if tasks.sum() < view.gangs.minimum[role]:
+            return Placing.nothing()
+        used = np.flatnonzero(tasks)
+        free[servers[used]] -= tasks[used, None] * demand
+        rows = np.full(len(used), job, dtype=np.int64)
+        return Placing(rows, np.full(len(used), role), servers[used], tasks[used])
+
+    def _prepare(self, view: View, waiting: dict[Kind, list[int]]) -> AllocationProblem:
+        fleet = fleet_of(view)
+        new = [kind for kind in waiting if kind not in self._kinds]
+        if self._problem is not None and fleet.key == self._key and not new:
+            return self._problem
+        self._key, self._problem = fleet.key, None  # there is none where the policy refuses the new one
+        self._kinds.update({kind: view.records[waiting[kind][0]] for kind in new})
+        forget_old(self._kinds, waiting)
+        most = view.capacity.max(axis=0)
+        unit = np.where(most > 0, most / UNITS, 1.0)
+        cluster = fleet.cluster.replace(capacity=view.capacity / unit)
+        ports: list[JobType] = []
+        pairs: list[tuple[int, int]] = []
+        for port, ((name, _), record) in enumerate(self._kinds.items()):
+            role = record.job.roles[0]
+            row = np.zeros(len(view.resources), dtype=np.int64)
+            for resource, milli in role.demand.items():
+                row[view.state.resources[resource]] = milli * role.count
+            reach = np.flatnonzero(reach_of(view, record.job.needs))
+            there = view.capacity[reach].max(axis=0, initial=0)
+            ports.append(JobType(f"{name}#{port}", np.minimum(row, there) / unit))
+            pairs.extend((port, r) for r in reach.tolist())
+        graph = Instance(cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+        choice = np.zeros(graph.capacity.shape, dtype=np.int64)
+        utilities = Utilities(("log",), choice, np.ones(graph.capacity.shape))
+        problem = AllocationProblem(graph, utilities, np.full(len(most), OVERHEAD), arrivals_known=True)
+        self._policy = self._spec.build(problem, stream(self._seed, "live", str(self._spec)))
+        self._problem = problem
+        return problem

@@ -1,0 +1,75 @@
+"""Servers and sets of them as problems have them: what the drivers of all families start from.
+
+Axes: R servers, K resources, C sets of servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.files.quantities import MILLI
+from berth.live.core.view import View
+from berth.model import Cluster, Floats, Ints, Resource
+
+__all__ = ["Fleet", "fleet_of", "forget_old", "reach_of"]
+
+LARGE = 4096.0
+"""Units of a resource on the largest server above which it is counted in larger ones."""
+KINDS = 64
+"""So many kinds of jobs a problem has that do not wait at the moment when it is made."""
+Kind = TypeVar("Kind", bound=Hashable)
+Known = TypeVar("Known")
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The servers of a problem; `unit` (K,) is how many thousandths of each resource are 1 in it.
+
+    Units are 1000 times powers of two, so that no amount is rounded. `key` changes whenever the fleet does.
+    """
+
+    cluster: Cluster
+    unit: Floats
+    speed: Floats
+    key: Hashable
+
+    def amounts(self, milli: Ints) -> Floats:
+        """Amounts in the units of the problem."""
+        converted: Floats = milli / self.unit
+        return converted
+
+
+def fleet_of(view: View) -> Fleet:
+    """The fleet of a view."""
+    most = view.capacity.max(axis=0, initial=0) / MILLI
+    steps = np.ceil(np.log2(np.maximum(most / LARGE, 1.0)) / 10.0)
+    unit = MILLI * 2.0 ** (10.0 * steps)
+    records = view.state.servers.values()
+    speed = np.array([record.server.speed for record in records])
+    cluster = Cluster(tuple(Resource(name) for name in view.resources), view.servers, view.capacity / unit)
+    labels = tuple(tuple(sorted(record.server.labels.items())) for record in records)
+    return Fleet(cluster, unit, speed, (view.servers, view.capacity.tobytes(), view.resources, speed.tobytes(), labels))
+
+
+def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
+    """The servers (R,) with these labels, whether or not they may be used now."""
+    return np.array([record.server.has(needs) for record in view.state.servers.values()], dtype=bool)
+
+
+def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:
+    """Put those that wait last, and drop the first of the others where they are too many.
+
+    >>> kinds = {number: "" for number in range(100)}
+    >>> forget_old(kinds, [0, 99])
+    >>> len(kinds), list(kinds)[0], list(kinds)[-2:]
+    (66, 35, [0, 99])
+    """
+    for kind in waiting:
+        kinds[kind] = kinds.pop(kind)
+    for kind in list(kinds)[: max(len(kinds) - len(waiting) - min(most, KINDS), 0)]:
+        del kinds[kind]

@@ -1,0 +1,252 @@
+"""Placement policies on a live cluster: waiting jobs are tasks, their tasks are pieces.
+
+A job of one role with a fixed number of tasks is what this family knows; some policies know only single tasks that may
+use any server. All other jobs are placed after those that the policy was asked about, in what is left, in order, where
+they leave least.
+
+Axes: n jobs, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.errors import UnsupportedProblem
+from berth.families.placement.problem import (
+    Berths,
+    PlacementDecision,
+    PlacementOutcome,
+    PlacementProblem,
+    PlacementSlot,
+    Tasks,
+)
+from berth.live.core.drivers.fleet import Fleet, fleet_of, reach_of
+from berth.live.core.jobs import Place
+from berth.live.core.records import JobRecord, Outcome
+from berth.live.core.view import Placing, View, rest_in_order
+from berth.model import Floats, Instance, Ints, JobType
+from berth.random import stream
+from berth.registry import PolicySpec
+
+__all__ = ["PlacementDriver"]
+
+FOREVER = 1e15
+SOON = 1.0
+"""Seconds after which a place that is taken may be free at the earliest."""
+ENDED = 10_000
+"""The most ends that are told with a slot."""
+Needs = tuple[tuple[str, str], ...]
+
+
+class PlacementDriver:
+    """Shows a placement policy the queue as it stands."""
+
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
+        self._spec, self._seed = spec, seed
+        self._key: object = None
+        self._ports: dict[Needs, int] = {(): 0}
+        self._fleet: Fleet | None = None
+        self._policy: Any = None
+        self._slot = 0
+        self._single = False
+        """The policy knows only single tasks that may use any server."""
+        self._exact = False
+        """The policy takes the expected ends of jobs for exact."""
+        self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
+        self._ended: deque[int] = deque(maxlen=ENDED)
+        self._value = 0.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy that shares what is known of jobs that run: that is replaced, and never changed."""
+        memo[id(self._held)] = dict(self._held)
+        made = copy.copy(self)
+        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        return made
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """What ended is told with the next slot."""
+        if outcome.cut:
+            return
+        self._ended.append(outcome.number)
+        self._value += outcome.job.value
+
+    def propose(self, view: View, /) -> Placing:
+        """The policy's answer, then those that it cannot be asked about."""
+        if self._policy is None:
+            self._build(view)
+        plain = self._known(view)
+        chosen = np.flatnonzero(plain)
+        left = view.free.copy()
+        parts = []
+        if len(chosen):
+            placing = self._decided(view, chosen)
+            np.subtract.at(left, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+            parts.append(placing)
+        others = np.flatnonzero(~plain)
+        if len(others) and (left >= 0).all():
+            parts.append(rest_in_order(view, others, left))
+        return Placing.joined(parts)
+
+    def _decided(self, view: View, chosen: Ints) -> Placing:
+        ports = self._prepare(view, chosen)
+        slot = self._shown(view, chosen, ports)
+        decision: PlacementDecision = self._policy.decide(slot)
+        started = slot.ids[np.asarray(decision.server) >= 0]
+        ended = np.array(self._ended, dtype=np.int64)
+        self._ended.clear()
+        value, self._value = self._value, 0.0
+        none = np.zeros(0, dtype=np.int64)
+        self._policy.observe(PlacementOutcome(self._slot, view.time, started, ended, none, value, 0.0, 0.0))
+        self._slot += 1
+        return _rows(view, chosen, decision)
+
+    def _known(self, view: View) -> NDArray[np.bool_]:
+        """Which jobs (n,) the policy can be asked about."""
+        first = view.gangs.start[:-1]
+        most = view.gangs.most[first]
+        plain: NDArray[np.bool_] = (np.diff(view.gangs.start) == 1) & (view.gangs.minimum[first] == most)
+        if self._single:
+            plain &= (most == 1) & np.array([not record.job.needs for record in view.records], dtype=bool)
+        return plain
+
+    def _prepare(self, view: View, chosen: Ints) -> Ints:
+        """The ports of these jobs, with a problem and a policy that know them."""
+        _, first, which = np.unique(view.gangs.reach[chosen], return_index=True, return_inverse=True)
+        port = np.zeros(len(first), dtype=np.int64)
+        known = len(self._ports)
+        for i in np.argsort(first).tolist():
+            needs = tuple(sorted(view.records[chosen[first[i]]].job.needs.items()))
+            port[i] = self._ports.setdefault(needs, len(self._ports))
+        if known < len(self._ports) or fleet_of(view).key != self._key:
+            self._build(view)
+        ports: Ints = port[which]
+        return ports
+
+    def _build(self, view: View) -> None:
+        """A problem of the servers that there are, and the policy for it."""
+        fleet = fleet_of(view)
+        problem = _problem(view, fleet, self._ports)
+        tries = [problem, problem.replace(gangs=False), problem.replace(gangs=False, exact=True)]
+        for attempt, asked in enumerate(tries):
+            try:
+                self._policy = self._spec.build(asked, stream(self._seed, "live", str(self._spec)))
+            except UnsupportedProblem:
+                if attempt == len(tries) - 1:
+                    raise
+            else:
+                self._single, self._exact = attempt > 0, asked.exact
+                break
+        self._key, self._fleet, self._held = fleet.key, fleet, {}
+
+    def _shown(self, view: View, chosen: Ints, ports: Ints) -> PlacementSlot:
+        fleet = self._fleet or fleet_of(view)
+        records = [view.records[i] for i in chosen.tolist()]
+        arrival = np.maximum.accumulate([r.submitted for r in records])  # clocks may have been set back
+        demand = fleet.amounts(view.gangs.demand[view.gangs.start[chosen]])
+        owners: dict[str, int] = {}
+        tasks = Tasks(
+            arrival,
+            demand,
+            np.array([r.job.said_seconds or view.state.learned.work(r.job) for r in records]),
+            np.array([r.job.value for r in records]),
+            np.array([r.job.decay for r in records]),
+            np.array([FOREVER if r.job.deadline is None else r.submitted + r.job.deadline for r in records]),
+            view.gangs.most[view.gangs.start[chosen]],
+            ports,
+            np.array([owners.setdefault(r.job.user, len(owners)) for r in records]),
+        )
+        return PlacementSlot(
+            self._slot,
+            view.time,
+            np.array([r.number for r in records], dtype=np.int64),
+            tasks,
+            fleet.amounts(view.free),
+            np.full(len(view.servers), np.inf),
+            view.usable,
+            _lumped(view, fleet, self._running(view, fleet)) if self._exact else self._running(view, fleet),
+        )
+
+    def _running(self, view: View, fleet: Fleet) -> Berths:
+        """What runs, a row for each place; what was found out about a job's places is kept as long as it has them."""
+        whole, work = np.int64, view.state.learned.work
+        before, self._held = self._held, {}
+        records = [record for record in view.state.jobs.values() if record.places]
+        for record in records:
+            known = before.get(record.job.id)
+            if known is None or known[0] is not record.places:
+                known = record.places, *_places(view, fleet, record)
+            self._held[record.job.id] = known
+        held = list(self._held.values())
+        count = np.array([len(places) for places, *_ in held], dtype=whole)
+        began = np.array([r.since if r.started is None else r.started for r in records])
+        seconds = np.array([r.job.said_seconds or work(r.job) for r in records])
+        slowest = np.array([slow for *_, slow in held])
+        none = [np.zeros(0, dtype=whole)], [np.zeros((0, len(view.resources)))]
+        return Berths(
+            np.repeat(np.array([r.number for r in records], dtype=whole), count),
+            np.concatenate([servers for _, servers, _, _ in held] or none[0]),
+            np.repeat(began, count),
+            np.repeat(began + seconds / slowest, count),
+            np.concatenate([demand for _, _, demand, _ in held] or none[1]),
+        )
+
+
+def _lumped(view: View, fleet: Fleet, held: Berths) -> Berths:
+    """What is not free of each server as one berth, which ends with the last of the server's jobs and not before now.
+
+    A policy that takes ends for exact would use the place of a job that is late, and of one that this decision starts.
+    """
+    servers = np.arange(len(view.servers))
+    end = np.full(len(servers), view.time + SOON)
+    np.maximum.at(end, held.server, held.end)
+    demand = fleet.amounts(np.maximum(view.capacity - view.free, 0))
+    return Berths(np.full(len(servers), -1), servers, np.full(len(servers), view.time), end, demand)
+
+
+def _places(view: View, fleet: Fleet, record: JobRecord) -> tuple[Ints, Floats, float]:
+    """The servers of a job's places, what it holds there in the units of the fleet, and the speed of the slowest."""
+    columns, index = view.state.resources, view.state.servers
+    roles = {role.name: role.demand for role in record.job.roles}
+    servers = np.array([index[place.server].index for place in record.places], dtype=np.int64)
+    held = np.zeros((len(servers), len(columns)), dtype=np.int64)
+    for row, place in enumerate(record.places):
+        for name, milli in roles[place.role].items():
+            held[row, columns[name]] = milli * place.count
+    return servers, fleet.amounts(held), float(fleet.speed[servers].min())
+
+
+def _problem(view: View, fleet: Fleet, ports: Mapping[Needs, int]) -> PlacementProblem:
+    pairs = [(port, r) for text, port in ports.items() for r in np.flatnonzero(reach_of(view, dict(text))).tolist()]
+    most = fleet.cluster.capacity.max(axis=0)
+    kinds = tuple(JobType(f"needs-{port}", most) for port in range(len(ports)))
+    graph = Instance(fleet.cluster, kinds, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    weight = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
+    nothing = np.zeros(len(fleet.speed))
+    return PlacementProblem(graph, fleet.speed, nothing, nothing, weight, np.inf, gangs=True, exact=False)
+
+
+def _rows(view: View, chosen: Ints, decision: PlacementDecision) -> Placing:
+    """The decision as a placing; what is to wait, to start later or not at all waits."""
+    job, server, count = [], [], []
+    now = np.asarray(decision.server) >= 0
+    if decision.start is not None:
+        now &= np.asarray(decision.start) <= view.time
+    for i in np.flatnonzero(now).tolist():
+        pieces = decision.gangs.get(i, np.asarray(decision.server)[i : i + 1])
+        where, many = np.unique(np.asarray(pieces), return_counts=True)
+        job.append(np.full(len(where), chosen[i]))
+        server.append(where)
+        count.append(many)
+    if not job:
+        return Placing.nothing()
+    jobs = np.concatenate(job).astype(np.int64)
+    whole = np.int64
+    return Placing(
+        jobs, view.gangs.start[jobs], np.concatenate(server).astype(whole), np.concatenate(count).astype(whole)
+    )

@@ -1,0 +1,168 @@
+"""Selection policies on a live cluster: they learn on which servers jobs of a type run fast.
+
+A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
+each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
+.5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
+until it starts no more or there is no more time; of those that it starts some do better to wait
+(`berth.live.core.drivers.deferral`). Jobs of which a task takes nothing are no question for this family, which would
+not see that a server may not be used. They, and those of whatever types and sizes come after so many that there would
+be more than `CHANNELS`, are placed after the others, in order.
+
+Axes: J types, L roles of all types, R servers, E channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from berth.families.selection.problem import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
+from berth.live.core.drivers.deferral import without_those_who_wait
+from berth.live.core.drivers.fleet import fleet_of, forget_old, reach_of
+from berth.live.core.records import JobRecord, Outcome
+from berth.live.core.view import Placing, View, rest_in_order
+from berth.model import Instance, Ints, JobType
+from berth.random import stream
+from berth.registry import PolicySpec
+
+__all__ = ["SelectionDriver", "gain_of"]
+
+Kind = tuple[str, tuple[Any, ...]]
+CHANNELS = 20_000
+"""The most channels that a policy is asked about."""
+
+
+def gain_of(speed: float) -> float:
+    """The gain of a task that ran at this speed.
+
+    >>> gain_of(1.0), gain_of(5.0)
+    (0.5, 1.0)
+    """
+    return min(0.5 * speed, 1.0)
+
+
+class SelectionDriver:
+    """Shows a selection policy one job of each type at a time, and tells it the speeds of what it opened."""
+
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
+        self._spec, self._seed = spec, seed
+        self._memory = memory
+        self._key: object = None
+        self._kinds: dict[Kind, tuple[JobRecord, int]] = {}
+        """Of each type and shape the first job, and the number of its first role."""
+        self._problem: SelectionProblem | None = None
+        self._policy: Any = None
+        self._channels: dict[tuple[str, str, str], list[int]] = {}
+        """The channels of each type, role and server: what a job shows serves all of its type, whatever their size."""
+        self._slot = 0
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """Tell the policy what each task gained."""
+        if self._policy is not None:
+            self._tell(outcome)
+
+    def _tell(self, outcome: Outcome) -> None:
+        tasks: dict[int, int] = {}
+        gains: dict[int, float] = {}
+        for place in outcome.places:
+            gain = outcome.gains.get(place.server, gain_of(outcome.speed))
+            for server in outcome.alike.get(place.server, (place.server,)):
+                for channel in self._channels.get((outcome.job.type, place.role, server), ()):
+                    tasks[channel] = tasks.get(channel, 0) + place.count
+                    gains[channel] = gains.get(channel, 0.0) + place.count * gain
+        if tasks:
+            told = np.array(list(gains.values()), dtype=np.float64)
+            channels, counts = (np.array(list(one), dtype=np.int64) for one in (tasks, tasks.values()))
+            self._policy.observe(SelectionOutcome(max(self._slot - 1, 0), channels, counts, told, float(told.sum())))
+
+    def propose(self, view: View, /) -> Placing:
+        """Ask until nobody more starts, then serve those of which a task takes nothing."""
+        waiting: dict[Kind, list[int]] = {}
+        others: list[int] = []
+        ports = 0
+        for i, record in enumerate(view.records):
+            kind, roles = (record.job.type, record.job.shape), record.job.roles
+            few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
+            if kind not in waiting and few and all(any(role.demand.values()) for role in roles):
+                waiting[kind] = []
+                ports += len(roles)
+            waiting.get(kind, others).append(i)
+        free = np.where(view.usable[:, None], view.free, 0)
+        parts = [without_those_who_wait(view, Placing.joined(self._rounds(view, waiting, free)))] if waiting else []
+        if others and (free >= 0).all():
+            parts.append(rest_in_order(view, others, free))
+        return Placing.joined(parts)
+
+    def _rounds(self, view: View, waiting: dict[Kind, list[int]], free: Ints) -> list[Placing]:
+        problem = self._prepare(view, waiting)
+        fleet_unit = self._unit
+        kinds = list(self._kinds)
+        parts: list[Placing] = []
+        while waiting and not view.enough():
+            there = np.array([float(kind in waiting) for kind in kinds])
+            tasks = np.asarray(self._policy.decide(SelectionSlot(self._slot, free / fleet_unit, there)))
+            self._slot += 1
+            opened = np.flatnonzero(tasks)
+            if not len(opened):
+                break
+            placing = self._placing(view, problem, waiting, tasks, opened)
+            np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+            parts.append(placing)
+            if (free < 0).any():  # the check of the dispatcher will say so
+                break
+            for kind in {kinds[j] for j in problem.channel_job[opened]}:
+                waiting[kind].pop(0)
+                if not waiting[kind]:
+                    del waiting[kind]
+        return parts
+
+    def _placing(
+        self, view: View, problem: SelectionProblem, waiting: dict[Kind, list[int]], tasks: Any, opened: Ints
+    ) -> Placing:
+        kinds = list(self._kinds)
+        ports, servers = problem.instance.channel_port[opened], problem.instance.channel_server[opened]
+        jobs = np.array([waiting[kinds[j]][0] for j in problem.channel_job[opened]], dtype=np.int64)
+        first = np.array([self._kinds[kinds[j]][1] for j in problem.channel_job[opened]], dtype=np.int64)
+        return Placing(jobs, view.gangs.start[jobs] + ports - first, servers, tasks[opened].astype(np.int64))
+
+    def _prepare(self, view: View, waiting: dict[Kind, list[int]]) -> SelectionProblem:
+        """A problem, and a policy, that know these servers and types."""
+        fleet = fleet_of(view)
+        new = [kind for kind in waiting if kind not in self._kinds]
+        if self._problem is not None and fleet.key == self._key and not new:
+            return self._problem
+        self._key, self._problem = fleet.key, None  # there is none where the policy refuses the new one
+        for kind in new:
+            self._kinds[kind] = view.records[waiting[kind][0]], 0
+        forget_old(self._kinds, waiting, CHANNELS // len(view.servers))
+        ports: list[JobType] = []
+        pairs: list[tuple[int, int]] = []
+        job_of_port, minimum, most = [], [], []
+        for j, (kind, (record, _)) in enumerate(list(self._kinds.items())):
+            self._kinds[kind] = record, len(ports)
+            reach = np.flatnonzero(reach_of(view, record.job.needs)).tolist()
+            for role in record.job.roles:
+                row = np.zeros(len(view.resources), dtype=np.int64)
+                for name, milli in role.demand.items():
+                    row[view.state.resources[name]] = milli
+                pairs.extend((len(ports), r) for r in reach)
+                ports.append(JobType(f"{record.job.type}/{role.name}#{j}", fleet.amounts(row)))
+                job_of_port.append(j)
+                minimum.append(role.minimum)
+                most.append(role.count)
+        graph = Instance(fleet.cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+        roles = Roles(np.array(job_of_port), np.array(minimum), np.array(most))
+        problem = SelectionProblem(graph, np.zeros(len(graph.channel_port)), roles=roles)
+        self._unit = fleet.unit
+        self._policy = self._spec.build(problem, stream(self._seed, "live", str(self._spec)))
+        kinds = list(self._kinds)
+        names = [(kind[0], role.name) for kind in kinds for role in self._kinds[kind][0].job.roles]
+        self._channels = {}
+        for e, (port, r) in enumerate(zip(graph.channel_port.tolist(), graph.channel_server.tolist(), strict=True)):
+            self._channels.setdefault((*names[port], fleet.cluster.servers[r]), []).append(e)
+        for outcome in self._memory:
+            self._tell(outcome)
+        self._problem = problem
+        return problem

@@ -1,0 +1,298 @@
+"""What happens, and what is to be done about it: the two vocabularies of the dispatcher.
+
+Every event has its `time`, and can be written as JSON and read again; so a journal of events is all that a restart
+needs. `Decided` is an event too: what was decided once is not decided again when the journal is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from berth.errors import BerthError, InvalidInput
+from berth.live.core.jobs import Job, Place, Server
+from berth.live.core.queues import Queues
+
+__all__ = [
+    "Cancel",
+    "Cancelled",
+    "Command",
+    "Decided",
+    "Event",
+    "Failed",
+    "Finished",
+    "Foretold",
+    "Overran",
+    "PolicyChanged",
+    "QueuesChanged",
+    "ServerChanged",
+    "ServerDrained",
+    "ServerJoined",
+    "ServerLost",
+    "ServerResumed",
+    "ShadowChanged",
+    "Start",
+    "Started",
+    "Submitted",
+    "read_event",
+    "write_event",
+]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start a job on these places, all of them or none; doing it twice is doing it once."""
+
+    job: str
+    attempt: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End an attempt, wherever it is; the engine then tells how it ended.
+
+    A job that waits at the engine too ends there with whatever attempt is the latest, 0 before the first.
+    """
+
+    job: str
+    attempt: int
+
+
+Command = Start | Cancel
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job was accepted."""
+
+    time: float
+    job: Job
+    kind: Literal["submitted"] = "submitted"
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Somebody does not want a job any more."""
+
+    time: float
+    job: str
+    by: str = ""
+    kind: Literal["cancelled"] = "cancelled"
+
+
+@dataclass(frozen=True)
+class Started:
+    """All tasks of an attempt run; `details` are what people may want to know of it, such as where its output is."""
+
+    time: float
+    job: str
+    attempt: int
+    details: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["started"] = "started"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An attempt came to its end.
+
+    `seconds` is how long it ran by the engine's clock; where it is left out, the time between the events counts. Where
+    an engine measures each server by itself, `gains` has a number for each.
+    """
+
+    time: float
+    job: str
+    attempt: int
+    seconds: float | None = None
+    gains: Mapping[str, float] = field(default_factory=dict)
+    kind: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An attempt ended otherwise, by its own `fault` ("job"), that of a "server" or the "engine", or "cancelled".
+
+    Only its own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that was cut
+    off was no faster than that, unless it was the engine that lost sight of it. `last_output` is text of the job
+    itself, such as the last line it printed: only the job's owner and operators may see it.
+    """
+
+    time: float
+    job: str
+    attempt: int
+    reason: str = ""
+    fault: Literal["job", "server", "engine", "cancelled"] = "job"
+    seconds: float | None = None
+    last_output: str = ""
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True)
+class Overran:
+    """An attempt reached the time limit of its job and is to end; that counts as the job's own failure."""
+
+    time: float
+    job: str
+    attempt: int
+    kind: Literal["overran"] = "overran"
+
+
+@dataclass(frozen=True)
+class ServerJoined:
+    """A server is there."""
+
+    time: float
+    server: Server
+    kind: Literal["server-joined"] = "server-joined"
+
+
+@dataclass(frozen=True)
+class ServerChanged:
+    """A server has other capacity, labels or speed."""
+
+    time: float
+    server: Server
+    kind: Literal["server-changed"] = "server-changed"
+
+
+@dataclass(frozen=True)
+class ServerLost:
+    """A server is away; what ran there is ended everywhere."""
+
+    time: float
+    server: str
+    kind: Literal["server-lost"] = "server-lost"
+
+
+@dataclass(frozen=True)
+class ServerDrained:
+    """Nothing new may start on a server."""
+
+    time: float
+    server: str
+    by: str = ""
+    kind: Literal["server-drained"] = "server-drained"
+
+
+@dataclass(frozen=True)
+class ServerResumed:
+    """A drained server may be used again."""
+
+    time: float
+    server: str
+    by: str = ""
+    kind: Literal["server-resumed"] = "server-resumed"
+
+
+@dataclass(frozen=True)
+class QueuesChanged:
+    """Queues, shares and quotas are now these."""
+
+    time: float
+    queues: Queues
+    by: str = ""
+    kind: Literal["queues-changed"] = "queues-changed"
+
+
+@dataclass(frozen=True)
+class PolicyChanged:
+    """Another policy decides from now on."""
+
+    time: float
+    policy: str
+    by: str = ""
+    reason: str = ""
+    kind: Literal["policy-changed"] = "policy-changed"
+
+
+@dataclass(frozen=True)
+class ShadowChanged:
+    """Another candidate is tried in the shadow of the policy from now on, or none."""
+
+    time: float
+    policy: str | None
+    by: str = ""
+    kind: Literal["shadow-changed"] = "shadow-changed"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a policy decided at a moment, or its fallback: `refused` says why the policy's own decision was not taken.
+
+    `waiting` is how many jobs it chose from, `seconds` how long it took, `reserved` what is kept for a job that has
+    waited too long.
+    """
+
+    time: float
+    by: str
+    starts: tuple[Start, ...]
+    waiting: int = 0
+    seconds: float = 0.0
+    refused: str | None = None
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["decided"] = "decided"
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """A job that waits was found to start in so many seconds, between `low` and `high`; it will be seen how that held.
+
+    This is what came of playing the queue; what is told to anybody is wider, by how far such forecasts were off.
+    """
+
+    time: float
+    job: str
+    low: float
+    middle: float
+    high: float
+    kind: Literal["foretold"] = "foretold"
+
+
+Event = (
+    Submitted
+    | Cancelled
+    | Started
+    | Finished
+    | Failed
+    | Overran
+    | ServerJoined
+    | ServerChanged
+    | ServerLost
+    | ServerDrained
+    | ServerResumed
+    | QueuesChanged
+    | PolicyChanged
+    | ShadowChanged
+    | Decided
+    | Foretold
+)
+
+_EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def write_event(event: Event) -> str:
+    """The event as one line of JSON.
+
+    >>> write_event(ServerLost(3.0, "n1"))
+    '{"time":3.0,"server":"n1","kind":"server-lost"}'
+    """
+    return _EVENT.dump_json(event).decode()
+
+
+def read_event(text: str | bytes) -> Event:
+    """The event again.
+
+    >>> read_event('{"time":3.0,"server":"n1","kind":"server-lost"}')
+    ServerLost(time=3.0, server='n1', kind='server-lost')
+    """
+    try:
+        return _EVENT.validate_json(text)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InvalidInput(f"an event ({first['msg']})", key=place, found=str(text)[:80]) from None
+    except BerthError as error:
+        raise InvalidInput("an event", found=str(error)) from None

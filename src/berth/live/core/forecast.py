@@ -1,0 +1,240 @@
+"""When a waiting job will start: the queue is played many times, with run times drawn from what was learned.
+
+Who runs ends some time after now, given that it runs so long already; who waits before the job starts in order where it
+leaves least, runs, and ends. How long a job runs is drawn from its prediction (`berth.live.core.runtimes`).
+
+Axes: S samples, n jobs that run, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from berth.files.wording import spoken
+from berth.live.core.calibration import ENOUGH, Range
+from berth.live.core.jobs import Job, Place
+from berth.live.core.limits import limits_of
+from berth.live.core.records import JobRecord
+from berth.live.core.runtimes import Means, expected, remaining, speeds
+from berth.live.core.state import State
+from berth.live.core.view import Mask, holdings, ordered, placed_in_order, view_of
+from berth.live.core.windows import Windows
+from berth.model import Floats, Ints
+from berth.random import stream
+
+__all__ = ["Eta", "eta", "played"]
+
+SAMPLES = 16
+GROWTH = 3
+"""The first so many ends of a sample are looked at one by one, later ones more and more together."""
+AHEAD = 30
+"""So many jobs before it are played at most."""
+
+
+@dataclass(frozen=True)
+class Eta:
+    """In how many seconds it starts: in 10, 50 and 90 of 100 cases before; or why nobody can say.
+
+    `left_out` jobs that are far before it were not played. It may fit into gaps that they leave, so at least nothing is
+    added for them; at most twice the time that they take if all servers are always full, which is the most that a
+    greedy order of single tasks may take. Of so many forecasts that were `checked`, this part `held`.
+    """
+
+    low: float | None
+    middle: float | None
+    high: float | None
+    reason: str = ""
+    left_out: int = 0
+    checked: int = 0
+    held: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.middle is None:
+            return self.reason
+        words = f"in {spoken(self.low)} to {spoken(self.high)}, most likely about {spoken(self.middle)}"
+        if self.held is not None and self.checked >= ENOUGH:
+            words += f"; {self.held:.0%} of the last {self.checked} such forecasts held"
+        return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
+
+
+def eta(
+    state: State, record: JobRecord, time: float, *, seed: int = 0, order: Sequence[JobRecord] | None = None
+) -> Eta:
+    """When a job that waits, and could start some day, will start; `order` is who waits, if that is at hand.
+
+    It is as wide as it must be for earlier forecasts to have held.
+    """
+    order = [r for _, r in ordered(state, time)] if order is None else order
+    found, left_out = played(state, record, time, order, seed=seed)
+    if isinstance(found, str):
+        return Eta(None, None, None, found, left_out)
+    foresight = state.foresight.at(time)
+    told = foresight.corrected(found)
+    late = None if math.isinf(told.high) else told.high
+    held = foresight.held if foresight.checked else None
+    return Eta(told.low, told.middle, late, "", left_out, foresight.checked, held)
+
+
+def played(
+    state: State,
+    record: JobRecord,
+    time: float,
+    order: Sequence[JobRecord],
+    *,
+    seed: int = 0,
+    samples: int = SAMPLES,
+) -> tuple[Range | str, int]:
+    """When it starts if nobody else comes, or why that cannot be said; and how many before it were only counted in."""
+    place = next((i for i, r in enumerate(order) if r.number == record.number), None)
+    if place is None:
+        return f"queue {record.job.queue} starts no jobs", 0
+    ahead = order[max(place - AHEAD, 0) : place]
+    rng = stream(seed, "eta", record.job.id)
+    means = speeds(state)
+    running = [r for r in state.jobs.values() if r.places]
+    guesses = [expected(state, r.job, [p.server for p in r.places], means) for r in running]
+    elapsed = [max(time - (r.started if r.started is not None else r.since), 0.0) for r in running]
+    seconds = np.array([guess[0] for guess in guesses])
+    spread, luck = np.array([guess[1] for guess in guesses]), rng.random((samples, len(seconds)))
+    ends = remaining(seconds, spread, np.array(elapsed), luck)
+    crowd = _Crowd(state, record, time, ahead, running, means)
+    starts = [crowd.sample(ends[s], stream(seed, "eta", record.job.id, s)) for s in range(samples)]
+    low, middle, high = (float(np.quantile(starts, q, method="higher")) for q in (0.1, 0.5, 0.9))
+    left_out = order[: place - len(ahead)]
+    if math.isinf(middle):
+        return _why_not(state, record, time), len(left_out)
+    least = _backlog(state, left_out, means)
+    return Range(low, middle + least, high + 2.0 * least), len(left_out)
+
+
+def _why_not(state: State, record: JobRecord, time: float) -> str:
+    """Why a job did not start when the queue was played: perhaps what others hold is in its way even then."""
+    left = view_of(state, time, (record,), np.maximum(state.capacity - state.taken, 0))
+    if state.taken.any() and not len(placed_in_order(left).job):
+        return "it has to wait for jobs that are not berth's, and nobody here knows when they end"
+    return next(iter(Windows(state, time).why(record)), "it did not start when the queue was played")
+
+
+def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
+    """How long all servers together would take for these jobs, if they were always full."""
+    usable = [record.index for record in state.servers.values() if record.usable]
+    there = dict(zip(state.resources, state.capacity[usable].sum(axis=0).tolist(), strict=True))
+    asked = dict.fromkeys(there, 0.0)
+    for record in records:
+        seconds = state.learned.work(record.job) / means.get(record.job.type, (1.0, 0))[0]
+        for name, milli in record.job.total.items():
+            if name in asked:
+                asked[name] += milli * seconds
+    return max((asked[name] / milli for name, milli in there.items() if milli), default=0.0)
+
+
+def _quota(state: State, record: JobRecord, running: Sequence[JobRecord]) -> tuple[Ints, Ints]:
+    """What running jobs hold (n, c) of each limit of a job, and how much they may for it to start (c,)."""
+    limits = limits_of(state)
+    pairs = [
+        (owner, name, milli)
+        for owner in state.owners(record.job)
+        for name, milli in limits.get(owner, {}).items()
+        if record.job.total.get(name)
+    ]
+    held = np.zeros((len(running), len(pairs)), dtype=np.int64)
+    for i, other in enumerate(running):
+        owners = state.owners(other.job)
+        for c, (owner, name, _) in enumerate(pairs):
+            if owner in owners:
+                held[i, c] = _held(other.job, other.places, name)
+    return held, np.array([milli - record.job.total[name] for _, name, milli in pairs], dtype=np.int64)
+
+
+def _held(job: Job, places: Sequence[Place], name: str) -> int:
+    demand = {role.name: role.demand.get(name, 0) for role in job.roles}
+    return sum(place.count * demand[place.role] for place in places)
+
+
+class _Crowd:
+    """Everybody who plays a part: the job, those before it, and those that run."""
+
+    def __init__(
+        self,
+        state: State,
+        record: JobRecord,
+        time: float,
+        ahead: Sequence[JobRecord],
+        running: Sequence[JobRecord],
+        means: Means,
+    ) -> None:
+        self._state, self._record, self._time, self._ahead, self._means = state, record, time, ahead, means
+        self._quota, self._slack = _quota(state, record, running)
+        self._windows = windows = Windows(state, time)
+        reserved = {name for name in state.reserved.values() if name != record.job.id}
+        self._first = next((state.jobs[name] for name in reserved if name in state.jobs), None)
+        """The job that servers are reserved for, where it is another."""
+        others = [record, *ahead, *([self._first] if self._first else [])]
+        self._longest = {r.job.id: windows.latest_end(r) - time for r in others} if reserved else {}
+        self._whose, self._server, self._amount = holdings(state, running)
+
+    def _rounds(
+        self, queue: Sequence[JobRecord], now: float, waiting: Mapping[str, JobRecord]
+    ) -> Iterator[tuple[Mask, list[JobRecord]]]:
+        """Servers, and the jobs that may start there at a time of the play, as the dispatcher takes them in turn."""
+        windows, first = self._windows, self._first
+        kept = windows.kept if first is not None and first.job.id in waiting else np.zeros_like(windows.kept)
+        if first is not None and kept.any():
+            yield np.ones_like(kept), [first]
+            kept = windows.kept if first.job.id in waiting else np.zeros_like(windows.kept)
+        yield ~kept & np.isinf(windows.until), [r for r in queue if r is self._record or r.job.id in waiting]
+        for part in windows.parts:
+            reserved, until = bool(kept[part].any()), float(windows.until[part].min())
+            yield (
+                part,
+                [
+                    record
+                    for record in queue
+                    if (record is self._record or record.job.id in waiting)
+                    and (math.isinf(until) or now + (record.job.limit or math.inf) <= until)
+                    and (not reserved or now + self._longest[record.job.id] <= windows.start)
+                ],
+            )
+
+    def sample(self, ends: Floats, rng: np.random.Generator) -> float:
+        """After how many seconds the job starts in one play of the queue; infinity where it did not."""
+        state, used = self._state, self._state.used.copy()
+        there = np.ones(len(ends), dtype=bool)
+        waiting = {r.job.id: r for r in ([self._first] if self._first else []) + list(self._ahead)}
+        later: list[tuple[float, Job, tuple[Place, ...]]] = []
+        now, past = 0.0, 0
+        while True:
+            queue = list(waiting.values())
+            if (there @ self._quota <= self._slack).all():
+                queue.append(self._record)
+            for servers, records in self._rounds(queue, self._time + now, waiting):
+                free = np.where(servers[:, None], np.maximum(state.capacity - used, 0), 0)
+                view = view_of(state, self._time, records, free)
+                for start in view.starts(placed_in_order(view)):
+                    if start.job == self._record.job.id:
+                        return now
+                    job = waiting.pop(start.job).job
+                    state.add(used, job, start.places, 1)
+                    mean, wide = expected(state, job, [p.server for p in start.places], self._means)
+                    later.append((now + mean * math.exp(wide * rng.standard_normal()), job, start.places))
+            coming = np.sort(np.concatenate([ends[there], [end for end, _, _ in later]]))
+            if not len(coming):
+                return math.inf
+            step = min(max(past // GROWTH, 1), len(coming))
+            now, past = float(coming[step - 1]), past + step
+            gone = there & (ends <= now)
+            rows = gone[self._whose]
+            np.subtract.at(used, self._server[rows], self._amount[rows])
+            there &= ~gone
+            for end, job, places in later:
+                if end <= now:
+                    state.add(used, job, places, -1)
+            later = [item for item in later if item[0] > now]

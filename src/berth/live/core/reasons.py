@@ -1,0 +1,161 @@
+"""Everybody who waits, in the order in which they are looked at, each with the first thing that is in its way.
+
+`explain` says all there is to say of one job; this says a few words of many, for lists. `out_of_reach` says of new jobs
+what no server could give them, before anybody waits for it.
+
+Axes: m roles of all jobs, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from berth.files.quantities import Amounts
+from berth.files.wording import tasks_of
+from berth.live.core.limits import blocked_by_limits, limits_of
+from berth.live.core.records import JobRecord
+from berth.live.core.state import State
+from berth.live.core.view import CHUNK, View, fits_empty, look_whether_fit, ordered, placed_in_order, view_of
+from berth.live.core.windows import Windows
+from berth.model import Ints
+
+__all__ = ["Waiting", "labels_nowhere", "out_of_reach", "waiting_in_order"]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that waits, and why, in a few words."""
+
+    record: JobRecord
+    why: str
+
+
+def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, list[Waiting]]:
+    """How many wait, and the first of them; those in queues that are paused come last."""
+    order = [record for _, record in ordered(state, time)]
+    closed = {name for name, queue in state.queues.queues.items() if not queue.starts}
+    paused = [r for r in state.jobs.values() if r.phase == "waiting" and r.job.queue in closed] if closed else []
+    shown = [*order, *paused][:limit]
+    why = {r.job.id: f"queue {r.job.queue} is paused" for r in shown if r.job.queue in closed}
+    look_whether_fit(state, shown)
+    why.update({r.job.id: _why_never(state, r) for r in shown if not fits_empty(state, r)})
+    why.update(_limited(state, order, time))
+    kept: dict[str, list[str]] = {}
+    for server, name in state.reserved.items():
+        kept.setdefault(name, []).append(server)
+    why.update({name: f"servers are reserved for it: {_named(servers)}" for name, servers in kept.items()})
+    rest = [record for record in shown if record.job.id not in why]
+    why.update(_room(state, rest, time))
+    return len(order) + len(paused), [Waiting(record, why[record.job.id]) for record in shown]
+
+
+def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
+    """A line for each reason why some of these jobs could not start even if nothing ran; things may change that help.
+
+    Those whose only fault is that other jobs run are not spoken of.
+    """
+    shapes: dict[object, list[JobRecord]] = {}
+    for record in records:
+        shapes.setdefault(record.job.shape, []).append(record)
+    firsts = [alike[0] for alike in shapes.values()]
+    look_whether_fit(state, firsts)
+    said: dict[str, list[str]] = {}
+    for first in firsts:
+        if not fits_empty(state, first):
+            said.setdefault(_why_never(state, first), []).extend(r.job.id for r in shapes[first.job.shape])
+    limits = limits_of(state)
+    for record in records if limits else ():
+        if over := _over_limit(state, record, limits):
+            said.setdefault(f"it asks for more than {over} ever allows", []).append(record.job.id)
+    return [f"{_named(names)}: {why}" for why, names in said.items()]
+
+
+def _over_limit(state: State, record: JobRecord, limits: Mapping[str, Amounts]) -> str:
+    """A limit that a job would break whatever others hold."""
+    total = record.job.total
+    over = (
+        f"the {'limit' if owner.startswith('queue:') else 'quota'} {owner}/{name}"
+        for owner in state.owners(record.job)
+        for name, most in limits.get(owner, {}).items()
+        if total.get(name, 0) > most
+    )
+    return next(over, "")
+
+
+def _why_never(state: State, record: JobRecord) -> str:
+    if not any(server.usable for server in state.servers.values()):
+        return "no server is there that may be used"
+    if missing := sorted(name for name, much in record.job.total.items() if much and name not in state.resources):
+        return f"no server has {', '.join(missing)}"
+    if labels := labels_nowhere(state, record):
+        return f"no server has the label {', '.join(labels)}"
+    return "it would not fit even if nothing ran"
+
+
+def labels_nowhere(state: State, record: JobRecord) -> list[str]:
+    """Labels that a job needs and that no server has that may be used."""
+    servers = [server.server for server in state.servers.values() if server.usable]
+    needs = record.job.needs.items()
+    return [f"{label}={wanted}" for label, wanted in needs if not any(one.has({label: wanted}) for one in servers)]
+
+
+def _named(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _limited(state: State, order: Sequence[JobRecord], time: float) -> dict[str, str]:
+    if not limits_of(state):
+        return {}
+    look_whether_fit(state, order)
+    blocked = blocked_by_limits(state, [record for record in order if fits_empty(state, record)], time)
+    return blocked
+
+
+def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, str]:
+    """What is said of jobs that only want for room, or for their turn."""
+    if not records:
+        return {}
+    windows, everything = Windows(state, time), view_of(state, time, records)
+    view = everything.within(windows.open)
+    next_ = {start.job for part in windows.views(everything) for start in part.starts(placed_in_order(part))}
+    rooms, later = _rooms(view).tolist(), _rooms(everything).tolist()
+    others_gone = replace(everything, free=np.maximum(state.capacity - state.used + state.taken, 0))
+    without = _rooms(others_gone.within(windows.open)).tolist() if state.taken.any() else rooms
+    said = {}
+    for i, record in enumerate(view.records):
+        mine = slice(int(view.gangs.start[i]), int(view.gangs.start[i + 1]))
+        here = rooms[mine]
+        short = next(((role, n) for role, n in zip(record.job.roles, here, strict=True) if n < role.minimum), None)
+        if record.job.id in next_:
+            said[record.job.id] = "it may start with the next decision"
+        elif short is not None and all(n >= r.minimum for r, n in zip(record.job.roles, later[mine], strict=True)):
+            kept = sorted(set(state.reserved.values()))
+            said[record.job.id] = f"room is reserved for job {kept[0]}" if kept else "servers with room close too soon"
+        elif short is None:
+            said[record.job.id] = "what is free is for jobs before it, or scattered"
+        else:
+            name = short[0].name if len(record.job.roles) > 1 else "task"
+            alone = all(n >= role.minimum for role, n in zip(record.job.roles, without[mine], strict=True))
+            others = ", others have taken the rest" if alone else ""
+            said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}{others}"
+    return said
+
+
+def _rooms(view: View) -> Ints:
+    """Tasks of each role that there is room for on all servers together, each role alone, (m,)."""
+    gangs = view.gangs
+    job_of_role = np.repeat(np.arange(len(view.records)), np.diff(gangs.start))
+    key = np.column_stack([gangs.reach[job_of_role], gangs.most, gangs.each, gangs.demand])
+    _, first, same = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    found = np.zeros(len(first), dtype=np.int64)
+    for begin in range(0, len(first), CHUNK):
+        some = first[begin : begin + CHUNK]
+        demand, most = gangs.demand[some, None, :], gangs.most[some]
+        each = np.where(demand > 0, view.free // np.maximum(demand, 1), most[:, None, None]).min(axis=2)
+        room = np.minimum(each, gangs.each[some, None]) * view.reach[gangs.reach[job_of_role[some]]]
+        found[begin : begin + CHUNK] = np.minimum(room.sum(axis=1), most)
+    return found[same.reshape(-1)]

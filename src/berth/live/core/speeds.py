@@ -1,0 +1,114 @@
+"""What was learned of speed: for each type of job and server, how fast jobs of the type ran there.
+
+Speed is work done by the second; where a job does not say its work, the first that ended says it for its type. So 1 is
+as fast as was said, or as the first one.
+
+A run that was cut off, because somebody ended it or a server was lost, is no measurement: had it gone on, it might
+have ended at any time. But it was no faster than if it had ended just then. So it counts, at that speed, where that is
+slower than what is known; otherwise it says nothing. Without this, servers where long runs are cut off would seem fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from berth.live.core.jobs import Job
+
+__all__ = ["Learned", "Speed"]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Runs seen, their mean speed, and the standard deviation between them; `cut` of them were cut off."""
+
+    runs: int
+    mean: float
+    deviation: float
+    cut: int = 0
+
+    @property
+    def uncertainty(self) -> float:
+        """Half of the 95 % interval of the mean; infinite where there is nothing to tell it by."""
+        return 1.96 * self.deviation / math.sqrt(self.runs) if self.runs > 1 else math.inf
+
+
+class Learned:
+    """Running means and variances, a line for each channel (type of job, server)."""
+
+    def __init__(self) -> None:
+        self._channels: dict[tuple[str, str], tuple[int, float, float, int]] = {}
+        self._reference: dict[str, float] = {}
+
+    def add(self, job: Job, servers: Iterable[str], seconds: float) -> float:
+        """A job ran so long on these servers; its speed."""
+        work = job.work or self._reference.setdefault(job.type, seconds)
+        speed = work / seconds
+        self._count(job.type, servers, speed, 0)
+        return speed
+
+    def add_cut(self, job: Job, servers: Iterable[str], seconds: float) -> float | None:
+        """A job was cut off after so long on these servers; the speed that it did not reach, None if that says nothing.
+
+        >>> from berth.live.core.jobs import Role
+        >>> learned, job = Learned(), Job("j", "t", (Role("w", 1, {}),), work=10.0)
+        >>> learned.add(job, ["n1"], 5.0), learned.add_cut(job, ["n1"], 3.0), learned.add_cut(job, ["n1"], 20.0)
+        (2.0, None, 0.5)
+        >>> learned.speed("t", "n1").mean
+        1.25
+        """
+        work = job.work or self._reference.get(job.type)
+        if work is None:
+            return None
+        speed = work / seconds
+        slower = [server for server in servers if speed < self._channels.get((job.type, server), (0, 1.0))[1]]
+        self._count(job.type, slower, speed, 1)
+        return speed if slower else None
+
+    def _count(self, type_: str, servers: Iterable[str], speed: float, cut: int) -> None:
+        for server in servers:
+            runs, mean, squares, before = self._channels.get((type_, server), (0, 0.0, 0.0, 0))
+            change = speed - mean
+            mean += change / (runs + 1)
+            self._channels[type_, server] = runs + 1, mean, squares + change * (speed - mean), before + cut
+
+    def speed(self, type_: str, server: str) -> Speed | None:
+        """What is known of a channel; None where nothing ran."""
+        found = self._channels.get((type_, server))
+        if found is None:
+            return None
+        runs, mean, squares, cut = found
+        return Speed(runs, mean, math.sqrt(squares / (runs - 1)) if runs > 1 else 0.0, cut)
+
+    def work(self, job: Job) -> float:
+        """How much there is to do, in seconds at speed 1, as far as is known."""
+        return job.work or self._reference.get(job.type) or job.expected_seconds
+
+    def knows(self, type_: str) -> bool:
+        """Whether a run of this type has said how much work its jobs are."""
+        return type_ in self._reference
+
+    def __iter__(self) -> Iterator[tuple[str, str, Speed]]:
+        for type_, server in sorted(self._channels):
+            speed = self.speed(type_, server)
+            if speed is not None:
+                yield type_, server, speed
+
+    def dump(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "channels": [[*key, *value] for key, value in self._channels.items()],
+            "reference": dict(self._reference),
+        }
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> Learned:
+        """What `dump` gave."""
+        learned = cls()
+        for type_, server, runs, mean, squares, *cut in dumped["channels"]:  # older dumps do not say what was cut
+            known = int(runs), float(mean), float(squares), int(cut[0]) if cut else 0
+            learned._channels[type_, server] = known
+        learned._reference = {name: float(value) for name, value in dumped["reference"].items()}
+        return learned

@@ -1,0 +1,449 @@
+"""What there is to decide at a moment, as arrays: the jobs that may start, in their order, and what is free.
+
+Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.capacity import Violation
+from berth.live.core.events import Start
+from berth.live.core.jobs import Job, Place
+from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order
+from berth.live.core.queues import Queue
+from berth.live.core.records import JobRecord, ServerRecord
+from berth.live.core.state import State
+from berth.live.core.waiting import part
+from berth.model import Floats, Ints
+
+__all__ = [
+    "CHUNK",
+    "Mask",
+    "Placing",
+    "View",
+    "fits_empty",
+    "holdings",
+    "look_whether_fit",
+    "make_view",
+    "ordered",
+    "placed_in_order",
+    "rest_in_order",
+    "spread_out",
+    "view_of",
+    "violations",
+]
+
+Mask = NDArray[np.bool_]
+ROWS = 1_000_000
+"""The most places that are given out at a moment."""
+CHUNK = 64
+"""So many shapes of jobs are compared with all servers at a time."""
+MASKS = 1_000
+"""The most sets of labels of which it is remembered who has them."""
+SHAPES = 100_000
+"""The most shapes of jobs of which it is remembered whether they fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placing:
+    """Who starts where: rows of job, role, server and number of tasks. Jobs and roles are numbers in a view."""
+
+    job: Ints
+    role: Ints
+    server: Ints
+    count: Ints
+
+    @classmethod
+    def nothing(cls) -> Placing:
+        """Nobody starts."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(none, none, none, none)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Placing]) -> Placing:
+        """All of several."""
+        if not parts:
+            return cls.nothing()
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("job", "role", "server", "count")))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A moment: `free` (R, K) is what may be given out, nothing of servers that may not be used.
+
+    `gangs` describes the jobs, `reach` (C, R) the sets of servers that they may use.
+    """
+
+    time: float
+    records: tuple[JobRecord, ...]
+    level: Ints
+    servers: tuple[str, ...]
+    resources: tuple[str, ...]
+    capacity: Ints
+    free: Ints
+    usable: Mask
+    gangs: Gangs
+    reach: Mask
+    state: State = field(repr=False)
+    enough: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Whether there is no time left to think: what was decided so far is decided, and the rest waits."""
+
+    @property
+    def weight(self) -> Floats:
+        """What makes amounts comparable, (K,): one over the most that a server has."""
+        return weight_of(self.capacity)
+
+    def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
+        """The same moment with some of the jobs, and perhaps with less free."""
+        chosen = np.asarray(places, dtype=np.int64)
+        kept = tuple(self.records[i] for i in chosen.tolist())
+        gangs, given = part(self.gangs, chosen), self.free if free is None else free
+        return replace(self, records=kept, level=self.level[chosen], gangs=gangs, free=given)
+
+    def within(self, servers: Mask) -> View:
+        """The same moment with only these servers (R,)."""
+        usable = self.usable & servers
+        return replace(self, usable=usable, reach=self.reach & servers, free=np.where(usable[:, None], self.free, 0))
+
+    def starts(self, placing: Placing) -> tuple[Start, ...]:
+        """The commands of a placing, in the order of the jobs."""
+        places: dict[int, dict[tuple[str, str], int]] = {}
+        for job, role, server, count in zip(
+            placing.job.tolist(), placing.role.tolist(), placing.server.tolist(), placing.count.tolist(), strict=True
+        ):
+            record = self.records[job]
+            name = record.job.roles[role - int(self.gangs.start[job])].name
+            mine = places.setdefault(job, {})
+            key = self.servers[server], name
+            mine[key] = mine.get(key, 0) + count
+        return tuple(
+            Start(
+                self.records[job].job.id,
+                self.records[job].attempt + 1,
+                tuple(Place(*key, count) for key, count in places[job].items()),
+            )
+            for job in sorted(places)
+        )
+
+
+def make_view(state: State, time: float) -> View:
+    """Everybody who waits, and what is free.
+
+    Jobs that would not fit even if nothing ran are left out: they would only stand in the way of others.
+    """
+    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
+    rows, level = _standing(state, time)
+    fit = _fit(state, rows)
+    rows, level = rows[fit], level[fit]
+    records = state.waiting.records(rows)
+    shapes = state.waiting.shapes
+    gangs = shapes.gangs(state.waiting.shape(rows))
+    reach = shapes.reach([record.server for record in state.servers.values()])
+    names, resources = tuple(state.servers), tuple(state.resources)
+    return View(time, records, level, names, resources, state.capacity, free, usable, gangs, reach & usable, state)
+
+
+def _fit(state: State, rows: Ints) -> Mask:
+    """Who of those that wait in these rows would fit if nothing ran; of each shape it is looked up once."""
+    shapes, numbers = state.waiting.shapes, state.waiting.shape(rows)
+    unknown = np.unique(numbers[shapes.fits(numbers) < 0])
+    if len(unknown):
+        shapes.write_fits(unknown, _shapes_fit(state, unknown))
+    return shapes.fits(numbers) > 0
+
+
+def _shapes_fit(state: State, numbers: Ints) -> Mask:
+    """Which of these shapes fit on the servers that may be used, if nothing ran there."""
+    shapes = state.waiting.shapes
+    if not state.servers:
+        return np.zeros(len(numbers), dtype=bool)
+    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    reach = shapes.reach([record.server for record in state.servers.values()]) & usable
+    gangs, whole = shapes.gangs(numbers), np.where(usable[:, None], state.capacity, 0)
+    fit = np.zeros(len(numbers), dtype=bool)
+    single = np.diff(gangs.start) == 1
+    alone = np.flatnonzero(single)
+    for first in range(0, len(alone), CHUNK):
+        some = alone[first : first + CHUNK]
+        fit[some] = _single_fit(part(gangs, some), reach, whole)
+    for i in np.flatnonzero(~single):
+        one = part(gangs, np.array([i]))
+        fit[i] = bool(len(_placed(one._replace(shape=np.zeros(1, dtype=np.int64)), reach, whole, whole.copy()).job))
+    return fit & shapes.possible(numbers)
+
+
+def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
+    """Which of these jobs of one role fit: a count of places answers it."""
+    demand = gangs.demand[:, None, :]
+    each = np.where(demand > 0, free // np.maximum(demand, 1), gangs.most[:, None, None]).min(axis=2)
+    room = np.minimum(each, gangs.each[:, None]) * reach[gangs.reach]
+    fit: Mask = room.sum(axis=1) >= gangs.minimum
+    return fit
+
+
+def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
+    """A view of these jobs alone, in this order, whatever else holds them back."""
+    usable = _usable(state)
+    there = np.maximum(state.capacity - state.used, 0) if free is None else free
+    return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
+
+
+def _view(
+    state: State, time: float, records: Sequence[JobRecord], levels: Sequence[int], usable: Mask, free: Ints
+) -> View:
+    names = tuple(state.servers)
+    needs: dict[tuple[tuple[str, str], ...], int] = {}
+    shapes: dict[object, int] = {}
+    reach_of, shape_of, start = [], [], [0]
+    demand: list[list[int]] = []
+    minimum: list[int] = []
+    most: list[int] = []
+    each: list[int] = []
+    columns = state.resources
+    kept: list[JobRecord] = []
+    level_of: list[int] = []
+    for record, level in zip(records, levels, strict=True):
+        job = record.job
+        rows = _rows(job, columns)
+        if rows is None:  # nobody has such a thing
+            continue
+        kept.append(record)
+        level_of.append(level)
+        reach_of.append(needs.setdefault(tuple(sorted(job.needs.items())), len(needs)))
+        shape_of.append(shapes.setdefault(job.shape, len(shapes)))
+        demand.extend(rows)
+        minimum.extend(role.minimum for role in job.roles)
+        most.extend(role.count for role in job.roles)
+        each.extend(role.each for role in job.roles)
+        start.append(len(minimum))
+    reach = np.ones((len(needs), len(names)), dtype=bool)
+    for wanted, row in needs.items():
+        if wanted:
+            reach[row] = _having(state, wanted)
+    whole = np.int64
+    gangs = Gangs(
+        np.array(start, dtype=whole),
+        np.array(reach_of, dtype=whole),
+        np.array(shape_of, dtype=whole),
+        np.array(demand, dtype=whole).reshape(len(minimum), len(columns)),
+        np.array(minimum, dtype=whole),
+        np.array(most, dtype=whole),
+        np.array(each, dtype=whole),
+    )
+    shown = tuple(kept), np.array(level_of, dtype=whole), names, tuple(columns)
+    return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
+
+
+def _usable(state: State) -> Mask:
+    """Servers that may be used; looked up once until they change."""
+    return _remembered(state, None, lambda record: record.usable)
+
+
+def _having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
+    """Servers that have these labels, likewise."""
+    wanted = dict(needs)
+    return _remembered(state, needs, lambda record: record.server.has(wanted))
+
+
+def _remembered(state: State, key: object, good: Callable[[ServerRecord], bool]) -> Mask:
+    found = state.masks.get(key)
+    if found is None:
+        found = np.array([good(record) for record in state.servers.values()], dtype=bool)
+        found.flags.writeable = False  # it is shared
+        if len(state.masks) >= MASKS:
+            state.masks.clear()
+        state.masks[key] = found
+    return found
+
+
+def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
+    rows = []
+    for role in job.roles:
+        row = [0] * len(columns)
+        for name, milli in role.demand.items():
+            if milli and name not in columns:
+                return None
+            if milli:
+                row[columns[name]] = milli
+        rows.append(row)
+    return rows
+
+
+def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, Ints]:
+    """What jobs hold, a row for each of their places: the number of the job (p,), the server (p,), amounts (p, K)."""
+    rows = [(i, place, record.job) for i, record in enumerate(records) for place in record.places]
+    amount = np.zeros((len(rows), len(state.resources)), dtype=np.int64)
+    for row, (_, place, job) in enumerate(rows):
+        demand = next(role.demand for role in job.roles if role.name == place.role)
+        for name, milli in demand.items():
+            if milli:
+                amount[row, state.resources[name]] = milli * place.count
+    whose = np.array([i for i, _, _ in rows], dtype=np.int64)
+    server = np.array([state.servers[place.server].index for _, place, _ in rows], dtype=np.int64)
+    return whose, server, amount
+
+
+def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
+    """Everybody who waits in a queue that starts jobs, with their level; whoever comes first is at the front."""
+    rows, level = _standing(state, time)
+    return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
+
+
+def _standing(state: State, time: float) -> tuple[Ints, Ints]:
+    """Rows of those who wait, in their order, and their levels."""
+    queues, waiting = state.queues, state.waiting
+    shares = queues.shares
+    total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
+    used = {team: state.usage(team, time) for team in state.teams}
+    whole = sum(used.values())
+    over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
+    known = [queues.queues.get(name) or Queue(accepts=False) for name in waiting.queues]
+    return waiting.standing(
+        time,
+        np.array([queue.priority for queue in known], dtype=np.float64),
+        np.array([queue.starts for queue in known], dtype=np.int64),
+        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
+        queues.aging,
+    )
+
+
+def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
+    """What `fits_empty` says of jobs of one role, for all of these at once: a count of places answers it."""
+    new = {r.job.shape: r for r in records if len(r.job.roles) == 1 and r.job.shape not in state.fits}
+    if len(new) < 2 or not state.servers:
+        return
+    view = view_of(state, 0.0, list(new.values()), state.capacity)
+    for first in range(0, len(view.records), CHUNK):
+        some = np.arange(first, min(first + CHUNK, len(view.records)))
+        fits = _single_fit(part(view.gangs, some), view.reach, view.free)
+        for i, fit in zip(some.tolist(), fits.tolist(), strict=True):
+            state.fits[view.records[i].job.shape] = fit
+
+
+def fits_empty(state: State, record: JobRecord) -> bool:
+    """Whether a job would fit on the servers that may be used, if nothing ran there."""
+    shape = record.job.shape
+    known = state.fits.get(shape)
+    if known is None:
+        known = bool(len(placed_in_order(view_of(state, 0.0, (record,), state.capacity)).job))
+        if len(state.fits) >= SHAPES:
+            state.fits.clear()
+        state.fits[shape] = known
+    return known
+
+
+def placed_in_order(view: View, free: Ints | None = None) -> Placing:
+    """Everybody who fits, in order, where they leave least: what serves when no policy does."""
+    if not view.records or not view.servers:
+        return Placing.nothing()
+    left = view.free.copy() if free is None else free
+    return _placed(view.gangs, view.reach, view.capacity, left)
+
+
+def _placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
+    """The same for plain arrays; `left` becomes what is left."""
+    rows = int(min(np.minimum(gangs.most, len(left) + 1).sum() + len(gangs.reach), ROWS))
+
+    def whole(size: int) -> Ints:
+        return np.zeros(size, dtype=np.int64)
+
+    shapes = int(gangs.shape.max()) + 1
+    placed = Placed(whole(rows), whole(rows), whole(rows), whole(rows), whole(1), np.zeros(shapes, dtype=bool))
+    berth_in_order(gangs, reach, weight_of(capacity), left, placed)
+    size = int(placed.size[0])
+    return Placing(placed.job[:size], placed.role[:size], placed.server[:size], placed.count[:size])
+
+
+def weight_of(capacity: Ints) -> Floats:
+    """What makes amounts comparable, (K,): one over the most that a server has."""
+    most = capacity.max(axis=0, initial=0).astype(np.float64)
+    weight: Floats = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
+    return weight
+
+
+def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placing:
+    """The same for some of the jobs of a view, in what others left."""
+    chosen = np.asarray(places, dtype=np.int64)
+    rest = view.only(chosen, free)
+    found = placed_in_order(rest)
+    shift = view.gangs.start[chosen] - rest.gangs.start[:-1]
+    return Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count)
+
+
+def _crowded(view: View, placing: Placing) -> Mask:
+    """Rows of a placing with more tasks of a role on a server than may be there together."""
+    key = placing.role * len(view.servers) + placing.server
+    _, same = np.unique(key, return_inverse=True)
+    together = np.bincount(same.reshape(-1), weights=placing.count)[same.reshape(-1)] if len(key) else np.zeros(0)
+    crowded: Mask = together > view.gangs.each[placing.role]
+    return crowded
+
+
+def spread_out(view: View, placing: Placing) -> Placing:
+    """The same placing, with new places, in order, for jobs of which too many tasks would share a server.
+
+    Policies do not know that a role may have a limit for one server; mostly its tasks are too large to share one.
+    """
+    jobs, roles, servers = len(view.records), len(view.gangs.each), len(view.servers)
+    inside = (placing.job >= 0) & (placing.job < jobs) & (placing.role >= 0) & (placing.role < roles)
+    if (view.gangs.each == view.gangs.most).all() or not (inside & (placing.server >= 0)).all():
+        return placing
+    if (placing.server >= servers).any() or not (crowded := _crowded(view, placing)).any():
+        return placing
+    again = np.unique(placing.job[crowded])
+    rows = ~np.isin(placing.job, again)
+    kept = Placing(placing.job[rows], placing.role[rows], placing.server[rows], placing.count[rows])
+    free = view.free.copy()
+    np.subtract.at(free, kept.server, kept.count[:, None] * view.gangs.demand[kept.role])
+    return Placing.joined([kept, rest_in_order(view, again, np.maximum(free, 0))])
+
+
+def violations(view: View, placing: Placing) -> list[Violation]:
+    """Every constraint that a placing breaks: whole gangs, servers that may be used, capacities."""
+    jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
+    wrong = (placing.job < 0) | (placing.job >= jobs) | (placing.role < 0) | (placing.role >= roles)
+    wrong |= (placing.server < 0) | (placing.server >= servers) | (placing.count < 1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        return [Violation("row", f"{row} of a placing", float(placing.server[row]), float(servers))]
+    first, last = view.gangs.start[placing.job], view.gangs.start[placing.job + 1]
+    found = [
+        Violation("role", f"job {view.records[placing.job[i]].job.id}", float(placing.role[i]), float(last[i] - 1))
+        for i in np.flatnonzero((placing.role < first) | (placing.role >= last))
+    ]
+    if found:
+        return found
+    away = ~view.reach[view.gangs.reach[placing.job], placing.server]
+    found = [
+        Violation(
+            "server", f"{view.servers[placing.server[i]]} for job {view.records[placing.job[i]].job.id}", 1.0, 0.0
+        )
+        for i in np.flatnonzero(away)
+    ]
+    for i in np.flatnonzero(_crowded(view, placing)).tolist():
+        where = f"{view.servers[placing.server[i]]} for job {view.records[placing.job[i]].job.id}"
+        found.append(Violation("tasks together", where, np.inf, float(view.gangs.each[placing.role[i]])))
+    tasks = np.bincount(placing.role, weights=placing.count, minlength=roles)
+    job_of_role = np.repeat(np.arange(jobs), np.diff(view.gangs.start))
+    begun = np.zeros(jobs, dtype=bool)
+    begun[placing.job] = True
+    few, many = begun[job_of_role] & (tasks < view.gangs.minimum), tasks > view.gangs.most
+    for broken, limit in ((few, view.gangs.minimum), (many, view.gangs.most)):
+        for role in np.flatnonzero(broken):
+            job = int(job_of_role[role])
+            name = view.records[job].job.roles[role - int(view.gangs.start[job])].name
+            where = f"job {view.records[job].job.id}, role {name}"
+            found.append(Violation("gang", where, float(tasks[role]), float(limit[role])))
+    used = np.zeros_like(view.free)
+    np.add.at(used, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+    found += [
+        Violation("capacity", f"{view.servers[r]}/{view.resources[k]}", used[r, k] / 1000, view.free[r, k] / 1000)
+        for r, k in np.argwhere(used > view.free)
+    ]
+    return found

@@ -1,0 +1,251 @@
+"""Those who wait, as columns: whatever of a job says where it stands and where it fits is written down once, when it
+comes, and not again at every decision.
+
+Axes: n jobs, m roles of all shapes, K resources, R servers, C sets of servers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.live.core.jobs import Job, Server
+from berth.live.core.kernels.berthing import Gangs
+from berth.live.core.records import JobRecord
+from berth.model import Floats, Ints
+
+__all__ = ["Shapes", "Waiting", "own_copy", "part"]
+
+Needs = tuple[tuple[str, str], ...]
+UNKNOWN = -1
+Table = TypeVar("Table")
+
+
+def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
+    """A copy with room for at least so many rows."""
+    if len(table) >= rows:
+        return table
+    new = np.zeros((max(rows, 2 * len(table), 64), *table.shape[1:]), dtype=table.dtype)
+    new[: len(table)] = table
+    return new
+
+
+def own_copy(table: Table) -> Table:
+    """A copy whose dictionaries, lists and arrays are its own."""
+    made = copy.copy(table)
+    for name, value in vars(table).items():
+        if isinstance(value, dict | list | np.ndarray):
+            setattr(made, name, value.copy())
+    return made
+
+
+class Shapes:
+    """Every shape of a job that waits, by number, with a row for each of its roles; and the sets of servers it may use.
+
+    Rows of shapes that are gone are taken away when they are the greater part.
+    """
+
+    def __init__(self) -> None:
+        self._number: dict[tuple[Any, ...], int] = {}
+        self._example: dict[int, Job] = {}
+        self._uses: dict[int, int] = {}
+        self._gone: list[int] = []
+        self._columns: dict[str, int] = {}
+        self._needs: dict[Needs, int] = {}
+        self._reach: list[NDArray[np.bool_]] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        whole = np.int64
+        self._first, self._roles, self._set = (np.zeros(0, dtype=whole) for _ in range(3))
+        self._fits = np.zeros(0, dtype=np.int8)
+        self._possible = np.zeros(0, dtype=bool)
+        self._demand = np.zeros((0, len(self._columns)), dtype=whole)
+        self._minimum, self._most, self._each = (np.zeros(0, dtype=whole) for _ in range(3))
+        self._size = self._live = 0
+
+    def take(self, job: Job) -> int:
+        """The number of the shape of a job that comes."""
+        shape = job.shape
+        number = self._number.get(shape)
+        if number is None:
+            number = self._gone.pop() if self._gone else len(self._number)
+            self._number[shape] = number
+            self._uses[number] = 0
+            self._example[number] = job
+            self._write(number, job)
+        self._uses[number] += 1
+        return number
+
+    def release(self, number: int) -> None:
+        """A job of this shape does not wait any more."""
+        self._uses[number] -= 1
+        if not self._uses[number]:
+            job = self._example.pop(number)
+            del self._number[job.shape], self._uses[number]
+            self._gone.append(number)
+            self._live -= len(job.roles)
+            if self._size > 1000 + 2 * self._live:
+                self._rewrite()
+
+    def _write(self, number: int, job: Job) -> None:
+        rows, end = len(job.roles), self._size + len(job.roles)
+        for name in ("_first", "_roles", "_set", "_fits", "_possible"):
+            setattr(self, name, _longer(getattr(self, name), number + 1))
+        for name in ("_demand", "_minimum", "_most", "_each"):
+            setattr(self, name, _longer(getattr(self, name), end))
+        self._first[number], self._roles[number] = self._size, rows
+        self._set[number] = self._needs.setdefault(tuple(sorted(job.needs.items())), len(self._needs))
+        self._fits[number], self._possible[number] = UNKNOWN, True
+        for row, role in enumerate(job.roles, self._size):
+            self._minimum[row], self._most[row], self._each[row] = role.minimum, role.count, role.each
+            self._demand[row] = 0
+            for resource, milli in role.demand.items():
+                if resource in self._columns:
+                    self._demand[row, self._columns[resource]] = milli
+                elif milli:
+                    self._possible[number] = False  # nobody has such a thing
+        self._size = end
+        self._live += rows
+
+    def _rewrite(self) -> None:
+        self._clear()
+        self._needs, self._reach = {}, []
+        for number, job in self._example.items():
+            self._write(number, job)
+
+    def fleet_changed(self, columns: Mapping[str, int]) -> None:
+        """Servers are others than they were, and have these resources."""
+        self._reach = []
+        if len(columns) != len(self._columns):
+            self._columns = dict(columns)
+            self._rewrite()
+
+    def reach(self, servers: Sequence[Server]) -> NDArray[np.bool_]:
+        """The sets of servers, (C, R)."""
+        rows = list(self._reach)
+        for needs in list(self._needs)[len(rows) :]:
+            wanted = dict(needs)
+            rows.append(np.array([server.has(wanted) for server in servers], dtype=bool))
+        self._reach = rows  # all at once: somebody else may be reading
+        return np.array(rows, dtype=bool).reshape(len(rows), len(servers))
+
+    def fits(self, shapes: Ints) -> NDArray[np.int8]:
+        """Whether these shapes would fit if nothing ran: 1 or 0, or `UNKNOWN`."""
+        return self._fits[shapes]
+
+    def write_fits(self, shapes: Ints, fit: NDArray[np.bool_]) -> None:
+        """Keep that until servers change."""
+        self._fits[shapes] = fit
+
+    def forget_fits(self) -> None:
+        """Servers that may be used are others than they were."""
+        self._fits[:] = UNKNOWN
+
+    def possible(self, shapes: Ints) -> NDArray[np.bool_]:
+        """Whether there are all resources that these shapes ask for."""
+        return self._possible[shapes]
+
+    def gangs(self, shapes: Ints) -> Gangs:
+        """Jobs of these shapes."""
+        start, rows = _ragged(self._first[shapes], self._roles[shapes])
+        parts = self._demand[rows], self._minimum[rows], self._most[rows], self._each[rows]
+        return Gangs(start, self._set[shapes], shapes, *parts)
+
+
+def _ragged(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Where each of several runs of rows begins when they stand one after another (n+1,), and all of these rows."""
+    start = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    rows = np.repeat(first - start[:-1], count) + np.arange(start[-1])
+    return start, rows
+
+
+def part(gangs: Gangs, chosen: Ints) -> Gangs:
+    """Some of these jobs."""
+    first = gangs.start[chosen]
+    start, rows = _ragged(first, gangs.start[chosen + 1] - first)
+    parts = gangs.demand[rows], gangs.minimum[rows], gangs.most[rows], gangs.each[rows]
+    return Gangs(start, gangs.reach[chosen], gangs.shape[chosen], *parts)
+
+
+class Waiting:
+    """Jobs that wait, each in a row of its own as long as it does."""
+
+    def __init__(self) -> None:
+        self.shapes = Shapes()
+        self.queues: dict[str, int] = {}
+        self.teams: dict[str, int] = {}
+        """Numbers of queues and teams."""
+        self._row: dict[str, int] = {}
+        self._records: list[JobRecord | None] = []
+        self._free: list[int] = []
+        whole = np.int64
+        self._shape, self._queue, self._team = (np.zeros(0, dtype=whole) for _ in range(3))
+        self._number, self._priority = np.zeros(0, dtype=whole), np.zeros(0, dtype=whole)
+        self._submitted: Floats = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def copied(self) -> Waiting:
+        """A copy that may be changed."""
+        made = own_copy(self)
+        made.shapes = own_copy(self.shapes)
+        return made
+
+    def put(self, record: JobRecord) -> None:
+        """A job waits, or waits again."""
+        job = record.job
+        row = self._row.get(job.id)
+        if row is not None:
+            self._records[row] = record
+            return
+        row = self._free.pop() if self._free else len(self._records)
+        if row == len(self._records):
+            self._records.append(None)
+            for name in ("_shape", "_queue", "_team", "_number", "_priority", "_submitted"):
+                setattr(self, name, _longer(getattr(self, name), row + 1))
+        self._row[job.id], self._records[row] = row, record
+        self._shape[row] = self.shapes.take(job)
+        self._queue[row] = self.queues.setdefault(job.queue, len(self.queues))
+        self._team[row] = self.teams.setdefault(job.team, len(self.teams))
+        self._number[row], self._priority[row], self._submitted[row] = record.number, job.priority, record.submitted
+
+    def drop(self, job: str) -> None:
+        """A job does not wait, or never did."""
+        row = self._row.pop(job, None)
+        if row is not None:
+            self._records[row] = None
+            self._free.append(row)
+            self.shapes.release(int(self._shape[row]))
+
+    def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
+        """Rows of those who may start, first comes first, and their levels.
+
+        `queues` has the priority of each queue and `starts` whether it starts jobs, `teams` what each team loses.
+        """
+        rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
+        rows = rows[starts[self._queue[rows]] != 0]
+        waited = aging * (time - self._submitted[rows]) / 3600.0
+        standing = queues[self._queue[rows]] + self._priority[rows] + waited - teams[self._team[rows]]
+        level = np.floor(standing).astype(np.int64)
+        order = np.lexsort((self._number[rows], -level))
+        return rows[order], level[order]
+
+    def late(self, time: float, patience: float) -> bool:
+        """Whether anybody has waited longer than that."""
+        rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
+        return bool((time - self._submitted[rows] > patience).any())
+
+    def records(self, rows: Ints) -> tuple[JobRecord, ...]:
+        """The records in these rows."""
+        found = self._records
+        return tuple(record for row in rows.tolist() if (record := found[row]) is not None)
+
+    def shape(self, rows: Ints) -> Ints:
+        """The shapes in these rows."""
+        return self._shape[rows]

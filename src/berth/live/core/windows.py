@@ -1,0 +1,164 @@
+"""Servers on which a job may start only if it ends in time.
+
+* A server is reserved for a job that has waited too long. Others may start there (backfill) if, by their calibrated
+  run time, they end before the reservation is expected to start; so it keeps its start.
+* An engine closes a server at a time (`Server.until`), for example for maintenance. Only jobs whose time limit ends
+  before may start there.
+
+Axes: R servers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from berth.files.wording import counted, spoken
+from berth.live.core.records import JobRecord
+from berth.live.core.runtimes import latest_end, seconds_left, slowest, speeds
+from berth.live.core.state import State
+from berth.live.core.view import Mask, View, holdings, placed_in_order, view_of
+from berth.model import Floats, Ints
+
+__all__ = ["Windows"]
+
+PARTS = 8
+"""The most sets of servers with different windows that are decided about one after another."""
+CANDIDATES = 1000
+"""The number of waiting jobs, in their order, that are considered for a window."""
+
+
+class Windows:
+    """Until when jobs may run on each server; `reserved` names the job for which servers are reserved."""
+
+    def __init__(self, state: State, time: float, reserved: Mapping[str, str] | None = None) -> None:
+        self._state, self.time = state, time
+        self.reserved = state.reserved if reserved is None else reserved
+        self.jobs = frozenset(self.reserved.values())
+        self._means = speeds(state) if self.reserved else {}
+        self._speed: dict[str, tuple[float, float]] = {}
+        self.kept: Mask = np.zeros(len(state.servers), dtype=bool)
+        self.kept[[state.servers[name].index for name in self.reserved]] = True
+        self.until: Floats = np.array(
+            [math.inf if r.server.until is None else r.server.until for r in state.servers.values()], dtype=np.float64
+        )
+
+    @property
+    def open(self) -> Mask:
+        """Servers without a window."""
+        found: Mask = ~self.kept & np.isinf(self.until)
+        return found
+
+    @cached_property
+    def parts(self) -> list[Mask]:
+        """The other servers, by when they must be free; those with the latest times first."""
+        found = []
+        for kept in (False, True):
+            there = (self.kept == kept) & ~self.open
+            times = np.unique(self.until[there])[::-1]
+            for i, time in enumerate(times[:PARTS]):
+                same = self.until <= time if i == PARTS - 1 else self.until == time
+                found.append(there & same)
+        return found
+
+    @cached_property
+    def start(self) -> float:
+        """When the reserved servers are expected to be free for their job."""
+        state = self._state
+        record = state.jobs.get(next(iter(self.reserved.values()), ""))
+        if record is None:
+            return self.time
+        running = [r for r in state.jobs.values() if any(self.reserved.get(p.server) for p in r.places)]
+        left = seconds_left(state, running, self.time, self._means)
+        whose, server, amount = holdings(state, running)
+        order = np.argsort(left[whose], kind="stable")
+        view = view_of(state, self.time, (record,)).within(self.kept)
+
+        def fits_after(rows: int) -> bool:
+            """Whether the job fits on its reserved servers once the first of these rows are free."""
+            free = state.capacity - state.used
+            np.add.at(free, server[order[:rows]], amount[order[:rows]])
+            free = np.where(view.usable[:, None], np.maximum(free, 0), 0)
+            return bool(len(placed_in_order(view, free).job))
+
+        few, many = -1, len(order)
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (few, middle) if fits_after(middle) else (middle, many)
+        if many == len(order) and not fits_after(many):
+            return self.time  # it waits for what others hold, and nobody knows when that ends
+        return self.time + (float(left[whose[order[many - 1]]]) if many else 0.0)
+
+    def latest_end(self, record: JobRecord) -> float:
+        """When a job that starts on reserved servers now has ended almost surely."""
+        type_ = record.job.type
+        if type_ not in self._speed:
+            self._speed[type_] = slowest(self._state, type_, self.reserved, self._means)
+        return self.time + latest_end(self._state, record.job, self._speed[type_])
+
+    def backfills(self, record: JobRecord) -> bool:
+        """Whether a job ends before the reservation starts, or is the one that it is for."""
+        return record.job.id in self.jobs or self.latest_end(record) <= self.start
+
+    def allows(self, record: JobRecord) -> Mask:
+        """Servers (R,) that a job may use now."""
+        limit = math.inf if record.job.limit is None else record.job.limit
+        found: Mask = np.isinf(self.until) | (self.until >= self.time + limit)
+        if self.reserved and not self.backfills(record):
+            found &= ~self.kept
+        return found
+
+    def free(self, record: JobRecord) -> Ints:
+        """What is free for a job (R, K): nothing of servers that it may not use now."""
+        free = np.maximum(self._state.capacity - self._state.used, 0)
+        found: Ints = np.where(self.allows(record)[:, None], free, 0)
+        return found
+
+    def deadlines(self) -> list[float]:
+        """The times at which windows end, the latest first."""
+        times = set(self.until[np.isfinite(self.until)].tolist()) | ({self.start} if self.reserved else set())
+        return sorted((time for time in times if time > self.time), reverse=True)
+
+    def why(self, record: JobRecord) -> list[str]:
+        """Why a job may not use some servers now, in words; that it has a reservation itself, where it has one."""
+        said = []
+        if record.job.id in self.jobs:
+            many, start = counted(len(self.reserved), "server"), spoken(self.start - self.time)
+            said.append(f"{many} reserved for it; it is expected to start in {start}")
+        if self.reserved and not self.backfills(record):
+            ends = self.latest_end(record) - self.time
+            long = "nothing tells how long it runs" if math.isinf(ends) else f"it may run for {spoken(ends)}"
+            job, many = next(iter(self.reserved.values())), counted(len(self.reserved), "server")
+            start = spoken(self.start - self.time)
+            said.append(f"{many} reserved for job {job}, which is expected to start in {start}; {long}")
+        limit = "it has no time limit" if record.job.limit is None else f"its time limit is {spoken(record.job.limit)}"
+        closing: dict[tuple[float, str], int] = {}
+        for server, allowed in zip(self._state.servers.values(), self.allows(record).tolist(), strict=True):
+            if server.usable and server.server.until is not None and not allowed and not self.kept[server.index]:
+                key = server.server.until, server.server.until_reason or "closed by the engine"
+                closing[key] = closing.get(key, 0) + 1
+        for (until, reason), number in sorted(closing.items()):
+            left = spoken(max(until - self.time, 0.0))
+            said.append(f"{counted(number, 'server')} must be free in {left} ({reason}); {limit}")
+        return said
+
+    def views(self, view: View) -> list[View]:
+        """What is to be decided about, one after another: servers without a window, then those of each window.
+
+        Each with the jobs that may use them; a job that was started in one is not to be in the next. The job that has a
+        reservation is in none: it starts as soon as it fits, before all others.
+        """
+        if self.reserved:
+            view = view.only([i for i, record in enumerate(view.records) if record.job.id not in self.jobs])
+        found = [view.within(self.open)]
+        if self.open.all():
+            return found
+        allowed = [(i, self.allows(record)) for i, record in enumerate(view.records[:CANDIDATES])]
+        for part in self.parts:
+            rows = [i for i, mask in allowed if mask[part].all()]
+            if rows:
+                found.append(view.within(part).only(rows))
+        return found

@@ -1,0 +1,107 @@
+"""An engine in another process, behind a Unix socket (`berth.live.engines.simulated.server`), or another pair of
+streams."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from berth.live.core.events import Command, Event, read_event
+from berth.live.core.jobs import Job
+from berth.live.engines import EngineError, Snapshot
+from berth.live.engines.simulated.server import LINE
+from berth.live.engines.wire import read_snapshot, write_order
+
+__all__ = ["RemoteEngine"]
+
+ANSWER_SECONDS = 30.0
+
+
+class RemoteEngine:
+    """Asks over a socket, and hears of what happens there."""
+
+    def __init__(self, where: Path | str) -> None:
+        self._where = where
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = itertools.count(1)
+
+    async def _connect(self) -> None:
+        await self.close()
+        try:
+            reader, self._writer = await self._open()
+        except OSError as error:
+            raise EngineError(f"no engine at {self._where}: {error.strerror or error}") from None
+        self._events = asyncio.Queue()
+        self._reading = asyncio.create_task(self._read(reader, self._events))
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(str(self._where), limit=LINE)
+
+    async def _read(self, reader: asyncio.StreamReader, events: asyncio.Queue[Event | None]) -> None:
+        try:
+            while line := await reader.readline():
+                found = json.loads(line)
+                if "event" in found:
+                    events.put_nowait(read_event(json.dumps(found["event"])))
+                elif (waiting := self._asked.pop(found.get("id"), None)) is not None and not waiting.done():
+                    waiting.set_result(found)
+        except (OSError, ValueError):
+            pass
+        finally:
+            events.put_nowait(None)
+            asked, self._asked = self._asked, {}
+            for waiting in asked.values():
+                if not waiting.done():
+                    waiting.set_exception(EngineError(f"the engine at {self._where} is gone"))
+
+    async def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        if self._writer is None or self._reading is None or self._reading.done():
+            raise EngineError(f"not connected to the engine at {self._where}")
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        try:
+            self._writer.write(json.dumps({"id": number, **what}).encode() + b"\n")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await answer
+        except (OSError, TimeoutError):
+            raise EngineError(f"the engine at {self._where} does not answer") from None
+        finally:
+            self._asked.pop(number, None)
+        if "error" in found:
+            raise EngineError(str(found["error"]))
+        return found
+
+    async def snapshot(self) -> Snapshot:
+        """Connect anew, and ask what is there."""
+        await self._connect()
+        return read_snapshot((await self._ask({"do": "snapshot"}))["snapshot"])
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens there, until the connection breaks."""
+        events = self._events
+        while (event := await events.get()) is not None:
+            yield event
+        raise EngineError(f"the engine at {self._where} is gone")
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        """Have it done."""
+        await self._ask(write_order(0.0, command, job))
+
+    async def close(self) -> None:
+        """Hang up; what runs there goes on."""
+        if self._reading is not None:
+            self._reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reading
+        if self._writer is not None:
+            self._writer.close()
+        self._reading = self._writer = None

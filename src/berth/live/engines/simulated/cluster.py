@@ -1,0 +1,232 @@
+"""A cluster that is not there: jobs start at once and run as long as their work takes on their servers.
+
+What the scheduler does not know is how fast a type of job runs on a server: a factor for each, and luck for each
+attempt. Both come from named random streams, so that the same jobs meet the same luck whatever is decided. There is no
+clock here: whoever calls says what time it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from berth.errors import InvalidInput
+from berth.live.core.events import Cancel, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
+from berth.live.core.jobs import Job, Server
+from berth.live.engines import Attempt, Snapshot
+from berth.random import stream
+
+__all__ = ["SimulatedCluster", "Truth"]
+
+REMEMBERED = 10_000
+"""Attempts that have ended and are still known."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How servers differ: by `spread` between types and servers and `noise` between runs, deviations of logarithms.
+
+    `faults` is the part of attempts that fail halfway; jobs whose command is `false` fail always.
+    """
+
+    seed: int = 0
+    spread: float = 0.0
+    noise: float = 0.0
+    faults: float = 0.0
+
+    def speed(self, type_: str, server: Server) -> float:
+        """The true speed of jobs of a type on a server."""
+        if not self.spread:
+            return server.speed
+        luck = stream(self.seed, "speed", type_, server.name).standard_normal()
+        return float(server.speed * math.exp(self.spread * luck))
+
+    def seconds(self, job: Job, start: Start, servers: Sequence[Server]) -> float:
+        """How long an attempt runs on these servers: as long as on the slowest."""
+        slowest = min(self.speed(job.type, server) for server in servers)
+        luck = stream(self.seed, "run", start.job, str(start.attempt)).standard_normal() if self.noise else 0.0
+        return job.expected_seconds / slowest * math.exp(self.noise * luck)
+
+    def fails(self, job: Job, attempt: int) -> bool:
+        """Whether an attempt fails halfway; what has the command `false` always does."""
+        if job.payload.get("command") == ["false"]:
+            return True
+        return bool(self.faults) and stream(self.seed, "fault", job.id, str(attempt)).random() < self.faults
+
+
+@dataclass
+class _Attempt:
+    start: Start
+    began: float
+    ends: float
+    fails: bool = False
+    takes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    end: Finished | Failed | None = None
+
+
+def _taken(job: Job, start: Start) -> dict[tuple[str, str], int]:
+    """What it takes of each resource of a server."""
+    demands = {role.name: role.demand for role in job.roles}
+    takes: dict[tuple[str, str], int] = {}
+    for place in start.places:
+        for resource, milli in demands.get(place.role, {}).items():
+            what = place.server, resource
+            takes[what] = takes.get(what, 0) + milli * place.count
+    return takes
+
+
+class SimulatedCluster:
+    """Servers, and what runs on them."""
+
+    def __init__(self, servers: Iterable[Server], truth: Truth | None = None) -> None:
+        self.servers = {server.name: server for server in servers}
+        self.truth = truth or Truth()
+        self.lost: set[str] = set()
+        self.started: dict[tuple[str, int], int] = {}
+        """How often each attempt was really begun: never more than once."""
+        self._attempts: dict[tuple[str, int], _Attempt] = {}
+        self._used: dict[tuple[str, str], int] = {}
+        """What is taken of each resource of a server."""
+        self._ended: deque[tuple[str, int]] = deque()
+        self._ends: list[tuple[float, int, tuple[str, int]]] = []
+        self._order = itertools.count()
+        self._told: list[Event] = []
+
+    def joined(self, time: float) -> list[Event]:
+        """All servers, as events."""
+        return [ServerJoined(time, server) for name, server in self.servers.items() if name not in self.lost]
+
+    def execute(self, command: Start | Cancel, job: Job | None, time: float) -> bool:
+        """Do as told; what was done already is not done again. Whether there was something to do."""
+        self._advance(time)
+        key = command.job, command.attempt
+        attempt = self._attempts.get(key)
+        if isinstance(command, Cancel):
+            if attempt is None:
+                self._attempts[key] = attempt = _Attempt(Start(*key, ()), time, time)
+                self._end(attempt, Failed(time, *key, "cancelled before it began", "cancelled"))
+                return True
+            if attempt.end is None:
+                self._end(attempt, Failed(time, *key, "cancelled", "cancelled"))
+                return True
+            return False
+        if attempt is not None:
+            return False
+        if job is None:
+            raise InvalidInput("the job that is to start", value=None, key="job")
+        takes = _taken(job, command)
+        refusal = self._refusal(command, takes, time)
+        if refusal is not None:
+            self._attempts[key] = attempt = _Attempt(command, time, time)
+            self._end(attempt, refusal)
+            return True
+        seconds = self.truth.seconds(job, command, [self._server(place.server) for place in command.places])
+        fails = self.truth.fails(job, command.attempt)
+        attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails, takes)
+        self._attempts[key] = attempt
+        for what, milli in takes.items():
+            self._used[what] = self._used.get(what, 0) + milli
+        self.started[key] = self.started.get(key, 0) + 1
+        heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
+        self._told.append(Started(time, *key))
+        return True
+
+    def _refusal(self, start: Start, takes: Mapping[tuple[str, str], int], time: float) -> Failed | None:
+        """Why something cannot start whole, if it cannot."""
+        for place in start.places:
+            if place.server in self.lost or place.server not in self.servers:
+                return Failed(time, start.job, start.attempt, f"server {place.server} is away", "server")
+        for (server, resource), milli in takes.items():
+            there = self.servers[server]
+            left = there.capacity.get(resource, 0) - there.taken.get(resource, 0)
+            if milli > max(left - self._used.get((server, resource), 0), 0):
+                return Failed(time, start.job, start.attempt, f"too little {resource} is free on {server}", "engine")
+        return None
+
+    def _server(self, name: str) -> Server:
+        if name not in self.servers:
+            raise InvalidInput("a server of this cluster", value=name, key="server")
+        return self.servers[name]
+
+    def lose(self, name: str, time: float) -> None:
+        """A server goes away with everything on it; gangs lose all of their parts."""
+        self._server(name)
+        self._advance(time)
+        if name in self.lost:
+            return
+        self.lost.add(name)
+        self._told.append(ServerLost(time, name))
+        for key, attempt in list(self._attempts.items()):
+            if attempt.end is None and any(place.server == name for place in attempt.start.places):
+                self._end(attempt, Failed(time, *key, f"server {name} was lost", "server"))
+
+    def restore(self, name: str, time: float) -> None:
+        """A server comes back, empty."""
+        if name in self.lost:
+            self.join(self._server(name), time)
+
+    def join(self, server: Server, time: float) -> None:
+        """A server is there from now on, or has changed."""
+        self.lost.discard(server.name)
+        self.servers[server.name] = server
+        self._told.append(ServerJoined(time, server))
+
+    def _end(self, attempt: _Attempt, event: Finished | Failed) -> None:
+        attempt.end = event
+        for what, milli in attempt.takes.items():
+            self._used[what] -= milli
+        self._told.append(event)
+        self._ended.append((event.job, event.attempt))
+        if len(self._ended) > REMEMBERED:
+            oldest = self._ended.popleft()
+            del self._attempts[oldest]
+            self.started.pop(oldest, None)
+
+    def _over(self, key: tuple[str, int]) -> bool:
+        return key not in self._attempts or self._attempts[key].end is not None
+
+    def _advance(self, time: float) -> None:
+        """Whatever ends up to this time ends."""
+        while self._ends and self._ends[0][0] <= time:
+            ends, _, key = heapq.heappop(self._ends)
+            if self._over(key):
+                continue
+            attempt = self._attempts[key]
+            if attempt.fails:
+                self._end(attempt, Failed(ends, *key, "a simulated fault", "job"))
+            else:
+                self._end(attempt, Finished(ends, *key, ends - attempt.began))
+
+    def due(self, time: float) -> list[Event]:
+        """Everything that happened up to this time and was not told yet, in the order in which it happened."""
+        self._advance(time)
+        told, self._told = self._told, []
+        return sorted(told, key=lambda event: event.time)
+
+    @property
+    def next_end(self) -> float:
+        """When the next job ends, if nothing else happens; infinity where nothing runs."""
+        while self._ends and self._over(self._ends[0][2]):
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else math.inf
+
+    @property
+    def running(self) -> dict[tuple[str, int], Start]:
+        """What runs now."""
+        return {key: attempt.start for key, attempt in self._attempts.items() if attempt.end is None}
+
+    def attempt(self, job: str, attempt: int) -> Attempt | None:
+        """What is known of an attempt."""
+        found = self._attempts.get((job, attempt))
+        return None if found is None else Attempt(job, attempt, found.start.places, found.end)
+
+    def snapshot(self) -> Snapshot:
+        """All that is known of servers and attempts."""
+        return Snapshot(
+            tuple(server for name, server in self.servers.items() if name not in self.lost),
+            tuple(Attempt(*key, attempt.start.places, attempt.end) for key, attempt in self._attempts.items()),
+        )

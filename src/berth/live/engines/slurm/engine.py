@@ -1,0 +1,299 @@
+"""Slurm as an engine.
+
+Slurm is looked at again and again: soon after something was asked of it, every `poll` seconds otherwise, and at once
+when a hook of slurmctld calls (`watch`). Each attempt is written down before it is submitted (`spool`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pwd
+import secrets
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from berth.errors import InvalidInput, did_you_mean
+from berth.live.core.events import (
+    Cancel,
+    Cancelled,
+    Command,
+    Event,
+    Failed,
+    ServerChanged,
+    ServerJoined,
+    ServerLost,
+    Start,
+    Submitted,
+)
+from berth.live.core.jobs import Job, Place
+from berth.live.engines import Attempt, EngineError, Owner, Snapshot
+from berth.live.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
+from berth.live.engines.slurm.companion import is_theirs, pinned
+from berth.live.engines.slurm.foreign_jobs import asked_for, room
+from berth.live.engines.slurm.outputs import Outputs, check_shared, make_shared
+from berth.live.engines.slurm.rest import SlurmRest
+from berth.live.engines.slurm.settings import SlurmSettings
+from berth.live.engines.slurm.spool import Key, Record, Spool
+from berth.live.engines.slurm.submission import Submission, submission, write_tag
+from berth.live.engines.slurm.users import NotPossible
+from berth.live.engines.slurm.watch import Watch
+
+__all__ = ["SlurmEngine", "check_settings"]
+
+SURE = 5.0
+"""Seconds after which a submission that was not answered is not under way any more."""
+log = logging.getLogger(__name__)
+
+
+def check_settings(settings: SlurmSettings) -> None:
+    """Refuse settings that cannot be right on this machine; makes nothing."""
+    conf = settings.conf
+    if conf is not None and not settings.rest:
+        try:
+            conf.open("rb").close()
+        except OSError as error:
+            found = f"{conf}: {error.strerror or error}"
+            raise InvalidInput("a slurm.conf that can be read", found=found, key="conf") from None
+    if settings.users:
+        if os.geteuid() != 0:
+            found = f"berth runs as {pwd.getpwuid(os.geteuid()).pw_name}"
+            raise InvalidInput("false: only root can run jobs as other users", found=found, key="users")
+        check_shared(settings.outputs)
+
+
+class SlurmEngine:
+    """Jobs on a Slurm cluster."""
+
+    def __init__(
+        self,
+        settings: SlurmSettings | None = None,
+        slurm: Slurm | None = None,
+        owner: Owner | None = None,
+        file: Path | None = None,
+    ) -> None:
+        self.settings = (settings or SlurmSettings()).of(owner)
+        self._file = file
+        """Where the settings stand, for errors."""
+        check_settings(self.settings)
+        way = SlurmRest if self.settings.rest else SlurmCommands
+        self.slurm: Slurm = slurm or way(self.settings)
+        self._spool = Spool(self.settings.spool, owner)
+        try:
+            self._make_outputs()
+            self._outputs = Outputs(self.settings, self._spool.instance)
+            self._watch = Watch(self.settings, self.slurm, self._spool, self._outputs)
+        except BaseException:
+            self._spool.close()
+            raise
+        self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._checked = False
+
+    def _make_outputs(self) -> None:
+        outputs = self.settings.outputs
+        if self.settings.users:
+            make_shared(outputs.absolute())
+            return
+        try:
+            outputs.mkdir(parents=True, exist_ok=True)
+        except (NotADirectoryError, FileExistsError) as error:
+            found = f"{outputs}: {error.strerror}"
+            raise InvalidInput("a directory", found=found, key="output") from None
+        except OSError as error:  # it may be one that only the nodes have
+            log.warning("%s, where jobs write what they print, is not here: %s", outputs, error.strerror or error)
+
+    async def _check_partitions(self) -> None:
+        """Refuse partitions that Slurm does not have."""
+        named = {key: getattr(self.settings, key) for key in ("partition", "companion")}
+        known = await self.slurm.partitions() if any(named.values()) else {}
+        for key, name in named.items():
+            if name and name not in known:
+                expected = f"a partition of Slurm ({', '.join(sorted(known))}){did_you_mean(name, known)}"
+                raise InvalidInput(expected, value=name, key=key, file=self._file)
+        self._checked = True
+
+    def refusal(self, job: Job) -> str | None:
+        """Why Slurm could never run a job, wherever its tasks are; None where it could."""
+        places = tuple(Place("any", role.name, role.count) for role in job.roles)
+        known = self._watch.config, None, self._watch.partition
+        try:
+            submission(Start(job.id, 1, places), job, self.settings, self._spool.instance, *known)
+        except NotPossible as error:
+            return str(error)
+        return None
+
+    async def snapshot(self) -> Snapshot:
+        """All that Slurm knows of our attempts, and all that is remembered of those that have ended.
+
+        `InvalidInput` where Slurm knows that the settings are wrong.
+        """
+        if not self._checked:
+            await self._check_partitions()
+        await self._watch.look(everything=True)
+        seen = (ServerJoined, ServerChanged, ServerLost, Submitted, Cancelled)
+        self._watch.told = deque(event for event in self._watch.told if not isinstance(event, seen))
+        attempts = [
+            Attempt(
+                *record.key,
+                record.places,
+                record.end,
+                record.began or record.end is not None,
+                self._watch.details(record),
+            )
+            for record in self._spool.records.values()
+            if record.end is not None or record.slurm is not None
+        ]
+        waiting = tuple(each.job for each in self._watch.waiting.values())
+        return Snapshot(tuple(self._watch.servers.values()), tuple(attempts), waiting)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens."""
+        self._watch.listen()
+        while True:
+            while self._watch.told:
+                yield self._watch.told.popleft()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._watch.pause()):
+                    await self._watch.wake.wait()
+            self._watch.wake.clear()
+            await self._watch.look()
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        """Do as told."""
+        key = command.job, command.attempt
+        async with self._locks[key]:
+            if isinstance(command, Cancel):
+                await self._cancel(key)
+            elif is_theirs(key):
+                await self._place(command)
+            elif job is None:
+                raise InvalidInput("the job that is to start", value=None, key="job")
+            else:
+                await self._start(command, job)
+        record = self._spool.records.get(key)
+        if record is None or record.end is not None:
+            self._locks.pop(key, None)
+        self._watch.wake.set()
+
+    async def _start(self, start: Start, job: Job) -> None:
+        if await self._known((start.job, start.attempt)):
+            return
+        await self._watch.confirm()
+        secret = secrets.token_hex(8)
+        told = self._submission(start, job, secret)
+        user = told.user.pw_name if isinstance(told, Submission) and told.user is not None else ""
+        steps = job.payload.get("script") is None
+        record = self._spool.asked((start.job, start.attempt), start.places, steps, job, user, secret)
+        if self._is_away(start, record):
+            return
+        if isinstance(told, NotPossible):
+            self._fail(record, str(told), "job")
+            return
+        record.sending = True
+        try:
+            number = await self.slurm.submit(told)
+        except Refused as error:
+            self._fail(record, f"Slurm refused it: {error}", "job")
+        except Away as error:
+            if not error.heard:
+                self._spool.forgotten(record)
+            raise
+        else:
+            record.since = time.monotonic()
+            self._spool.taken(record, number)
+        finally:
+            record.sending, record.asked = False, time.time()
+
+    def _room(self, key: Key) -> dict[str, dict[str, int]]:
+        """What each server has free for a start."""
+        others = [record for record in self._spool.open if record.key != key and record.demands is not None]
+        return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
+
+    def _submission(self, start: Start, job: Job, secret: str) -> Submission | NotPossible:
+        """What Slurm is to be told, once its user has a directory for its output; or why it cannot be run."""
+        known = self._watch.config, self._room((start.job, start.attempt)), self._watch.partition
+        try:
+            told = submission(start, job, self.settings, self._spool.instance, *known, secret=secret)
+            if told.user is not None:
+                self._outputs.make(told.user)
+        except NotPossible as error:
+            return error
+        return told
+
+    async def _place(self, start: Start) -> None:
+        """Pin and release a job that waits in Slurm."""
+        key = start.job, start.attempt
+        if await self._known(key):
+            return
+        if start.job not in self._watch.waiting:
+            await self._watch.look()
+        there = self._watch.waiting.get(start.job)
+        record = self._spool.asked(key, start.places, job=None if there is None else there.job)
+        if there is None:
+            self._fail(record, "it does not wait in Slurm any more", "cancelled")
+            return
+        if self._is_away(start, record):
+            return
+        changes = {**pinned(there.job, start.places), "Comment": write_tag(self._spool.instance, *key)}
+        record.sending = True
+        try:
+            await self.slurm.update(there.slurm, changes)
+            record.since = time.monotonic()
+            self._spool.taken(record, there.slurm)
+            await self.slurm.release(there.slurm)
+        except Refused as error:
+            self._fail(record, f"Slurm refused it: {error}", "engine")
+        finally:
+            record.sending, record.asked = False, time.time()
+
+    def _is_away(self, start: Start, record: Record) -> bool:
+        away = [place.server for place in start.places if place.server not in self._watch.servers]
+        if away:
+            self._fail(record, f"server {away[0]} is not there", "server")
+        return bool(away)
+
+    def _fail(self, record: Record, reason: str, fault: Literal["job", "server", "engine", "cancelled"]) -> None:
+        self._watch.end(record, Failed(time.time(), *record.key, reason, fault))
+
+    async def _known(self, key: Key) -> bool:
+        """Whether an attempt was submitted. `EngineError` while that cannot be known."""
+        if not self._watch.has_looked:
+            await self._watch.look()
+        record = self._spool.records.get(key)
+        if record is None:
+            return False
+        if record.end is None and record.slurm is None:  # it was being submitted when something failed
+            await self._watch.look()
+        if record.end is not None or record.slurm is not None:
+            return True
+        age, config = time.time() - record.asked, self._watch.config
+        if age < (SURE if record.ours else self.settings.command_seconds + SURE):
+            raise EngineError(f"it is not known yet whether Slurm took attempt {key[1]} of {key[0]}")
+        if not record.ours and config is not None and age > 0.9 * config.min_job_age:
+            self._watch.missing(record)  # it may have run, and Slurm may have forgotten it
+            return True
+        return False
+
+    async def _cancel(self, key: Key) -> None:
+        known, there = await self._known(key), self._watch.waiting.get(key[0])
+        if there is not None and (not known or self._spool.records[key].end is not None):
+            await self.slurm.cancel([there.slurm])
+        elif not known:
+            self._fail(self._spool.asked(key, ()), "cancelled before it began", "cancelled")
+        else:
+            record = self._spool.records[key]
+            if record.end is None and record.slurm is not None:
+                await self.slurm.cancel([record.slurm, *(job.id for job in record.parts if job.id != record.slurm)])
+                record.verdict = record.verdict or Failed(time.time(), *key, "cancelled", "cancelled")
+                record.since = time.monotonic()
+
+    async def close(self) -> None:
+        """Let go; what runs goes on."""
+        await self.slurm.close()
+        self._watch.close()
+        self._spool.close()

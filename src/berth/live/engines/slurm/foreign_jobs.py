@@ -1,0 +1,120 @@
+"""What of each node is not for berth: what jobs of others hold, and what ours hold beyond what they asked for.
+
+Slurm tells it of each job node by node: the cores, the memory and the GRES. Where it leaves something out, as some
+versions do, it is what the job asked for, in equal parts. 22.05 tells cores, of which one may be several CPUs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from berth.files.quantities import MILLI, Amounts
+from berth.live.core.jobs import Place, Server
+from berth.live.engines.slurm.parsing import SlurmJob, parse_gres
+from berth.live.engines.slurm.submission import MIB
+
+__all__ = ["Taken", "asked_for", "room", "shares"]
+
+
+class _Part(NamedTuple):
+    """What Slurm says that a job has of a node; 0 where it does not say."""
+
+    node: str
+    cpus: int = 0
+    cores: int = 0
+    memory_mib: int = 0
+
+
+class Taken:
+    """Adds up what is taken of each node."""
+
+    def __init__(self) -> None:
+        self._amounts: dict[str, dict[str, int]] = {}
+
+    def add(self, job: SlurmJob, asked: Mapping[str, Amounts] | None = None) -> None:
+        """What a job holds, beyond what it asked for where it is one of ours."""
+        for node, share in shares(job).items():
+            there = self._amounts.setdefault(node, {})
+            for name, milli in share.items():
+                more = milli - (asked or {}).get(node, {}).get(name, 0)
+                if more > 0:
+                    there[name] = there.get(name, 0) + more
+
+    def of(self, server: Server) -> Server:
+        """A server with what is taken of it."""
+        there = self._amounts.get(server.name, {})
+        taken = {name: milli for name, milli in there.items() if server.capacity.get(name)}
+        return server if server.taken == taken else replace(server, taken=taken)
+
+
+def asked_for(places: Sequence[Place], demands: Mapping[str, Amounts]) -> dict[str, dict[str, int]]:
+    """What tasks in these places ask for, server by server."""
+    found: dict[str, dict[str, int]] = {}
+    for place in places:
+        there = found.setdefault(place.server, {})
+        for name, milli in demands.get(place.role, {}).items():
+            there[name] = there.get(name, 0) + milli * place.count
+    return found
+
+
+def room(servers: Iterable[Server], asked: Iterable[Mapping[str, Amounts]]) -> dict[str, dict[str, int]]:
+    """What each server has free beside what jobs of ours asked for."""
+    free = {one.name: {name: milli - one.taken.get(name, 0) for name, milli in one.capacity.items()} for one in servers}
+    for job in asked:
+        for server, amounts in job.items():
+            there = free.get(server, {})
+            there.update({name: there[name] - milli for name, milli in amounts.items() if name in there})
+    return free
+
+
+def shares(job: SlurmJob) -> dict[str, dict[str, int]]:
+    """What a job that runs, or is being cleaned up, holds of each of its nodes."""
+    parts = list(_parts(job.resources)) or [_Part(node) for node in job.nodes]
+    cores = sum(part.cores for part in parts)
+    details = job.gres if len(job.gres) == len(parts) else [job.tres_per_node] * len(parts)
+    found = {}
+    for part, gres in zip(parts, details, strict=True):
+        if part.node not in job.nodes:  # it is cleaned up there
+            continue
+        cpus = part.cpus or math.ceil(job.cpus * (part.cores / cores if cores else 1 / len(parts)))
+        memory = part.memory_mib or job.memory_per_node or (job.memory_per_cpu or 0) * cpus
+        share = {"cpu": cpus * MILLI, "memory": memory * MIB}
+        for name, _, count in parse_gres(re.sub(r"\(CNT:(\d+)\)", r":\1", gres)):
+            share[name] = share.get(name, 0) + count * MILLI
+        found[part.node] = share
+    return found
+
+
+def _parts(resources: object) -> Iterator[_Part]:
+    """Each node of what Slurm writes as `job_resources`: a list of nodes, or since 24.05 an object that has one."""
+    if not isinstance(resources, Mapping):
+        return
+    nodes = resources.get("nodes")
+    newer = nodes.get("allocation") if isinstance(nodes, Mapping) else None
+    for node in newer or resources.get("allocated_nodes") or ():
+        if isinstance(node, Mapping) and isinstance(name := node.get("name", node.get("nodename")), str):
+            cpus, memory = node.get("cpus"), node.get("memory")
+            yield _Part(
+                name,
+                _count(cpus.get("count")) if isinstance(cpus, Mapping) else 0,
+                sum(_cores(socket) for socket in _each(node.get("sockets"))),
+                _count(memory.get("allocated") if isinstance(memory, Mapping) else node.get("memory_allocated")),
+            )
+
+
+def _cores(socket: object) -> int:
+    """Cores of a socket that it has: each says "allocated", or has a status that does."""
+    cores = _each(socket.get("cores")) if isinstance(socket, Mapping) else ()
+    return sum("ALLOCATED" in str(core.get("status") if isinstance(core, Mapping) else core).upper() for core in cores)
+
+
+def _each(value: Any) -> Sequence[Any]:
+    return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+
+
+def _count(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -1,0 +1,258 @@
+"""What an engine must remember of its attempts when Slurm or berth is restarted: a file of lines in a directory.
+
+Slurm forgets jobs some minutes after their end, and an attempt must never begin twice. So each attempt is written down
+before it is submitted, when Slurm has taken it, and when it has ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from berth.errors import BerthError, InvalidInput
+from berth.files.quantities import Amounts
+from berth.live.core.events import Failed, Finished, read_event, write_event
+from berth.live.core.jobs import Job, Place
+from berth.live.engines import Owner
+from berth.live.engines.slurm.parsing import SlurmJob
+
+__all__ = ["Key", "Record", "Spool"]
+
+Key = tuple[str, int]
+REMEMBERED = 10_000
+"""Attempts that have ended and are still known."""
+
+
+@dataclass
+class Record:
+    """An attempt: where, when it was submitted (or is to be), Slurm's number once it has taken it, and its end."""
+
+    key: Key
+    places: tuple[Place, ...] = ()
+    asked: float = 0.0
+    steps: bool = False
+    """Whether all that it does is done in steps of Slurm."""
+    demands: Mapping[str, Amounts] | None = None
+    """What a task of each role asks for; None where that is not known."""
+    user: str = ""
+    """The system user as whom it runs; empty for the user that runs berth, and where an older version wrote it down."""
+    secret: str = ""
+    """What the name of its mark has, so that only its batch script can make it."""
+    slurm: int | None = None
+    end: Finished | Failed | None = None
+    verdict: Finished | Failed | None = None
+    """How it is to be told, when Slurm has ended it for us."""
+    # what follows is not written down
+    sending: bool = False
+    """Whether it is being submitted."""
+    ours: bool = False
+    """Whether it was submitted by this process."""
+    since: float = 0.0
+    """When Slurm took it, or began to end it, by a clock that does not jump."""
+    parts: tuple[SlurmJob, ...] = ()
+    began: bool = False
+    waited: float = 0.0
+    """When it was last seen to wait."""
+    ran: float = 0.0
+    """When it was last seen to run."""
+    started: float = 0.0
+    complete: float = 0.0
+    """The latest start of a daemon of Slurm after which all of its tasks were there."""
+    parted: float | None = None
+    """Since when some were not."""
+    doubted: bool = False
+    """Whether it was seen to be cancelled, and its nodes are to be looked at first."""
+    hooked: dict[str, float] = field(default_factory=dict)
+    """When hooks said that it began and ended."""
+    kept: str = ""
+    """Why Slurm did not start it, as far as this was said."""
+
+
+class Spool:
+    """The records of a directory, which belongs to one process at a time, and to the store of one owner.
+
+    Another owner may have it when all that the first one started has ended; then nothing of it is remembered.
+    """
+
+    def __init__(self, directory: Path, owner: Owner | None = None) -> None:
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (directory / "lock").open("a")
+        except OSError as error:
+            raise InvalidInput("a directory that can be written", value=str(directory), key="spool") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InvalidInput(
+                "a directory that no other berth service uses: set `spool` to another one",
+                value=str(directory),
+                key="spool",
+            ) from None
+        self.records: dict[Key, Record] = {}
+        path = directory / "attempts.jsonl"
+        try:
+            self._load(path)
+            if owner is not None:
+                self._claim(directory / "owner", owner)
+            self.instance = self._named(directory / "instance")
+            self._file = self._compacted(path)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _claim(self, path: Path, owner: Owner) -> None:
+        name, _, where = path.read_text(encoding="utf-8").strip().partition(" ") if path.exists() else ("", "", "")
+        if name in ("", owner.name):
+            if not name:
+                _written(path, f"{owner.name} {owner.where}")
+            return
+        if self.open:
+            jobs = ", ".join(record.key[0] for record in self.open[:3])
+            raise InvalidInput(
+                "a directory of its own: there are jobs of another store in this one, which it would have to end "
+                f"({len(self.open)}, such as {jobs}; of {where}). Serve that store, or remove the directory if they "
+                "are over",
+                value=str(self.directory),
+                key="spool",
+            )
+        self.records.clear()
+        (self.directory / "instance").unlink(missing_ok=True)
+        _written(path, f"{owner.name} {owner.where}")
+
+    def _named(self, path: Path) -> str:
+        if not path.exists():
+            _written(path, secrets.token_hex(4))
+        return path.read_text(encoding="ascii").strip()
+
+    def _load(self, path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError, BerthError):
+                if number == len(lines):  # cut off when the process was killed
+                    break
+                raise InvalidInput("a line about an attempt", found=line[:80], file=path, line=number) from None
+
+    def _take(self, found: dict[str, Any]) -> None:
+        key = str(found["job"]), int(found["attempt"])
+        record = self.records.setdefault(key, Record(key))
+        match found["what"]:
+            case "asked":
+                record.asked = float(found["at"])
+                record.places = tuple(Place(str(s), str(r), int(c)) for s, r, c in found["places"])
+                record.steps = bool(found.get("steps"))
+                record.demands = found.get("demands")
+                record.user, record.secret = str(found.get("user", "")), str(found.get("secret", ""))
+            case "taken":
+                record.slurm = int(found["slurm"])
+            case "stopped":
+                end = read_event(json.dumps(found["end"]))
+                assert isinstance(end, Finished | Failed)
+                record.verdict = end
+            case "forgotten":
+                self.records.pop(key)
+            case "ended":
+                end = read_event(json.dumps(found["end"]))
+                assert isinstance(end, Finished | Failed)
+                record.end, record.began, record.verdict = end, True, None
+            case other:
+                raise ValueError(other)
+
+    def _compacted(self, path: Path) -> TextIO:
+        ended = [key for key, record in self.records.items() if record.end is not None]
+        for key in ended[:-REMEMBERED]:
+            del self.records[key]
+        beside = path.with_name(f"{path.name}.new")
+        with beside.open("w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)  # it has the secrets of marks
+            for record in self.records.values():
+                file.writelines(self._lines(record))
+        beside.replace(path)
+        return path.open("a", encoding="utf-8")
+
+    def _lines(self, record: Record) -> Iterator[str]:
+        places = [[p.server, p.role, p.count] for p in record.places]
+        demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
+        more = {name: value for name, value in (("user", record.user), ("secret", record.secret)) if value}
+        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands, **more)
+        if record.slurm is not None:
+            yield _line(record.key, "taken", slurm=record.slurm)
+        if record.verdict is not None:
+            yield _line(record.key, "stopped", end=json.loads(write_event(record.verdict)))
+        if record.end is not None:
+            yield _line(record.key, "ended", end=json.loads(write_event(record.end)))
+
+    def _write(self, line: str) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    @property
+    def open(self) -> list[Record]:
+        """Attempts whose end is not known."""
+        return [record for record in self.records.values() if record.end is None]
+
+    def asked(
+        self,
+        key: Key,
+        places: tuple[Place, ...],
+        steps: bool = False,
+        job: Job | None = None,
+        user: str = "",
+        secret: str = "",
+    ) -> Record:
+        """An attempt is to be submitted, to run as a user."""
+        demands = None if job is None else {role.name: role.demand for role in job.roles}
+        record = self.records[key] = Record(key, places, time.time(), steps, demands, user, secret, ours=True)
+        for line in self._lines(record):
+            self._write(line)
+        return record
+
+    def taken(self, record: Record, slurm: int) -> None:
+        """Slurm has it."""
+        if record.slurm != slurm:
+            record.slurm = slurm
+            self._write(_line(record.key, "taken", slurm=slurm))
+
+    def stopped(self, record: Record, verdict: Finished | Failed) -> None:
+        """Slurm is to end it."""
+        record.verdict = verdict
+        self._write(_line(record.key, "stopped", end=json.loads(write_event(verdict))))
+
+    def forgotten(self, record: Record) -> None:
+        """It was not submitted after all."""
+        self.records.pop(record.key, None)
+        self._write(_line(record.key, "forgotten"))
+
+    def ended(self, record: Record, end: Finished | Failed) -> None:
+        """It has ended."""
+        record.end, record.parts, record.verdict = end, (), None
+        self._write(_line(record.key, "ended", end=json.loads(write_event(end))))
+        if len(self.records) > 2 * REMEMBERED:
+            for key in [r.key for r in self.records.values() if r.end is not None][:-REMEMBERED]:
+                del self.records[key]
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._file.close()
+        self._lock.close()
+
+
+def _written(path: Path, text: str) -> None:
+    """Write a line, all of it or nothing."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(f"{text}\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def _line(key: Key, what: str, **more: Any) -> str:
+    return json.dumps({"what": what, "job": key[0], "attempt": key[1], **more}) + "\n"

@@ -1,0 +1,49 @@
+"""Commands, snapshots and jobs as JSON, for files and sockets of engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from berth.errors import InvalidInput
+from berth.live.core.events import Cancel, Command, Start
+from berth.live.core.jobs import Job
+from berth.live.engines import Snapshot
+
+__all__ = ["read_order", "read_snapshot", "write_order", "write_snapshot"]
+
+_START, _CANCEL = TypeAdapter(Start), TypeAdapter(Cancel)
+_JOB: TypeAdapter[Job | None] = TypeAdapter(Job | None)
+_SNAPSHOT = TypeAdapter(Snapshot)
+
+
+def write_order(time: float, command: Command, job: Job | None) -> dict[str, Any]:
+    """A command, with its job where it is a start."""
+    if isinstance(command, Start):
+        start, given = _START.dump_python(command, mode="json"), _JOB.dump_python(job, mode="json")
+        return {"time": time, "start": start, "job": given}
+    return {"time": time, "cancel": _CANCEL.dump_python(command, mode="json")}
+
+
+def read_order(found: dict[str, Any]) -> tuple[float, Command, Job | None]:
+    """The time, the command and the job again."""
+    try:
+        if "start" in found:
+            return float(found["time"]), _START.validate_python(found["start"]), _JOB.validate_python(found["job"])
+        return float(found["time"]), _CANCEL.validate_python(found["cancel"]), None
+    except (ValidationError, KeyError, TypeError) as error:
+        raise InvalidInput("a command", found=str(found)[:80]) from error
+
+
+def write_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot."""
+    return _SNAPSHOT.dump_python(snapshot, mode="json")  # type: ignore[no-any-return]
+
+
+def read_snapshot(found: object) -> Snapshot:
+    """The snapshot again."""
+    try:
+        return _SNAPSHOT.validate_python(found)
+    except ValidationError as error:
+        raise InvalidInput("a snapshot of an engine", found=str(error)[:80]) from error

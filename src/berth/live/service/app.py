@@ -1,0 +1,410 @@
+"""The REST API: what a scheduler does and knows, over HTTP.
+
+`create_app` gives a FastAPI application around a `Scheduler`. Whoever may do what is in `berth.live.service.tokens`;
+errors are problems (`berth.live.service.problems`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from itertools import islice
+from pathlib import Path as Folder
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Discriminator, Field, Tag
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import berth
+from berth.files.wording import NAME
+from berth.live.core.dispatcher import FALLBACK
+from berth.live.core.events import write_event
+from berth.live.core.jobs import Job
+from berth.live.core.reasons import out_of_reach
+from berth.live.core.records import JobRecord, Phase
+from berth.live.core.specs import JobSpec, sbatch_lines
+from berth.live.service.access import Allow, Name, check_ceilings, known_job
+from berth.live.service.authenticator import Doorkeeper
+from berth.live.service.history import History
+from berth.live.service.insight import explaining_routes, trying_routes
+from berth.live.service.limits import Limits, RateLimit
+from berth.live.service.metrics import Metrics
+from berth.live.service.origins import SameOrigin
+from berth.live.service.problems import PROBLEM, SHAPES, Refused, answer_problems
+from berth.live.service.scheduler import Conflict, Scheduler, fresh_ids
+from berth.live.service.tokens import Caller
+from berth.live.service.views import (
+    Accepted,
+    DecisionView,
+    HolderView,
+    JobPage,
+    JobView,
+    LearnedView,
+    MinuteView,
+    PolicyChange,
+    PolicyView,
+    QueuesSpec,
+    QueueView,
+    ServerView,
+    decision_view,
+    holder_views,
+    job_view,
+    queue_view,
+    server_view,
+)
+from berth.live.service.visibility import Visibility
+
+__all__ = ["create_app"]
+
+PAGES = Folder(__file__).parent / "dashboard"
+LARGEST = 8 * 2**20
+"""Bytes of a request."""
+BATCH = 10_000
+"""Jobs of a request."""
+RATE, BURST = 2000.0, 4000
+"""Requests of one client: in a second, and at once."""
+WARNINGS = 20
+"""`#SBATCH` lines of a request that are warned of, at most."""
+ALIVE = 15.0
+"""Seconds after which a quiet stream of events says that it is alive."""
+
+ONE, MANY = SHAPES
+OneOrMany = Annotated[
+    Annotated[JobSpec, Tag(ONE)] | Annotated[list[JobSpec], Field(min_length=1, max_length=BATCH), Tag(MANY)],
+    Discriminator(lambda given: MANY if isinstance(given, list) else ONE),
+]
+Filter = Annotated[str | None, Query(pattern=NAME)]
+After = Annotated[int | None, Query(ge=0, le=2**62)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def create_app(
+    scheduler: Scheduler,
+    keeper: Doorkeeper,
+    metrics: Metrics,
+    history: History,
+    *,
+    hosts: list[str] | None = None,
+    names: Collection[str] = (),
+    rate: RateLimit | None = None,
+) -> FastAPI:
+    """The application around a scheduler that is open; closing it is its owner's affair.
+
+    With `hosts`, requests that call the service by another name are refused: no page from elsewhere that a browser on
+    this machine shows can then talk to it. `names` are other names of the service, such as that of a proxy.
+    """
+    app = FastAPI(
+        title="berth",
+        version=berth.__version__,
+        summary="Places jobs that need several servers at once, learns from what happens, and says why",
+        openapi_url="/v1/openapi.json",
+        docs_url="/v1/docs",
+        redoc_url=None,
+    )
+    answer_problems(app)
+    app.add_middleware(SameOrigin, names=names)
+    app.add_middleware(Limits, largest=LARGEST, rate=rate or RateLimit(RATE, BURST))
+    if hosts is not None:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    refusals: dict[int | str, dict[str, Any]] = {
+        code: {"description": text, "content": {PROBLEM: {}}}
+        for code, text in {
+            400: "not a request",
+            401: "no or unknown token",
+            403: "not allowed",
+            404: "not there",
+            405: "no such method",
+            409: "in conflict with something accepted before",
+            413: "too large",
+            415: "not JSON",
+            422: "invalid",
+            429: "too many",
+            503: "not now",
+        }.items()
+    }
+    v1 = APIRouter(prefix="/v1", responses=refusals)
+    allow = Allow(keeper)
+    _jobs(v1, scheduler, allow)
+    _cluster(v1, scheduler, allow)
+    _policies(v1, scheduler, allow)
+    _events(v1, scheduler, allow)
+    explaining_routes(v1, scheduler, allow)
+    trying_routes(v1, scheduler, allow)
+
+    @app.get("/healthz", tags=["service"])
+    async def healthy() -> dict[str, str]:
+        """The process is there."""
+        return {"status": "ok", "version": berth.__version__}
+
+    @app.get("/metrics", tags=["service"], response_class=Response)
+    async def numbers(request: Request, caller: Caller = allow.metrics) -> Response:
+        """Numbers for Prometheus."""
+        body, kind = metrics.render(request.headers.get("accept", ""))
+        return Response(body, media_type=kind)
+
+    @v1.get("/history", tags=["service"])
+    async def steps(caller: Caller = allow.read, steps: Annotated[int, Query(ge=1, le=1440)] = 240) -> list[MinuteView]:
+        """What happened in each minute since the service began."""
+        return [MinuteView(**minute) for minute in history.as_list(steps)]
+
+    app.include_router(v1)
+
+    @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
+    async def ready(response: Response) -> dict[str, Any]:
+        """Store and engine can be reached."""
+        health = await scheduler.checked_health()
+        response.status_code = 200 if health.ready else 503
+        return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
+
+    app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")
+    app.add_middleware(Headers, trouble=lambda: scheduler.health.trouble)
+    return app
+
+
+class Headers:
+    """Headers that keep a browser from doing anything with our pages but show them, and one that says what is wrong.
+
+    What the API answers is what is on paper; where store or engine cannot be reached, whoever asks is to know.
+    """
+
+    SAFE = (
+        (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    )
+
+    def __init__(self, app: ASGIApp, trouble: Callable[[], str | None]) -> None:
+        self._app, self._trouble = app, trouble
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start" and scope["path"] != "/v1/docs":  # those come from elsewhere
+                message["headers"] = [*message["headers"], *self.SAFE]
+                if scope["path"].startswith("/v1/") and message["status"] < 300 and (trouble := self._trouble()):
+                    plain = " ".join(trouble.split())[:300].encode("ascii", "replace")
+                    message["headers"].append((b"berth-trouble", plain))
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    def sight(caller: Caller) -> Visibility:
+        return Visibility(caller, scheduler.settings.show_commands)
+
+    @v1.post("/jobs", status_code=201, tags=["jobs"], response_model=Accepted)
+    async def submit(
+        specs: OneOrMany,
+        caller: Caller = allow.submit,
+        idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    ) -> Any:
+        """Submit a job, or several: all of them are accepted or none. Accepted is durable."""
+        given = specs if isinstance(specs, list) else [specs]
+        ids = fresh_ids(len(given), idempotency_key, caller.user)
+        jobs: list[Job] = [spec.job(spec.name or made, caller.user) for spec, made in zip(given, ids, strict=True)]
+        if idempotency_key is None or not await scheduler.was_accepted(idempotency_key, caller.user):
+            for job in jobs:
+                check_ceilings(scheduler, job, caller)
+        try:
+            records = await scheduler.submit(jobs, idempotency_key, caller.user)
+        except Conflict as error:
+            raise Refused(409, "conflict", str(error)) from None
+        waiting = [record for record in records if record.phase == "waiting"]
+        warnings = [*_sbatch_warnings(waiting), *out_of_reach(scheduler.dispatcher.state, waiting)]
+        return Accepted(jobs=[job_view(record, sight(caller)) for record in records], warnings=warnings)
+
+    @v1.get("/jobs", tags=["jobs"])
+    async def jobs(
+        caller: Caller = allow.read,
+        phase: Annotated[list[Phase] | None, Query()] = None,
+        user: Filter = None,
+        team: Filter = None,
+        queue: Filter = None,
+        type: Filter = None,
+        after: After = None,
+        limit: Limit = 100,
+    ) -> JobPage:
+        """Jobs that fit all filters, latest first."""
+        page = await scheduler.list_jobs(
+            phases=phase or (), user=user, team=team, queue=queue, type_=type, after=after, limit=limit
+        )
+        return JobPage(jobs=[job_view(record, sight(caller)) for record in page.records], after=page.after)
+
+    @v1.get("/jobs/{job}", tags=["jobs"])
+    async def job(job: Name, caller: Caller = allow.read) -> JobView:
+        """One job, also one that has ended."""
+        return job_view(await known_job(scheduler, job), sight(caller))
+
+    @v1.delete("/jobs/{job}", tags=["jobs"])
+    async def cancel(job: Name, caller: Caller = allow.submit) -> JobView:
+        """End a job; one that has ended stays as it is."""
+        record = await known_job(scheduler, job)
+        if not caller.may_change(record.job.user):
+            raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
+        after = await scheduler.cancel(job, caller.user)
+        return job_view(after or record, sight(caller))
+
+
+def _sbatch_warnings(records: Sequence[JobRecord]) -> list[str]:
+    """What scripts say to sbatch, which berth does not read."""
+    found = (
+        f"{record.job.id}: line {number} of its script, {words}, is not read: {instead}"
+        for record in records
+        for number, words, instead in sbatch_lines(str(record.job.payload.get("script") or ""))
+    )
+    return list(islice(found, WARNINGS))
+
+
+def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    def known(server: str) -> str:
+        if server not in scheduler.dispatcher.state.servers:
+            raise Refused(404, "no such server", f"{server!r} never joined", "server")
+        return server
+
+    @v1.get("/servers", tags=["cluster"])
+    async def servers(caller: Caller = allow.read) -> list[ServerView]:
+        """Every server, and what is free of it."""
+        state = scheduler.dispatcher.state
+        return [server_view(record, state) for record in scheduler.servers()]
+
+    @v1.post("/servers/{server}/drain", tags=["cluster"])
+    async def drain(server: Name, caller: Caller = allow.operate) -> ServerView:
+        """Start nothing new on a server; what runs there goes on."""
+        return server_view(await scheduler.drain(known(server), caller.user), scheduler.dispatcher.state)
+
+    @v1.post("/servers/{server}/resume", tags=["cluster"])
+    async def resume(server: Name, caller: Caller = allow.operate) -> ServerView:
+        """Use a drained server again."""
+        return server_view(await scheduler.resume(known(server), caller.user), scheduler.dispatcher.state)
+
+    @v1.get("/queue", tags=["cluster"])
+    async def queue(caller: Caller = allow.read, limit: Limit = 200) -> QueueView:
+        """Who waits, in the order in which they are looked at, and what is in the way of each."""
+        sight = Visibility(caller, scheduler.settings.show_commands)
+        return queue_view(scheduler.dispatcher.state, scheduler.clock(), limit, sight)
+
+    @v1.get("/holders", tags=["cluster"])
+    async def holders(caller: Caller = allow.read) -> list[HolderView]:
+        """Who holds what: every user, team and queue with jobs that run, or with a limit."""
+        return holder_views(scheduler.dispatcher.state)
+
+    @v1.get("/queues", tags=["cluster"])
+    async def queues(caller: Caller = allow.read) -> QueuesSpec:
+        """Queues, shares and quotas."""
+        return QueuesSpec.of(scheduler.dispatcher.state.queues)
+
+    @v1.put("/queues", tags=["cluster"])
+    async def change_queues(spec: QueuesSpec, caller: Caller = allow.operate) -> QueuesSpec:
+        """Replace queues, shares and quotas."""
+        await scheduler.change_queues(spec.queues_(), caller.user)
+        return QueuesSpec.of(scheduler.dispatcher.state.queues)
+
+
+def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    def current() -> PolicyView:
+        dispatcher = scheduler.dispatcher
+        return PolicyView(
+            policy=dispatcher.state.policy,
+            fallback=FALLBACK,
+            refusals=dict(dispatcher.refusals),
+            preparing=scheduler.preparing,
+        )
+
+    @v1.get("/policy", tags=["policies"])
+    async def policy(caller: Caller = allow.read) -> PolicyView:
+        """Who decides now."""
+        return current()
+
+    @v1.put("/policy", tags=["policies"])
+    async def change_policy(change: PolicyChange, caller: Caller = allow.operate) -> PolicyView:
+        """Let another policy decide; the journal keeps who changed it and why."""
+        await scheduler.change_policy(change.policy, caller.user, change.reason)
+        return current()
+
+    @v1.get("/policies", tags=["policies"])
+    async def policies(caller: Caller = allow.read) -> list[str]:
+        """Every policy by name; one that cannot decide on a live cluster is refused when it is chosen."""
+        from berth.registry import policy_names
+
+        return [FALLBACK, *sorted(policy_names())]
+
+    @v1.get("/decisions", tags=["policies"])
+    async def decisions(caller: Caller = allow.read, after: After = None, limit: Limit = 100) -> list[DecisionView]:
+        """Decisions after a number of the journal, or the latest."""
+        return [decision_view(number, decided) for number, decided in await scheduler.decisions(after, limit)]
+
+    @v1.get("/learned", tags=["policies"])
+    async def learned(caller: Caller = allow.read, type: Filter = None) -> list[LearnedView]:
+        """How fast jobs of each type ran on each server."""
+        state = scheduler.dispatcher.state
+        return [
+            LearnedView(
+                type=kind,
+                server=server,
+                group=state.group(server),
+                runs=speed.runs,
+                cut=speed.cut,
+                speed=speed.mean,
+                deviation=speed.deviation,
+                uncertainty=speed.uncertainty if speed.runs > 1 else None,
+            )
+            for kind, server, speed in state.learned
+            if type is None or kind == type
+        ]
+
+
+def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    @v1.get("/events", tags=["service"], response_class=StreamingResponse)
+    async def events(
+        request: Request,
+        caller: Caller = allow.read,
+        after: After = None,
+        last_event_id: Annotated[int | None, Header(ge=0, le=2**62)] = None,
+    ) -> StreamingResponse:
+        """Everything that is written in the journal from now on, or after a number, as server-sent events.
+
+        The stream ends when the token is revoked or expires.
+        """
+
+        async def look() -> Visibility:
+            nonlocal caller
+            try:
+                caller = await allow.caller(request, "read")
+            except Refused as error:
+                if error.status != 503:  # while the store cannot be reached, the token counts as before
+                    raise
+            return Visibility(caller, scheduler.settings.show_commands)
+
+        begin = last_event_id if last_event_id is not None else after
+        return StreamingResponse(_stream(scheduler, begin, look), media_type="text/event-stream")
+
+
+async def _stream(
+    scheduler: Scheduler, after: int | None, look: Callable[[], Awaitable[Visibility]]
+) -> AsyncIterator[str]:
+    """Events as the stream has them, and a comment now and then while there are none; `look` says what may be seen."""
+    source = scheduler.subscribe(after)
+    waiting: asyncio.Task[Any] | None = None
+    try:
+        while True:
+            waiting = waiting or asyncio.ensure_future(anext(source))
+            done, _ = await asyncio.wait({waiting}, timeout=ALIVE)
+            try:
+                sight = await look()
+                found = waiting.result() if done else None
+            except (Refused, StopAsyncIteration):
+                return
+            if found is None:
+                yield ": alive\n\n"
+                continue
+            waiting = None
+            event = sight.event(found.event)
+            yield f"id: {found.seq}\nevent: {event.kind}\ndata: {write_event(event)}\n\n"
+    finally:
+        if waiting is not None:
+            waiting.cancel()

@@ -1,0 +1,113 @@
+"""How it went: numbers for each minute since the service began, for the pages that draw them.
+
+Times are those of events, so that a simulated cluster on a fast clock has its own minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from berth.live.core.events import Decided, Event, Failed, Finished, Started, Submitted
+from berth.live.core.state import State
+
+__all__ = ["History", "Minute"]
+
+KEPT = 1440
+"""Steps that are kept."""
+LOOK = 1 / 60
+"""Parts of a step after which it is looked again, if nothing was decided."""
+
+
+@dataclass
+class Minute:
+    """What happened in one step from `time` on; `used` are means over its time of the share of each resource."""
+
+    time: float
+    submitted: int = 0
+    started: int = 0
+    finished: int = 0
+    failed: int = 0
+    waits: float = 0.0
+    """Seconds that those which started had waited, added up."""
+    decisions: int = 0
+    refused: int = 0
+    slowest: float = 0.0
+    """Seconds of the slowest decision."""
+    waiting: int = 0
+    """Jobs that waited when it was looked at last."""
+    used: dict[str, float] = field(default_factory=dict)
+    seen: float = 0.0
+    """Seconds of it over which `used` was taken."""
+
+
+class History:
+    """Steps of `step` seconds, the latest last."""
+
+    def __init__(self, state: State, step: float = 60.0) -> None:
+        self._state, self.step = state, step
+        self._minutes: deque[Minute] = deque(maxlen=KEPT)
+        self._now: float | None = None
+        self._share: dict[str, float] = {}
+        self._waiting = 0
+        self._looked = -math.inf
+
+    def note(self, event: Event) -> None:
+        """Count an event that was handled."""
+        minute = self._to(event.time)
+        match event:
+            case Submitted():
+                minute.submitted += 1
+            case Started():
+                minute.started += 1
+                record = self._state.jobs.get(event.job)
+                if record is not None:
+                    minute.waits += max(event.time - record.submitted, 0.0)
+            case Finished():
+                minute.finished += 1
+            case Failed():
+                minute.failed += 1
+            case Decided():
+                minute.decisions += 1
+                minute.refused += event.refused is not None
+                minute.slowest = max(minute.slowest, event.seconds)
+            case _:
+                pass
+        if event.time - self._looked >= LOOK * self.step or isinstance(event, Decided):
+            self._looked = event.time
+            self._look(minute)
+
+    def _to(self, time: float) -> Minute:
+        """The step of a time, with what was used until then added to those on the way."""
+        now = time if self._now is None else max(self._now, time - KEPT * self.step)
+        while True:
+            begin = self.step * (now // self.step)
+            if not self._minutes or self._minutes[-1].time < begin:
+                self._minutes.append(Minute(begin, waiting=self._waiting))
+            minute = self._minutes[-1]
+            until = min(time, begin + self.step)
+            if until <= now:
+                break
+            total = minute.seen + until - now
+            for name, share in self._share.items():
+                minute.used[name] = (minute.used.get(name, 0.0) * minute.seen + share * (until - now)) / total
+            minute.seen, now = total, until
+        self._now = now
+        return minute
+
+    def _look(self, minute: Minute) -> None:
+        """What is held, and how many wait, from now until it is looked at again."""
+        state = self._state
+        there = [record.index for record in state.servers.values() if not record.lost]
+        whole = state.capacity[there].sum(axis=0)
+        held = np.minimum(state.used, state.capacity)[there].sum(axis=0)
+        self._share = {name: float(held[k] / whole[k]) for name, k in state.resources.items() if whole[k] > 0}
+        self._waiting = minute.waiting = sum(record.phase == "waiting" for record in state.jobs.values())
+
+    def as_list(self, steps: int = KEPT) -> list[dict[str, Any]]:
+        """The latest steps, for JSON."""
+        return [asdict(minute) for minute in list(self._minutes)[-steps:]]

@@ -1,0 +1,201 @@
+"""The part of the API that says why: explanations, dry runs, shadows, and what would have been."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from berth.files.wording import Spec
+from berth.live.core.dispatcher import FALLBACK
+from berth.live.core.dry_run import Spare, plan, spare_of
+from berth.live.core.explain import explain
+from berth.live.core.jobs import Job
+from berth.live.core.specs import JobSpec
+from berth.live.service.access import Allow, Name, check_ceilings, known_job
+from berth.live.service.problems import Refused
+from berth.live.service.scheduler import Scheduler
+from berth.live.service.store import Store
+from berth.live.service.tokens import Caller
+from berth.live.service.views import PlaceView, places_view
+from berth.live.service.visibility import Visibility
+from berth.live.whatif import what_if
+
+__all__ = ["explaining_routes", "trying_routes"]
+
+PATIENCE = 600.0
+"""Seconds that a history may be played."""
+MOST = 1_000_000
+"""Events of a history."""
+
+
+class ExplanationView(BaseModel):
+    """Why a job is as it is; `text` is the whole for people, `why` its parts."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: str
+    phase: str
+    text: str
+    why: dict[str, Any]
+
+
+class PlanView(BaseModel):
+    """Where a job would go if it were submitted now; `text` is the whole for people."""
+
+    model_config = ConfigDict(frozen=True)
+
+    starts: bool
+    places: list[PlaceView]
+    by: str
+    text: str
+    waits: dict[str, Any] | None
+
+
+def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    """Explanations and dry runs."""
+
+    @v1.get("/jobs/{job}/explain", tags=["jobs"])
+    async def why(job: Name, caller: Caller = allow.read) -> ExplanationView:
+        """Why a job waits: all that is in its way, the smallest change that would help, and when it may start."""
+        record = await known_job(scheduler, job)
+        if job in scheduler.dispatcher.state.jobs:
+            found = await scheduler.think(
+                lambda dispatcher: dispatcher.state.copied() if job in dispatcher.state.jobs else None,
+                lambda state, now: None if state is None else explain(state, job, now),
+            )
+            if found is not None:
+                return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
+            record = await known_job(scheduler, job)  # it came to its end in between
+        shown = Visibility(caller).record(record)
+        said = ": ".join(part for part in (f"job {job} is {record.phase}", shown.reason, shown.last_output) if part)
+        return ExplanationView(job=job, phase=record.phase, text=said, why={})
+
+    @v1.post("/plan", tags=["jobs"])
+    async def dry_run(spec: JobSpec, caller: Caller = allow.read) -> PlanView:
+        """Where would this job go now, and what would it wait for? Nothing is submitted."""
+        job = spec.job(spec.name or "planned", caller.user)
+        check_ceilings(scheduler, job, caller)
+        scheduler.dispatcher.state.check_queue(job)
+        found = await scheduler.think(spare_of, lambda spare, now: plan(spare, [_unused(job, spare)], now)[0])
+        places = found.chosen or (found.fallback if found.note else ())
+        return PlanView(
+            starts=bool(places),
+            places=places_view(tuple(places)),
+            by=found.policy,
+            text=str(found),
+            waits=None if found.waits is None else found.waits.as_dict(),
+        )
+
+
+def _unused(job: Job, spare: Spare) -> Job:
+    """The job under a name that nobody has."""
+    return job.replace(id=f"{job.id[:100]}.planned") if job.id in spare.state.jobs else job
+
+
+class Candidate(Spec):
+    """A policy to be tried."""
+
+    policy: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class Question(Candidate):
+    """What would another policy have made of the last hours?"""
+
+    hours: Annotated[float, Field(gt=0, le=24 * 366, allow_inf_nan=False)] = 24.0
+
+
+class Against(BaseModel):
+    """What a policy would have gained or lost against the one that decided; `text` is the whole for people."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policy: str | None
+    text: str
+    report: dict[str, Any]
+
+
+class ShadowView(Against):
+    """What a candidate would have gained, nothing where none is tried; and the fallback, where it does not decide."""
+
+    fallback: Against | None = None
+
+
+class Answer(BaseModel):
+    """What would have been: `text` is the whole for people."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    report: dict[str, Any]
+
+
+def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
+    """Candidates: in the shadow of the policy, and on what has been."""
+    busy = asyncio.Lock()
+
+    def seen() -> ShadowView:
+        base = scheduler.baseline.report()
+        beside = None if base is None else Against(policy=base.policy, text=str(base), report=base.as_dict())
+        if scheduler.shadow is None:
+            return ShadowView(policy=None, text="no candidate is tried", report={}, fallback=beside)
+        found = scheduler.shadow.report()
+        return ShadowView(policy=found.policy, text=str(found), report=found.as_dict(), fallback=beside)
+
+    @v1.get("/shadow", tags=["policies"])
+    async def shadow(caller: Caller = allow.read) -> ShadowView:
+        """What the candidate in the shadow would have gained or lost, so far."""
+        return seen()
+
+    @v1.put("/shadow", tags=["policies"])
+    async def try_shadow(candidate: Candidate, caller: Caller = allow.operate) -> ShadowView:
+        """Let a candidate see everything and decide nothing, from now on."""
+        await scheduler.change_shadow(candidate.policy, caller.user)
+        return seen()
+
+    @v1.delete("/shadow", tags=["policies"])
+    async def end_shadow(caller: Caller = allow.operate) -> ShadowView:
+        """Try no candidate any more."""
+        last = seen()
+        if scheduler.shadow is not None:
+            await scheduler.change_shadow(None, caller.user)
+        return last
+
+    @v1.post("/what-if", tags=["policies"])
+    async def would_have(question: Question, caller: Caller = allow.operate) -> Answer:
+        """Play the last hours of the journal again, with the policy that decided and with another."""
+        await asyncio.to_thread(scheduler.dispatcher.warm, question.policy)  # refuses what is no policy
+        if busy.locked():
+            raise Refused(429, "busy", "another history is being played", Retry_After="30")
+        async with busy:
+            since = scheduler.clock() - 3600.0 * question.hours
+            work = scheduler.settings.store, question.policy, since, scheduler.settings.seed
+            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            try:
+                running = asyncio.get_running_loop().run_in_executor(pool, play_again, *work)
+                text, report = await asyncio.wait_for(running, PATIENCE)
+            except (TimeoutError, BrokenProcessPool):
+                raise Refused(503, "too long", f"the history was not played within {PATIENCE:g} s") from None
+            finally:
+                for process in list((pool._processes or {}).values()):
+                    process.kill()
+                pool.shutdown(wait=False, cancel_futures=True)
+        return Answer(text=text, report=report)
+
+
+def play_again(where: str, policy: str, since: float, seed: int) -> tuple[str, dict[str, Any]]:
+    """Play the journal of a store again; in a process of its own, since it may take minutes."""
+    store = Store(where)
+    try:
+        events = [event for _, event in store.events(limit=MOST)]
+    finally:
+        store.close()
+    first = events[0].time if events else 0.0
+    found = what_if(events, policy, actual=FALLBACK, since=since if since > first else -math.inf, seed=seed)
+    return str(found), found.as_dict()

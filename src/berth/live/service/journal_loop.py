@@ -1,0 +1,383 @@
+"""The pump: the one task that changes anything.
+
+It takes what has come in, lets the dispatcher take note of it, writes all of it in one transaction, and only then
+answers and acts. Between rounds it decides. What was not written was never answered nor done. When the store does not
+answer, the pump waits for it, and refuses requests until it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from berth.errors import BerthError
+from berth.live.core.dispatcher import Dispatcher, Dumped
+from berth.live.core.events import Command, Event
+from berth.live.engines.clock import Clock
+from berth.live.service.reconcile import is_news, outstanding
+from berth.live.service.rounds import Round, Submission, look_up
+from berth.live.service.settings import Settings
+from berth.live.service.store import Store, StoreError, packed
+
+__all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "Journaled", "Pump", "Unsettled"]
+
+ROUND = 1_000
+"""The most requests and events that are taken together."""
+RECENT = 2_000
+"""Events that are kept in memory for those who follow."""
+FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
+"""Seconds until store or engine are tried again, at first and at most; in between they double."""
+REISSUE = 30.0
+"""Seconds after which commands that are still out are given again."""
+GIVE_UP, SILENT = 2.0, 10.0
+"""Seconds after which requests no longer wait for the store: since it failed, and since it was asked and is silent."""
+READ_SECONDS = 15.0
+"""Seconds after which a read from the store is given up."""
+SNAPSHOT_SECONDS = 600.0
+"""Seconds after which a snapshot is written also of few events: what a candidate has seen is in no event."""
+CLOSE_SECONDS = 10.0
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Closed(BerthError):
+    """The scheduler does not take anything more."""
+
+
+class Unsettled(StoreError):
+    """The store did not answer in time, and the change may still be written."""
+
+
+@dataclass(frozen=True)
+class Journaled:
+    """An event and its number in the journal."""
+
+    seq: int
+    event: Event
+
+
+@dataclass(eq=False)
+class _Request:
+    """Something to be done in a round, and who waits for it; what it must know from the store.
+
+    A `patient` request waits for the store however long it takes. `noted` says that the state has changed, so that the
+    change will be written as soon as the store can be written again.
+    """
+
+    run: Callable[[Round], Any]
+    answer: asyncio.Future[Any]
+    submission: Submission | None = None
+    job: str | None = None
+    patient: bool = False
+    noted: bool = False
+
+    def refuse(self, error: BerthError) -> None:
+        """Answer with an error, unless it was answered."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether it was given up on after the state had changed."""
+        answer = self.answer
+        return answer.done() and not answer.cancelled() and isinstance(answer.exception(), Unsettled)
+
+
+class Pump:
+    """Runs until `close`, or until something happens that must not."""
+
+    def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int, clock: Clock) -> None:
+        self.seq = self._snapshot_seq = seq
+        self.trouble: str | None = None
+        """What is wrong with the store."""
+        self.stuck = False
+        """Whether the store has been in trouble for so long that requests are refused at once."""
+        self.deciding = False
+        """Whether decisions may be made: not before the engine was heard."""
+        self.act: Callable[[Sequence[Command]], None] = lambda commands: None
+        """Has commands executed."""
+        self._settings, self._store, self._dispatcher, self._clock = settings, store, dispatcher, clock
+        self._inbox: deque[_Request | Event] = deque()
+        self._taken: Sequence[_Request] = ()
+        self._wake, self._published = asyncio.Event(), asyncio.Event()
+        self._recent: deque[Journaled] = deque(maxlen=RECENT)
+        self._closing, self._changed = False, True
+        self._decide_at = self._reissue_at = 0.0
+        self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
+        # one thread writes, so that writes have an order; deciding and reading do not wait for it
+        self._writer, self._decider = ThreadPoolExecutor(1, "write"), ThreadPoolExecutor(1, "decide")
+        self._reader = ThreadPoolExecutor(2, "read")
+        self._snapshotting: asyncio.Task[None] | None = None
+        self.task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Answer what has come in, and write a snapshot."""
+        self._closing = True
+        self._wake.set()
+        await asyncio.wait([self.task], timeout=CLOSE_SECONDS)
+        ended_well = self.task.done() and not self.task.cancelled() and self.task.exception() is None
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        if self._snapshotting is not None:
+            await asyncio.gather(self._snapshotting, return_exceptions=True)
+        if ended_well and self.seq > self._snapshot_seq:
+            await self._snapshot(self.seq, self._dispatcher.dump())
+        for pool in (self._writer, self._decider, self._reader):
+            pool.shutdown()
+
+    # ------------------------------------------------------------------ in and out
+
+    async def ask(
+        self,
+        run: Callable[[Round], T],
+        submission: Submission | None = None,
+        job: str | None = None,
+        patient: bool = False,
+    ) -> T:
+        """Have something done in a round; what it gave, when that is durable.
+
+        While the store does not answer, a request that is not `patient` gets a `StoreError`, and nothing is done; or
+        `Unsettled`, where it may already be under way.
+        """
+        if self._closing:
+            raise Closed("the scheduler is closed")
+        if self.stuck and not patient:
+            raise StoreError(f"{self.trouble}; nothing was changed")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._inbox.append(_Request(run, answer, submission, job, patient))
+        self._wake.set()
+        return await answer
+
+    async def look(self, run: Callable[[], T]) -> T:
+        """Call a function while the state does not change: between rounds, or while the pump waits for the store."""
+        while not self.stuck:
+            with suppress(StoreError):
+                return await self.ask(lambda _: run())
+        return run()
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        self._inbox.append(event)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look whether there is something to decide."""
+        self._changed = True
+        self._wake.set()
+
+    async def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Ask the store something, in a thread that reads; `StoreError` where it does not answer in time."""
+        try:
+            return await asyncio.wait_for(self._reading(function, *arguments), READ_SECONDS)
+        except TimeoutError:
+            raise StoreError(f"the store has not answered for {READ_SECONDS:g} s") from None
+
+    def _reading(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._reader, partial(function, *arguments))
+
+    async def follow(self, at: int) -> AsyncIterator[Journaled]:
+        """Everything that is written after number `at`, until the pump ends."""
+        while True:
+            published = self._published
+            if self._recent and self._recent[0].seq <= at + 1:
+                found = list(itertools.islice(self._recent, at + 1 - self._recent[0].seq, None))
+            elif at < self.seq and not self._closing:
+                found = [Journaled(*one) for one in await self.read(self._written, at)]
+            else:
+                found = []
+            for one in found:
+                yield one
+                at = one.seq
+            if not found:
+                if self._closing:
+                    return
+                await published.wait()
+
+    def _written(self, at: int) -> list[tuple[int, Event]]:
+        return list(self._store.events(at, RECENT))
+
+    def _publish(self) -> None:
+        before, self._published = self._published, asyncio.Event()
+        before.set()
+
+    # ------------------------------------------------------------------ rounds
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wait_for_work()
+                items = [self._inbox.popleft() for _ in range(min(len(self._inbox), ROUND))]
+                if items:
+                    await self._round(items)
+                elif self._closing:
+                    return
+                if not self._closing and time.monotonic() >= self._next_decision:
+                    await self._decide()
+        except Exception as error:
+            log.critical("the scheduler stops: %s", error, exc_info=True)
+            raise
+        finally:
+            self._closing = True
+            for item in (*self._taken, *self._inbox):
+                if isinstance(item, _Request):
+                    item.refuse(Closed("the scheduler has stopped; it is not known whether this was done"))
+            self._publish()
+
+    @property
+    def _next_decision(self) -> float:
+        if not self.deciding:
+            return float("inf")
+        return self._decide_at + (0.0 if self._changed else self._settings.tick)
+
+    async def _wait_for_work(self) -> None:
+        if self._inbox or self._closing:
+            return
+        self._wake.clear()
+        wait = self._next_decision - time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait if wait < 1e6 else None):
+                await self._wake.wait()
+
+    def _now(self) -> float:
+        return max(self._clock(), self._dispatcher.state.time)
+
+    async def _round(self, items: Sequence[_Request | Event]) -> None:
+        requests = self._taken = [item for item in items if isinstance(item, _Request)]
+        submissions = [request.submission for request in requests if request.submission is not None]
+        ids = [request.job for request in requests if request.job is not None]
+        lookup = None
+        if submissions or ids:
+            lookup = await self._retried(lambda: self._reading(look_up, self._store, submissions, ids))
+        round_ = Round(self._dispatcher, self.seq + 1, self._now(), lookup)
+        answers: list[Callable[[], None]] = []
+        for item in items:
+            if isinstance(item, _Request):
+                if not item.answer.done():  # else it was refused, or the client has gone: it must not happen any more
+                    answers.append(_answered(item, round_))
+            elif is_news(self._dispatcher.state, item):
+                round_.note(item)
+        await self._finish(round_)
+        self._changed |= bool(round_.batch.events)
+        for answer in answers:
+            with suppress(asyncio.InvalidStateError):  # it was given up on, or the client has gone
+                answer()
+        self._taken = ()
+        await self._undo(requests)
+
+    async def _undo(self, requests: Sequence[_Request]) -> None:
+        """Cancel jobs that were written after their client was told 503, and that no key protects from a second try."""
+        given_up = [request.submission for request in requests if request.noted and request.unsettled]
+        jobs = [job for one in given_up if one is not None and one.key is None for job in one.jobs]
+        if jobs:
+            log.warning("cancelling %d jobs whose client was told that the store did not answer", len(jobs))
+            round_ = Round(self._dispatcher, self.seq + 1, self._now())
+            for job in jobs:
+                round_.cancel(job.id, "berth")
+            await self._finish(round_)
+
+    async def _decide(self) -> None:
+        began, now = time.monotonic(), self._now()
+        self._changed = False
+        if began >= self._reissue_at:
+            self.act(outstanding(self._dispatcher.state))
+            self._reissue_at = began + REISSUE
+        await self._end_overdue(now)
+        decided = await asyncio.get_running_loop().run_in_executor(self._decider, self._dispatcher.decide, now)
+        ended = time.monotonic()
+        self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is for deciding
+        if decided is not None:
+            round_ = Round(self._dispatcher, self.seq + 1, now)
+            round_.note(decided)
+            await self._finish(round_)
+
+    async def _end_overdue(self, now: float) -> None:
+        """End attempts that have reached their time limits."""
+        round_ = Round(self._dispatcher, self.seq + 1, now)
+        for event in self._dispatcher.state.overdue(now):
+            round_.note(event)
+        if round_.batch.events:
+            await self._finish(round_)
+
+    async def _finish(self, round_: Round) -> None:
+        """Write what was noted; then, and not before, let it be known and act."""
+        batch = round_.batch
+        if batch.events:
+            loop = asyncio.get_running_loop()
+            await self._retried(lambda: loop.run_in_executor(self._writer, self._store.write, batch))
+            self.seq = batch.last
+            self._recent.extend(Journaled(seq, event) for seq, event in enumerate(batch.events, batch.first))
+            self._publish()
+        self.act(round_.commands)
+        busy = self._snapshotting is not None and not self._snapshotting.done()
+        new = self.seq - self._snapshot_seq
+        due = new >= self._settings.snapshot_every or (new and time.monotonic() >= self._snapshot_at)
+        if due and not busy:
+            # the dump is made here, where state and journal agree
+            self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump()))
+
+    async def _retried(self, run: Callable[[], Any]) -> Any:
+        """Ask the store until it answers; clients that wait for it are refused after a while."""
+        wait = FIRST_WAIT
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(SILENT, self._give_up)
+        try:
+            while True:
+                try:
+                    found = await run()
+                except StoreError as error:
+                    log.warning("%s; again in %.2g s", error, wait)
+                    if self.trouble is None:
+                        patience.cancel()
+                        patience = loop.call_later(GIVE_UP, self._give_up)
+                    self.trouble = str(error)
+                    await asyncio.sleep(wait)
+                    wait = min(2 * wait, LONGEST_WAIT)
+                else:
+                    self.trouble, self.stuck = None, False
+                    return found
+        finally:
+            patience.cancel()
+
+    def _give_up(self) -> None:
+        """Refuse the requests that wait for the store, and those that come until it answers."""
+        self.trouble = self.trouble or f"the store has not answered for {SILENT:g} s"
+        self.stuck = True
+        waiting = [item for item in (*self._taken, *self._inbox) if isinstance(item, _Request) and not item.patient]
+        log.error("%s; %d requests are refused", self.trouble, len(waiting))
+        for request in waiting:
+            if request.noted:
+                request.refuse(Unsettled(f"{self.trouble}; it is not known whether this will be done"))
+            else:
+                request.refuse(StoreError(f"{self.trouble}; nothing was changed"))
+
+    async def _snapshot(self, seq: int, dumped: Dumped) -> None:
+        """Write what the events up to `seq` lead to; nobody waits for it."""
+        self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
+        try:
+            body = await self._reading(packed, dumped)
+            given = seq, dumped.state.time, body, self._settings.retention
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._store.write_snapshot, *given)
+        except BerthError as error:
+            log.warning("no snapshot at event %d: %s", seq, error)
+
+
+def _answered(request: _Request, round_: Round) -> Callable[[], None]:
+    """Run a request; how to answer it when the round is written. What it refuses must not have changed anything."""
+    before = len(round_.batch.events)
+    try:
+        given = request.run(round_)
+    except Exception as error:
+        if len(round_.batch.events) > before:
+            raise
+        return partial(request.answer.set_exception, error)
+    request.noted = len(round_.batch.events) > before
+    return partial(request.answer.set_result, given)

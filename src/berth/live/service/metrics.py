@@ -1,0 +1,124 @@
+"""What Prometheus sees: numbers by the naming rules (base units, `_seconds`, `_total`), and no label by job or user."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.registry import Collector
+
+import berth
+from berth.files.quantities import MILLI
+from berth.live.core.events import Decided, Event, Failed, Finished, Started, Submitted
+from berth.live.core.records import HOLDING
+from berth.live.core.state import State
+
+__all__ = ["Metrics"]
+
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
+LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0, 7 * 86400.0)
+
+
+class _Now(Collector):
+    """What is so when it is asked for."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state
+        jobs = Count((record.job.queue, record.phase) for record in state.jobs.values())
+        there = GaugeMetricFamily("berth_jobs", "Jobs that have not ended.", labels=["queue", "phase"])
+        for (queue, phase), count in sorted(jobs.items()):
+            there.add_metric([queue, phase], count)
+        yield there
+        servers = GaugeMetricFamily("berth_servers", "Servers by state.", labels=["state"])
+        states = Count(record.standing for record in state.servers.values())
+        for name in ("up", "closed", "drained", "lost"):
+            servers.add_metric([name], states[name])
+        yield servers
+        usable = [record.index for record in state.servers.values() if not record.lost]
+        for name, text, table in (
+            ("berth_resource_capacity", "What servers that are there have.", state.capacity),
+            ("berth_resource_used", "What jobs hold of it.", state.used - state.taken),
+            ("berth_resource_taken", "What others have taken of it.", state.taken),
+        ):
+            family = GaugeMetricFamily(name, f"{text} In base units: cores, bytes, devices.", labels=["resource"])
+            for resource, column in state.resources.items():
+                family.add_metric([resource], float(table[usable, column].sum()) / MILLI)
+            yield family
+        kept = GaugeMetricFamily("berth_servers_kept", "Servers kept for a job that has waited too long.")
+        kept.add_metric([], len(state.reserved))
+        yield kept
+        oldest = min((r.submitted for r in state.jobs.values() if r.phase not in HOLDING), default=state.time)
+        wait = GaugeMetricFamily("berth_oldest_wait_seconds", "How long the job has waited that came first.")
+        wait.add_metric([], max(state.time - oldest, 0.0))
+        yield wait
+        channels = GaugeMetricFamily("berth_learned_channels", "Pairs of job type and server with a known speed.")
+        channels.add_metric([], sum(1 for _ in state.learned))
+        yield channels
+        held = GaugeMetricFamily("berth_forecasts_held_ratio", "The part of the latest forecasts of starts that held.")
+        held.add_metric([], state.foresight.at(state.time).held)
+        yield held
+        info = InfoMetricFamily("berth_build", "Which berth this is.")
+        info.add_metric([], {"version": berth.__version__})
+        yield info
+
+
+class Metrics:
+    """Counts events as they are written, and looks at the state when asked."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(_Now(state))
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+        self._submitted = counter("berth_jobs_submitted_total", "Jobs accepted.")
+        self._finished = counter("berth_attempts_ended_total", "Attempts that ended, by how.", "end")
+        self._decisions = counter("berth_decisions_total", "Decisions, by who made them.", "by")
+        self._refusals = counter("berth_refusals_total", "Decisions of the policy that were refused, by why.", "reason")
+        self._starts = counter("berth_starts_total", "Gangs that were told to start.")
+        self._decide = histogram("berth_decision_seconds", "How long the policy took to decide.", FAST)
+        self._wait = histogram("berth_wait_seconds", "From submission to start.", LONG)
+        self._run = histogram("berth_run_seconds", "How long finished attempts ran.", LONG)
+
+    def note(self, event: Event) -> None:
+        """Count an event that was handled."""
+        match event:
+            case Submitted():
+                self._submitted.inc()
+            case Decided():
+                self._decisions.labels(event.by.split(":", 1)[0]).inc()
+                self._decide.observe(event.seconds)
+                self._starts.inc(len(event.starts))
+                if event.refused is not None:
+                    self._refusals.labels(event.refused.split(":", 1)[0].split(" ", 1)[0]).inc()
+            case Started():
+                record = self._state.jobs.get(event.job)
+                if record is not None:
+                    self._wait.observe(max(event.time - record.submitted, 0.0))
+            case Finished():
+                self._finished.labels("finished").inc()
+                if event.seconds is not None:
+                    self._run.observe(event.seconds)
+            case Failed():
+                self._finished.labels(event.fault).inc()
+            case _:
+                pass
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """All of it, in the OpenMetrics format for those who take it, else in the older one."""
+        if "application/openmetrics-text" in accept:
+            return generate_openmetrics(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), PLAIN

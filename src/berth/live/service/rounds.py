@@ -1,0 +1,147 @@
+"""A round of the pump: requests and events that are noted together and then written together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from berth.errors import BerthError, InvalidInput
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import Cancelled, Command, Event, ServerDrained, ServerResumed, Submitted
+from berth.live.core.jobs import Job
+from berth.live.core.records import JobRecord, ServerRecord
+from berth.live.service.store import Batch, Key, Store
+
+__all__ = ["Conflict", "Lookup", "Round", "Submission", "check_key", "digest_of", "look_up"]
+
+KEY = re.compile(r"[!-~]{1,256}")
+_JOBS = TypeAdapter(tuple[Job, ...])
+
+
+class Conflict(BerthError):
+    """The same idempotency key with other content, or a job id that is taken."""
+
+
+def check_key(key: str) -> str:
+    """An idempotency key as it should be."""
+    if not KEY.fullmatch(key):
+        raise InvalidInput("1 to 256 printable ASCII characters without spaces", value=key, key="idempotency key")
+    return key
+
+
+def digest_of(jobs: Sequence[Job]) -> str:
+    """What makes two submissions the same."""
+    whole = json.dumps(_JOBS.dump_python(tuple(jobs), mode="json"), sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Jobs that come together, and under which key."""
+
+    jobs: tuple[Job, ...]
+    owner: str = ""
+    key: str | None = None
+    digest: str = ""
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], owner: str, key: str | None) -> Submission:
+        """Checked as far as it can be without looking at anything else."""
+        ids = [job.id for job in jobs]
+        if len(set(ids)) < len(ids):
+            raise InvalidInput("each job id once", value=max(ids, key=ids.count), key="job.id")
+        try:
+            _JOBS.dump_json(tuple(jobs))
+        except PydanticSerializationError as error:
+            raise InvalidInput("a payload that can be written as JSON", found=str(error)[:120], key="payload") from None
+        if key is None:
+            return cls(tuple(jobs))
+        return cls(tuple(jobs), owner, check_key(key), digest_of(jobs))
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What the store was asked before a round: ids that are taken, what came under keys, and records of ended jobs."""
+
+    taken: set[str] = field(default_factory=set)
+    keys: Mapping[tuple[str, str], Key] = field(default_factory=dict)
+    records: Mapping[str, JobRecord] = field(default_factory=dict)
+
+
+def look_up(store: Store, submissions: Sequence[Submission], ids: Sequence[str]) -> Lookup:
+    """Ask the store all that a round needs to know."""
+    keys = store.keys([(one.owner, one.key) for one in submissions if one.key is not None])
+    taken = store.taken([job.id for one in submissions for job in one.jobs])
+    wanted = [*ids, *(job for key in keys.values() for job in key.ids)]
+    return Lookup(taken, keys, store.records(wanted) if wanted else {})
+
+
+class Round:
+    """Takes note of events and gathers what is to be written, and what is to be done once it is."""
+
+    def __init__(self, dispatcher: Dispatcher, first: int, now: float, lookup: Lookup | None = None) -> None:
+        self.now = now
+        self.batch = Batch(first)
+        self.commands: list[Command] = []
+        self._dispatcher, self._lookup = dispatcher, lookup or Lookup()
+        self._keys: dict[tuple[str, str], Key] = {}
+
+    def note(self, event: Event) -> tuple[JobRecord, ...]:
+        """Take note of an event; the records that changed. Its time is never before that of an earlier one."""
+        time = min(max(event.time, self._dispatcher.state.time), self.now)
+        if time != event.time:
+            event = replace(event, time=time)
+        handled = self._dispatcher.handle(event)
+        self.batch.events.append(event)
+        self.batch.records.update((record.job.id, record) for record in handled.changed)
+        self.commands.extend(handled.commands)
+        return handled.changed
+
+    def record(self, job: str) -> JobRecord | None:
+        """The record of a job, also of one that has ended."""
+        state = self._dispatcher.state
+        return state.jobs.get(job) or self.batch.records.get(job) or self._lookup.records.get(job)
+
+    def submit(self, submission: Submission) -> list[JobRecord]:
+        """Accept all jobs or none; those of a key that came before were accepted then."""
+        pair = submission.owner, submission.key or ""
+        before = self._keys.get(pair) or self._lookup.keys.get(pair)
+        if submission.key is not None and before is not None:
+            if before.digest != submission.digest:
+                raise Conflict(f"the idempotency key {submission.key!r} was used for something else")
+            return [record for job in before.ids if (record := self.record(job)) is not None]
+        state = self._dispatcher.state
+        for job in submission.jobs:
+            if job.id in state.jobs or job.id in self._lookup.taken or job.id in self.batch.records:
+                raise Conflict(f"there is a job {job.id!r} already")
+            state.check_queue(job)
+        records = [self.note(Submitted(self.now, job))[0] for job in submission.jobs]
+        if submission.key is not None:
+            ids = tuple(job.id for job in submission.jobs)
+            key = Key(submission.owner, submission.key, submission.digest, ids, self.now)
+            self._keys[pair] = key
+            self.batch.keys.append(key)
+        return records
+
+    def cancel(self, job: str, by: str) -> JobRecord | None:
+        """End a job, unless it is ending or has ended."""
+        record = self._dispatcher.state.jobs.get(job)
+        if record is None or record.unwanted:
+            return self.record(job)
+        return self.note(Cancelled(self.now, job, by))[0]
+
+    def drain(self, server: str, drained: bool, by: str) -> ServerRecord:
+        """Drain a server, or use it again; nothing happens where that is so."""
+        if self._dispatcher.state.server(server).drained != drained:
+            self.note((ServerDrained if drained else ServerResumed)(self.now, server, by))
+        return self._dispatcher.state.server(server)
+
+    def change(self, event: Event) -> None:
+        """Take note of a change of settings."""
+        self.note(replace(event, time=self.now))

@@ -1,0 +1,338 @@
+"""The scheduler: a dispatcher whose every event is on paper before anything is done about it, and an engine.
+
+One task, the pump, is the only one that changes anything. It takes what has come in (requests, and what the engine
+tells), lets the dispatcher take note of it, writes all of it in one transaction, and only then answers and acts. So
+whatever was answered or done is in the journal; what was not written was never answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from berth.errors import BerthError
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import Decided, Event, PolicyChanged, QueuesChanged, ShadowChanged
+from berth.live.core.jobs import Job
+from berth.live.core.queues import Queues
+from berth.live.core.records import ENDED, JobRecord, Phase, ServerRecord
+from berth.live.core.shadow import Baseline, Shadow
+from berth.live.engines import Owner
+from berth.live.engines.clock import Clock
+from berth.live.engines.registry import make_engine
+from berth.live.service.engine_link import Contact
+from berth.live.service.forecasting import foretell_on
+from berth.live.service.journal_loop import Closed, Journaled, Pump
+from berth.live.service.rounds import Conflict, Round, Submission
+from berth.live.service.settings import Settings
+from berth.live.service.store import Store, StoreError
+
+__all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
+
+PING_SECONDS = 2.0
+"""Seconds that the store may take to answer when it is asked whether it is there."""
+T = TypeVar("T")
+U = TypeVar("U")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Jobs, latest first, and where the next page begins (None: this was the last)."""
+
+    records: tuple[JobRecord, ...]
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether all is well: `store` and `engine` say what is wrong with them, None where nothing is."""
+
+    seq: int
+    store: str | None
+    engine: str | None
+
+    @property
+    def ready(self) -> bool:
+        return self.trouble is None
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong, in words."""
+        if self.store is not None:
+            return f"the store cannot be written: {self.store}"
+        return None if self.engine is None else f"the engine cannot be reached: {self.engine}"
+
+
+def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
+    """Ids for jobs that came without one: new ones, or, with an idempotency key, always the same.
+
+    >>> fresh_ids(2, "key", "ada") == fresh_ids(2, "key", "ada")
+    True
+    """
+    stem = uuid.uuid4().hex if key is None else hashlib.sha256(f"{user}\0{key}".encode()).hexdigest()
+    return [f"j-{stem[:20]}" if count == 1 else f"j-{stem[:20]}-{i}" for i in range(count)]
+
+
+class Scheduler:
+    """All changes are awaited until they are durable; a `BerthError` says that nothing was done."""
+
+    settings: Settings
+    dispatcher: Dispatcher
+    """The live state. It may be looked at between awaits, and is never to be changed."""
+
+    def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
+        self.settings, self.dispatcher, self.store = settings, dispatcher, store
+        self._thinker, self._thinking = ThreadPoolExecutor(1, "think"), asyncio.Lock()
+        self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
+        self.shadow: Shadow | None = None
+        self.preparing: str | None = None
+        """The policy that is being tried on made-up jobs before it decides."""
+        self._watch_on()
+        now = time.time()
+        # a journal that is ahead of the system clock goes on from where it ended; only simulated time may stay ahead
+        anchor = None if settings.engine.partition(":")[0] == "simulated" else now
+        self.clock = Clock(settings.faster, max(now, dispatcher.state.time), anchor)
+        owner = Owner(store.name, store.where)
+        engine = make_engine(settings.engine, self.clock, settings.engine_state, owner)
+        self._pump = Pump(settings, store, dispatcher, seq, self.clock)
+        self._contact = Contact(engine, dispatcher, self._pump)
+        self._foretelling: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Scheduler:
+        """Read the journal, agree with the engine if it can be reached, and begin."""
+        store, dispatcher, seq = await asyncio.to_thread(_restored, settings)
+        try:
+            scheduler = cls(settings, store, dispatcher, seq)
+        except BaseException:
+            store.close()
+            raise
+        try:
+            if settings.queues is not None and settings.queues != dispatcher.state.queues:
+                await scheduler.change_queues(settings.queues, "settings")
+            if settings.policy is not None and settings.policy != dispatcher.state.policy:
+                await scheduler.change_policy(settings.policy, "settings", "given at the start")
+            await scheduler._contact.tried.wait()
+            if scheduler._contact.refusal is not None:
+                raise scheduler._contact.refusal
+            await scheduler._warm()
+        except BaseException:
+            await scheduler.close()
+            raise
+        scheduler._foretelling = asyncio.create_task(foretell_on(scheduler))
+        return scheduler
+
+    async def _warm(self) -> None:
+        """Prepare the policy of the journal; one that cannot decide is kept, and the fallback decides."""
+        try:
+            await asyncio.to_thread(self.dispatcher.warm)
+        except BerthError as error:
+            log.error("%s; the fallback decides until another policy is chosen", error)
+
+    async def close(self) -> None:
+        """Answer what has come in, write a snapshot, and let go of store and engine."""
+        if self._foretelling is not None:
+            self._foretelling.cancel()
+            await asyncio.gather(self._foretelling, return_exceptions=True)
+        await self._contact.close()
+        await self._pump.close()
+        self._thinker.shutdown(wait=False, cancel_futures=True)
+        self.store.close()
+
+    async def wait(self) -> None:
+        """Wait until the scheduler ends; an error that ended it is raised."""
+        await asyncio.shield(self._pump.task)
+
+    # ------------------------------------------------------------------ changes
+
+    async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
+        """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
+        for job in jobs:
+            self._contact.check(job)
+        submission = Submission.of(jobs, user, key)
+        return await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
+
+    async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
+        """End a job; its record now. None where no such job was ever there; one that has ended stays as it is."""
+        return await self._pump.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
+
+    async def drain(self, server: str, by: str = "") -> ServerRecord:
+        """Start nothing new on a server."""
+        return await self._pump.ask(lambda round_: round_.drain(server, True, by))
+
+    async def resume(self, server: str, by: str = "") -> ServerRecord:
+        """Use a drained server again."""
+        return await self._pump.ask(lambda round_: round_.drain(server, False, by))
+
+    async def note(self, event: Event) -> None:
+        """Take note of something that asks for nothing."""
+        await self._pump.ask(lambda round_: round_.note(event))
+
+    async def change_queues(self, queues: Queues, by: str = "") -> None:
+        """Replace queues, shares and quotas."""
+        await self._pump.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
+
+    async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
+        """Let another policy decide from now on; it is tried on made-up jobs first, so that it is not late then."""
+        self.preparing = policy
+        try:
+            await asyncio.to_thread(self.dispatcher.warm, policy)
+        finally:
+            self.preparing = None
+        await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
+
+    async def change_shadow(self, policy: str | None, by: str = "") -> None:
+        """Try another candidate from now on, or none; the figures of the one before are forgotten."""
+        if policy is not None:
+            await asyncio.to_thread(self.dispatcher.warm, policy)  # refuses what is no policy
+
+        def change(round_: Round) -> None:
+            shadow = None if policy is None else self._candidate(policy)
+            round_.change(ShadowChanged(0.0, policy, by))
+            self._watch(shadow)
+
+        await self._pump.ask(change)
+
+    def _candidate(self, policy: str) -> Shadow:
+        return Shadow(policy, seed=self.settings.seed, memory=list(self.dispatcher.memory))
+
+    def _watch(self, shadow: Shadow | None) -> None:
+        """Have the fallback and a candidate watch."""
+        self.shadow = shadow
+        self.dispatcher.watchers = (self.baseline,) if shadow is None else (self.baseline, shadow)
+
+    def _watch_on(self) -> None:
+        """Go on with who watched before a restart, and with what was seen."""
+        policy, watched = self.dispatcher.state.shadow, self.dispatcher.watched
+        try:
+            found = None if policy is None else self._candidate(policy).go_on(watched.get("shadow"))
+        except BerthError as error:
+            log.warning("the candidate %s cannot be tried any more: %s", policy, error)
+            found = None
+        self._watch(found)
+
+    # ------------------------------------------------------------------ reading
+
+    async def get(self, job_id: str) -> JobRecord | None:
+        """A job, also one that has ended."""
+        return self.dispatcher.state.jobs.get(job_id) or await self._pump.read(self.store.record, job_id)
+
+    async def was_accepted(self, key: str, user: str) -> bool:
+        """Whether something was accepted from this user under this idempotency key."""
+        return bool(await self._pump.read(self.store.keys, [(user, key)]))
+
+    async def list_jobs(
+        self,
+        *,
+        phases: Sequence[Phase] = (),
+        user: str | None = None,
+        team: str | None = None,
+        queue: str | None = None,
+        type_: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before.
+
+        Where the store cannot be read, jobs that have not ended are listed from memory.
+        """
+        given = {"user": user, "team": team, "queue": queue, "type": type_}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        columns = {"owner" if name == "user" else name: value for name, value in wanted.items()}
+        try:
+            records = tuple(await self._pump.read(self.store.list_jobs, columns, phases, after, limit))
+        except StoreError:
+            if not phases or ENDED.intersection(phases):
+                raise
+            fitting = [
+                record
+                for record in self.dispatcher.state.jobs.values()
+                if record.phase in phases
+                and (after is None or record.number < after)
+                and all(getattr(record.job, name) == value for name, value in wanted.items())
+            ]
+            records = tuple(sorted(fitting, key=lambda record: -record.number)[:limit])
+        return Page(records, records[-1].number if records and len(records) == limit else None)
+
+    async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
+        """Decisions and their numbers in the journal: the first after that number, or the latest; in their order."""
+
+        def read() -> list[tuple[int, Decided]]:
+            found = self.store.events(after or 0, limit, "decided", latest=after is None)
+            return [(seq, event) for seq, event in found if isinstance(event, Decided)]
+
+        return await self._pump.read(read)
+
+    async def think(self, look: Callable[[Dispatcher], T], answer: Callable[[T, float], U]) -> U:
+        """Work out something that takes long: `look` copies what is needed while nothing changes, and is to be quick.
+
+        `answer` is called with the copy and the time of the clock in a thread, one at a time.
+        """
+        async with self._thinking:
+            copied = await self._pump.look(lambda: look(self.dispatcher))
+            now = self.clock()
+            return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
+
+    def servers(self) -> tuple[ServerRecord, ...]:
+        """All servers that were ever there."""
+        return tuple(self.dispatcher.state.servers.values())
+
+    def subscribe(self, after: int | None = None) -> AsyncIterator[Journaled]:
+        """Every event that is written, from the one after this number on, or from now on, until the scheduler ends."""
+        return self._pump.follow(self._pump.seq if after is None else after)
+
+    @property
+    def health(self) -> Health:
+        """Whether store and engine can be reached."""
+        stopped = "the scheduler has stopped" if self._pump.task.done() else None
+        return Health(self._pump.seq, self._pump.trouble or stopped, self._contact.trouble)
+
+    async def checked_health(self) -> Health:
+        """The same, after the store was asked something."""
+        found = self.health
+        if found.store is None:
+            try:
+                await asyncio.wait_for(self._pump.read(self.store.tokens), PING_SECONDS)
+            except (StoreError, TimeoutError) as error:
+                found = replace(found, store=str(error) or f"it has not answered for {PING_SECONDS:g} s")
+        return found
+
+
+def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
+    """The store, and what its journal leads to."""
+    store = Store(settings.store)
+    try:
+        store.lock()
+        store.name  # noqa: B018  (asked for here, where it may take long)
+        dispatcher = Dispatcher(
+            seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter, learn_by=settings.learn_by
+        )
+        seq = 0
+        if (found := store.snapshot()) is not None:
+            seq, dumped = found
+            dispatcher.load(dumped)
+        for number, event in store.events(after=seq):
+            if number != seq + 1:
+                raise BerthError(f"the store {store.where}: event {seq + 1} is missing in the journal")
+            dispatcher.note(event)
+            seq = number
+        try:
+            dispatcher.replay(())
+        except BerthError as error:
+            policy = dispatcher.state.policy
+            if settings.policy in (None, policy):
+                raise BerthError(
+                    f"the policy {policy!r} cannot be used any more, start with another: {error}"
+                ) from error
+        return store, dispatcher, seq
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,316 @@
+"""What is kept: the journal of all events, the record of every job, snapshots, idempotency keys and tokens.
+
+The journal is the truth. The table of jobs is written in the same transactions, so that it never tells anything else; a
+snapshot is what the journal leads to, so that a restart need not read all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from berth.errors import BerthError
+from berth.live.core.dispatcher import Dumped, read_dump, write_dump
+from berth.live.core.events import Event, read_event, write_event
+from berth.live.core.records import JobRecord
+from berth.live.service.database import Database, InUse, StoreError
+from berth.live.service.records import read_record, row_of
+from berth.live.service.schema import idempotency, jobs, journal, meta, migrate, snapshots, tokens
+
+__all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token", "packed"]
+
+PAGE = 5_000
+"""Rows that are read at once."""
+MANY = 500
+"""Values in one question."""
+HOUR, DAY = 3600.0, 86400.0
+KEY_SECONDS = 7 * DAY
+"""So long idempotency keys are remembered."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What was accepted under an idempotency key: a digest of it, and the jobs."""
+
+    owner: str
+    key: str
+    digest: str
+    ids: tuple[str, ...]
+    time: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """Who may come in: `hash` is the SHA-256 of a secret that is not kept.
+
+    A rotated token has a new secret; the one before, whose hash is `previous`, is valid until `previous_until`.
+    """
+
+    name: str
+    hash: str
+    role: str
+    user: str
+    created: float
+    revoked: float | None = None
+    expires: float | None = None
+    rotated: float | None = None
+    previous: str | None = None
+    previous_until: float | None = None
+
+    @property
+    def lifetime(self) -> float | None:
+        """Seconds from its creation or latest rotation to its expiry; None where it does not expire."""
+        return None if self.expires is None else self.expires - (self.rotated or self.created)
+
+
+@dataclass
+class Batch:
+    """What is written together: events from number `first` on, records that changed, and keys."""
+
+    first: int
+    events: list[Event] = field(default_factory=list)
+    records: dict[str, JobRecord] = field(default_factory=dict)
+    keys: list[Key] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.events) - 1
+
+
+class Store:
+    """All methods wait for the database: call them in a thread."""
+
+    def __init__(self, where: str) -> None:
+        self._database = Database(where)
+        self._doubtful = False
+        try:
+            self._database.write(lambda connection: migrate(connection, self.where))
+        except BaseException:
+            self._database.close()
+            raise
+        upsert = (sqlite if self._database.sqlite else postgresql).insert(jobs)
+        changes = {name: upsert.excluded[name] for name in ("phase", "body")}
+        self._upsert = upsert.on_conflict_do_update(index_elements=["id"], set_=changes)
+
+    @property
+    def where(self) -> str:
+        """The address, without a password."""
+        return self._database.where
+
+    @cached_property
+    def name(self) -> str:
+        """What this store is called in other places: no other store has this name, wherever it is moved to."""
+        return self._database.write(_named)
+
+    def lock(self) -> None:
+        """Be the only one who schedules with this store."""
+        self._database.lock()
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._database.close()
+
+    def _rows(self, asked: Any) -> Sequence[Any]:
+        return self._database.read(lambda connection: connection.execute(asked).all())
+
+    # ------------------------------------------------------------------ the journal
+
+    def write(self, batch: Batch) -> None:
+        """Write all of a batch, or none. After a `StoreError` the same batch may be written again."""
+        lines = [
+            {"seq": seq, "time": event.time, "kind": event.kind, "body": write_event(event)}
+            for seq, event in enumerate(batch.events, batch.first)
+        ]
+        rows = [row_of(record) for record in batch.records.values()]
+        keys = [{**vars(key), "ids": json.dumps(key.ids)} for key in batch.keys]
+
+        def run(connection: sa.Connection) -> None:
+            if self._doubtful:
+                last = connection.execute(sa.select(sa.func.max(journal.c.seq))).scalar() or 0
+                if last == batch.last:
+                    return
+                if last != batch.first - 1:
+                    raise InUse(f"somebody else has written to the store {self.where}")
+            for statement, values in (
+                (sa.insert(journal), lines),
+                (self._upsert, rows),
+                (sa.insert(idempotency), keys),
+            ):
+                if values:
+                    connection.execute(statement, values)
+
+        try:
+            self._database.write(run)
+        except StoreError:
+            self._doubtful = True
+            raise
+        self._doubtful = False
+
+    def last(self) -> int:
+        """The number of the last event; 0 where there is none."""
+        return self._rows(sa.select(sa.func.max(journal.c.seq)))[0][0] or 0
+
+    def events(
+        self, after: int = 0, limit: int | None = None, kind: str | None = None, latest: bool = False
+    ) -> Iterator[tuple[int, Event]]:
+        """Events after a number, in their order, perhaps only the first or the `latest` of them."""
+        asked = sa.select(journal.c.seq, journal.c.body)
+        if kind is not None:
+            asked = asked.where(journal.c.kind == kind)
+        order = journal.c.seq.desc() if latest else journal.c.seq
+        while limit is None or limit > 0:
+            size = PAGE if limit is None or latest else min(limit, PAGE)
+            page = asked.where(journal.c.seq > after).order_by(order).limit(limit if latest else size)
+            rows = self._rows(page)
+            yield from ((seq, read_event(body)) for seq, body in (reversed(rows) if latest else rows))
+            if latest or len(rows) < size:
+                return
+            after = rows[-1][0]
+            limit = None if limit is None else limit - len(rows)
+
+    # ------------------------------------------------------------------ jobs
+
+    def record(self, job_id: str) -> JobRecord | None:
+        """The record of a job."""
+        asked = sa.select(jobs.c.body).where(jobs.c.id == job_id)
+        return next((read_record(body) for (body,) in self._rows(asked)), None)
+
+    def records(self, ids: Sequence[str]) -> dict[str, JobRecord]:
+        """Those of these jobs that were ever there."""
+        found = {}
+        for i in range(0, len(ids), MANY):
+            asked = sa.select(jobs.c.id, jobs.c.body).where(jobs.c.id.in_(ids[i : i + MANY]))
+            found.update({job: read_record(body) for job, body in self._rows(asked)})
+        return found
+
+    def list_jobs(
+        self, filters: dict[str, str], phases: Sequence[str] = (), before: int | None = None, limit: int = 100
+    ) -> list[JobRecord]:
+        """Jobs whose columns have these values, latest first, from those before a number."""
+        asked = sa.select(jobs.c.body).order_by(jobs.c.number.desc()).limit(limit)
+        for name, value in filters.items():
+            asked = asked.where(jobs.c[name] == value)
+        if phases:
+            asked = asked.where(jobs.c.phase.in_(phases))
+        if before is not None:
+            asked = asked.where(jobs.c.number < before)
+        return [read_record(body) for (body,) in self._rows(asked)]
+
+    def taken(self, ids: Sequence[str]) -> set[str]:
+        """Those of these ids that were ever used."""
+        asked = (sa.select(jobs.c.id).where(jobs.c.id.in_(ids[i : i + MANY])) for i in range(0, len(ids), MANY))
+        return {job for question in asked for (job,) in self._rows(question)}
+
+    def keys(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Key]:
+        """What was accepted under these keys (owner, key)."""
+        found = {}
+        for i in range(0, len(wanted), MANY):
+            pairs = sa.tuple_(idempotency.c.owner, idempotency.c.key).in_(wanted[i : i + MANY])
+            for owner, key, digest, ids, time in self._rows(sa.select(idempotency).where(pairs)):
+                found[owner, key] = Key(owner, key, digest, tuple(json.loads(ids)), time)
+        return found
+
+    # ------------------------------------------------------------------ snapshots
+
+    def write_snapshot(self, seq: int, now: float, body: bytes, retention: float | None = None) -> None:
+        """Keep what all events up to `seq` lead to, as `packed` gave it, and forget what is too old."""
+
+        def run(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(snapshots).where(snapshots.c.seq == seq))
+            connection.execute(sa.insert(snapshots).values(seq=seq, time=now, body=body))
+            there = connection.execute(sa.select(snapshots.c.seq, snapshots.c.time).order_by(snapshots.c.seq)).all()
+            gone = _thinned([(s, t) for s, t in there], now, retention)
+            connection.execute(sa.delete(snapshots).where(snapshots.c.seq.in_(gone)))
+            connection.execute(sa.delete(idempotency).where(idempotency.c.time < now - KEY_SECONDS))
+            if retention is not None:
+                old = journal.c.time < now - retention
+                connection.execute(sa.delete(journal).where(old, journal.c.seq < seq))
+
+        self._database.write(run)
+
+    def snapshot(self, time: float | None = None) -> tuple[int, Dumped] | None:
+        """The latest snapshot, or the latest that is not later than `time`."""
+        asked = sa.select(snapshots.c.seq, snapshots.c.body).order_by(snapshots.c.seq.desc()).limit(1)
+        if time is not None:
+            asked = asked.where(snapshots.c.time <= time)
+        for seq, body in self._rows(asked):
+            try:
+                return seq, read_dump(zlib.decompress(body))
+            except (zlib.error, BerthError) as error:
+                raise BerthError(f"the store {self.where}: snapshot {seq} cannot be read: {error}") from error
+        return None
+
+    # ------------------------------------------------------------------ tokens
+
+    def add_token(self, token: Token) -> None:
+        """Keep a token; its name must be new."""
+        row = _renamed(vars(token), "user", "owner")
+
+        def run(connection: sa.Connection) -> None:
+            if connection.execute(sa.select(tokens.c.name).where(tokens.c.name == token.name)).first():
+                raise BerthError(f"there is a token {token.name!r} already")
+            connection.execute(sa.insert(tokens).values(**row))
+
+        self._database.write(run)
+
+    def tokens(self, hash_: str | None = None) -> list[Token]:
+        """All tokens, or the one with this hash."""
+        asked = sa.select(tokens).order_by(tokens.c.name)
+        if hash_ is not None:
+            asked = asked.where(tokens.c.hash == hash_)
+        return [Token(**_renamed(dict(row._mapping), "owner", "user")) for row in self._rows(asked)]
+
+    def replace_token(self, token: Token) -> None:
+        """Keep a token, instead of the one with its name if there is one."""
+        row = _renamed(vars(token), "user", "owner")
+
+        def run(connection: sa.Connection) -> None:
+            connection.execute(sa.delete(tokens).where(tokens.c.name == token.name))
+            connection.execute(sa.insert(tokens).values(**row))
+
+        self._database.write(run)
+
+    def revoke_token(self, name: str, time: float) -> bool:
+        """Let nobody in with this token any more; whether there was one that did."""
+        change = sa.update(tokens).where(tokens.c.name == name, tokens.c.revoked.is_(None)).values(revoked=time)
+        return bool(self._database.write(lambda connection: connection.execute(change).rowcount))
+
+
+def _named(connection: sa.Connection) -> str:
+    name = connection.execute(sa.select(meta.c.value).where(meta.c.name == "name")).scalar()
+    if name is None:
+        name = secrets.token_hex(8)
+        connection.execute(sa.insert(meta).values(name="name", value=name))
+    return str(name)
+
+
+def packed(dumped: Dumped) -> bytes:
+    """A dump as a snapshot has it."""
+    return zlib.compress(write_dump(dumped), 1)
+
+
+def _renamed(row: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """`user` is a word of SQL, so columns say `owner`."""
+    return {new if name == old else name: value for name, value in row.items()}
+
+
+def _thinned(there: Sequence[tuple[int, float]], now: float, retention: float | None) -> list[int]:
+    """Which of these (number, time) may go: the latest two stay, one of each hour of the last day, one of each day."""
+    gone = []
+    seen: set[tuple[str, int]] = set()
+    for place, (seq, time) in enumerate(reversed(there)):
+        unit = ("hour", int(time // HOUR)) if now - time < DAY else ("day", int(time // DAY))
+        old = retention is not None and now - time > retention
+        if place >= 2 and (old or unit in seen):
+            gone.append(seq)
+        if place >= 1:
+            seen.add(unit)
+    return gone

@@ -1,0 +1,451 @@
+"""What the API answers with: records as JSON, quantities as people write them, times as ISO 8601."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from berth.errors import InvalidInput
+from berth.files.quantities import amounts, format_amounts
+from berth.files.wording import NAME, Inside, Spec
+from berth.live.core.events import Decided
+from berth.live.core.jobs import Place
+from berth.live.core.limits import limits_of
+from berth.live.core.queues import Queue, Queues
+from berth.live.core.reasons import waiting_in_order
+from berth.live.core.records import HOLDING, JobRecord, ServerRecord
+from berth.live.core.specs import Duration
+from berth.live.core.state import State
+from berth.live.service.visibility import Visibility
+
+__all__ = [
+    "Accepted",
+    "DecisionView",
+    "HolderView",
+    "JobPage",
+    "JobView",
+    "LearnedView",
+    "MinuteView",
+    "PolicyChange",
+    "PolicyView",
+    "QueueSpec",
+    "QueueView",
+    "QueuedView",
+    "QueuesSpec",
+    "ServerView",
+    "decision_view",
+    "holder_views",
+    "iso",
+    "job_view",
+    "queue_view",
+    "server_view",
+]
+
+Quantities = dict[str, str]
+
+
+def iso(time: float | None) -> str | None:
+    """A time as people write it.
+
+    >>> iso(0.5)
+    '1970-01-01T00:00:00.500Z'
+    """
+    if time is None:
+        return None
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class PlaceView(_View):
+    """Tasks of a role on a server."""
+
+    server: str
+    role: str
+    tasks: int
+
+
+class RoleView(_View):
+    """Tasks that are alike."""
+
+    count: int
+    minimum: int
+    resources: Quantities
+
+
+class JobView(_View):
+    """A job and how it stands.
+
+    `payload` is what the job runs. Values that the caller may not see are null, and `last_output` is then empty.
+    """
+
+    id: str
+    type: str
+    phase: Literal["waiting", "starting", "running", "ending", "finished", "failed", "cancelled"]
+    user: str
+    team: str
+    queue: str
+    priority: int
+    roles: dict[str, RoleView]
+    needs: dict[str, str]
+    work: float | None
+    estimate: float | None
+    limit: float | None
+    value: float
+    decay: float
+    deadline: float | None
+    retries: int
+    attempt: int
+    failures: int
+    places: list[PlaceView]
+    submitted: str | None
+    started: str | None
+    ended: str | None
+    reason: str
+    last_output: str
+    details: dict[str, str]
+    payload: dict[str, Any]
+
+
+def places_view(places: tuple[Place, ...]) -> list[PlaceView]:
+    """Places, as JSON."""
+    return [PlaceView(server=place.server, role=place.role, tasks=place.count) for place in places]
+
+
+def job_view(record: JobRecord, sight: Visibility) -> JobView:
+    """A job, as JSON, without what the caller may not see."""
+    record = sight.record(record)
+    job = record.job
+    return JobView(
+        id=job.id,
+        type=job.type,
+        phase=record.phase,
+        user=job.user,
+        team=job.team,
+        queue=job.queue,
+        priority=job.priority,
+        roles={
+            role.name: RoleView(count=role.count, minimum=role.minimum, resources=format_amounts(role.demand))
+            for role in job.roles
+        },
+        needs=dict(job.needs),
+        work=job.work,
+        estimate=job.estimate,
+        limit=job.limit,
+        value=job.value,
+        decay=job.decay,
+        deadline=job.deadline,
+        retries=job.retries,
+        attempt=record.attempt,
+        failures=record.failures,
+        places=places_view(record.places),
+        submitted=iso(record.submitted),
+        started=iso(record.started),
+        ended=iso(record.ended),
+        reason=record.reason,
+        last_output=record.last_output,
+        details=dict(record.details),
+        payload=dict(job.payload),
+    )
+
+
+class Accepted(_View):
+    """Jobs that were accepted, in the order in which they were given; `warnings` say who cannot start as things are."""
+
+    jobs: list[JobView]
+    warnings: list[str] = Field(default_factory=list)
+
+
+class JobPage(_View):
+    """Jobs, latest first; `after` asks for the next page."""
+
+    jobs: list[JobView]
+    after: int | None
+
+
+class QueuedView(_View):
+    """A job that waits: its place in the order, for how many seconds it has waited, and what is in its way."""
+
+    position: int
+    waits: float
+    why: str
+    job: JobView
+
+
+class QueueView(_View):
+    """How many wait, and the first of them in the order in which they are looked at."""
+
+    waiting: int
+    jobs: list[QueuedView]
+
+
+def queue_view(state: State, time: float, limit: int, sight: Visibility) -> QueueView:
+    """Everybody who waits, as JSON."""
+    waiting, first = waiting_in_order(state, time, limit)
+    return QueueView(
+        waiting=waiting,
+        jobs=[
+            QueuedView(
+                position=i, waits=max(time - one.record.submitted, 0.0), why=one.why, job=job_view(one.record, sight)
+            )
+            for i, one in enumerate(first, 1)
+        ],
+    )
+
+
+class HolderView(_View):
+    """What the jobs of a user, a team or a queue hold now, and the most that they may."""
+
+    kind: Literal["user", "team", "queue"]
+    name: str
+    jobs: int
+    held: Quantities
+    limit: Quantities
+
+
+def holder_views(state: State) -> list[HolderView]:
+    """Who holds what, as JSON."""
+    limits = limits_of(state)
+    jobs = Counter(owner for r in state.jobs.values() if r.phase in HOLDING for owner in state.owners(r.job))
+    return [
+        HolderView.model_validate(
+            {
+                "kind": owner.partition(":")[0],
+                "name": owner.partition(":")[2],
+                "jobs": jobs[owner],
+                "held": format_amounts(state.held.get(owner, {})),
+                "limit": format_amounts(limits.get(owner, {})),
+            }
+        )
+        for owner in sorted({*jobs, *state.held, *limits})
+    ]
+
+
+class ServerView(_View):
+    """A server, what is free of it, and what others than berth's jobs have taken of it."""
+
+    name: str
+    state: Literal["up", "closed", "drained", "lost"]
+    closed: str | None
+    labels: dict[str, str]
+    speed: float
+    capacity: Quantities
+    free: Quantities
+    taken: Quantities
+    kept_for: str | None
+    until: str | None
+    until_reason: str | None
+
+
+def server_view(record: ServerRecord, state: State) -> ServerView:
+    """A server, as JSON."""
+    row = record.index
+    columns = {name: k for name, k in state.resources.items() if state.capacity[row, k] > 0}
+    left = {name: max(int(state.capacity[row, k] - state.used[row, k]), 0) for name, k in columns.items()}
+    return ServerView(
+        name=record.server.name,
+        state=record.standing,
+        closed=record.server.closed or None,
+        labels=dict(record.server.labels),
+        speed=record.server.speed,
+        capacity=format_amounts({name: int(state.capacity[row, k]) for name, k in columns.items()}),
+        free=format_amounts(left),
+        taken=format_amounts({name: milli for name, milli in record.server.taken.items() if milli}),
+        kept_for=state.reserved.get(record.server.name),
+        until=iso(record.server.until),
+        until_reason=record.server.until_reason or None,
+    )
+
+
+class StartView(_View):
+    """A job that was started."""
+
+    job: str
+    attempt: int
+    places: list[PlaceView]
+
+
+class DecisionView(_View):
+    """A decision: who decided, what, and why it was not the policy where it was not."""
+
+    number: int
+    time: str | None
+    by: str
+    waiting: int
+    seconds: float
+    refused: str | None
+    kept: dict[str, str]
+    starts: list[StartView]
+
+
+def decision_view(number: int, decided: Decided) -> DecisionView:
+    """A decision, as JSON."""
+    return DecisionView(
+        number=number,
+        time=iso(decided.time),
+        by=decided.by,
+        waiting=decided.waiting,
+        seconds=decided.seconds,
+        refused=decided.refused,
+        kept=dict(decided.reserved),
+        starts=[StartView(job=s.job, attempt=s.attempt, places=places_view(s.places)) for s in decided.starts],
+    )
+
+
+class LearnedView(_View):
+    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run.
+
+    Of the runs `cut` were cut off, and count because they were slow already. Servers of a `group` (`label=value`) were
+    learned as one, so each of them has the runs of all.
+    """
+
+    type: str
+    server: str
+    group: str | None
+    runs: int
+    cut: int
+    speed: float
+    deviation: float
+    uncertainty: float | None
+
+
+class MinuteView(_View):
+    """One step of the history; `waits` are seconds added up, `used` shares of each resource, means over the step."""
+
+    time: float
+    submitted: int
+    started: int
+    finished: int
+    failed: int
+    waits: float
+    decisions: int
+    refused: int
+    slowest: float
+    waiting: int
+    used: dict[str, float]
+    seen: float
+
+
+class PolicyView(_View):
+    """Who decides, who serves when it is refused, and how often that was; a policy that is made ready to decide."""
+
+    policy: str
+    fallback: str
+    refusals: dict[str, int]
+    preparing: str | None = None
+
+
+class PolicyChange(Spec):
+    """Another policy, and why."""
+
+    policy: Annotated[str, Field(min_length=1, max_length=500)]
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+def _amounts(value: object) -> object:
+    if isinstance(value, Mapping):
+        try:
+            amounts({str(name): item for name, item in value.items()}, "")
+        except InvalidInput as error:
+            raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
+    return value
+
+
+Given = Annotated[dict[str, str | int | float], BeforeValidator(_amounts), Field(max_length=64)]
+Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+Names = Annotated[list[Name], Field(max_length=10_000)]
+
+
+class QueueSpec(Spec):
+    """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold.
+
+    For users who are no operators, `max_priority` is the highest priority of a job. With `users` or `teams`, only these
+    users and the members of these teams may use the queue.
+    """
+
+    priority: Priority = 0
+    accepts: bool = True
+    starts: bool = True
+    limit: Given = Field(default_factory=dict)
+    default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
+    max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
+    max_priority: Priority = 0
+    users: Names = Field(default_factory=list)
+    teams: Names = Field(default_factory=list)
+
+
+class QueuesSpec(Spec):
+    """All that orders the waiting, and who may use which queue and team.
+
+    Where any team has `members`, users who are no operators may only submit for teams that list them, and for the team
+    `default`.
+    """
+
+    queues: Annotated[dict[Name, QueueSpec], Field(min_length=1, max_length=1000)]
+    shares: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e12)]], Field(max_length=10_000)] = Field(
+        default_factory=dict
+    )
+    quotas: Annotated[dict[str, Given], Field(max_length=10_000)] = Field(default_factory=dict)
+    aging: Number = 1.0
+    fairness: Number = 1.0
+    half_life: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 604800.0
+    patience: Number = 3600.0
+    members: Annotated[dict[Name, Names], Field(max_length=10_000)] = Field(default_factory=dict)
+
+    def queues_(self) -> Queues:
+        """As the dispatcher takes it."""
+        limits: Mapping[str, Queue] = {
+            name: Queue(
+                queue.priority,
+                queue.accepts,
+                queue.starts,
+                amounts(queue.limit, f"queues.{name}.limit"),
+                queue.default_time,
+                queue.max_time,
+                max_priority=queue.max_priority,
+                users=tuple(queue.users),
+                teams=tuple(queue.teams),
+            )
+            for name, queue in self.queues.items()
+        }
+        quotas = {owner: amounts(limit, f"quotas.{owner}") for owner, limit in self.quotas.items()}
+        members = {team: tuple(users) for team, users in self.members.items()}
+        weights = self.aging, self.fairness, self.half_life, self.patience
+        return Queues(limits, dict(self.shares), quotas, *weights, members=members)
+
+    @classmethod
+    def of(cls, queues: Queues) -> QueuesSpec:
+        """What the dispatcher has."""
+        return cls(
+            queues={
+                name: QueueSpec(
+                    priority=queue.priority,
+                    accepts=queue.accepts,
+                    starts=queue.starts,
+                    limit=dict(format_amounts(queue.limit)),
+                    default_time=queue.default_time,
+                    max_time=queue.max_time,
+                    max_priority=queue.max_priority,
+                    users=list(queue.users),
+                    teams=list(queue.teams),
+                )
+                for name, queue in queues.queues.items()
+            },
+            shares=dict(queues.shares),
+            quotas={owner: dict(format_amounts(limit)) for owner, limit in queues.quotas.items()},
+            aging=queues.aging,
+            fairness=queues.fairness,
+            half_life=queues.half_life,
+            patience=queues.patience,
+            members={team: list(users) for team, users in queues.members.items()},
+        )

@@ -1,0 +1,100 @@
+"""A dispatcher and a simulated cluster, played from moment to moment: what happened, and how every job fared."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from berth.errors import BerthError
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import Event, ServerChanged, ServerJoined, ServerLost
+from berth.live.core.records import ENDED, JobRecord
+from berth.live.engines.simulated.cluster import SimulatedCluster
+
+__all__ = ["Played", "play"]
+
+
+@dataclass
+class Played:
+    """Every event in the order in which it was handled, and the last record of every job that ended."""
+
+    events: list[Event] = field(default_factory=list)
+    ended: dict[str, JobRecord] = field(default_factory=dict)
+
+
+def play(
+    dispatcher: Dispatcher,
+    cluster: SimulatedCluster,
+    given: Iterable[Event],
+    *,
+    until: float = math.inf,
+    lenient: bool = False,
+) -> Played:
+    """Let these events happen at their times, and whatever the cluster makes of the decisions, until nothing happens.
+
+    At each moment everything that happens is handled, then there is one decision. With `lenient` an event that is
+    refused is left out; else its error ends the run.
+    """
+    played = Played()
+    coming = deque(sorted(given, key=lambda event: event.time))
+    for event in cluster.joined(coming[0].time if coming else 0.0):
+        _handle(dispatcher, cluster, played, event, event.time, lenient)
+    now = last = -math.inf
+    while True:
+        limit = min(dispatcher.state.must_end.values(), default=math.inf)
+        now = max(now, min(coming[0].time if coming else math.inf, cluster.next_end, limit))
+        if now == math.inf:
+            now = _patience_ends(dispatcher, last)
+        if now > until or now == math.inf:
+            return played
+        last = now
+        while coming and coming[0].time <= now:
+            event = coming.popleft()
+            if isinstance(event, ServerLost):
+                cluster.lose(event.server, event.time)
+            elif isinstance(event, ServerJoined | ServerChanged):
+                cluster.join(event.server, event.time)
+            else:
+                _told(dispatcher, cluster, played, now, lenient)
+                _handle(dispatcher, cluster, played, event, now, lenient)
+        _told(dispatcher, cluster, played, now, lenient)
+        for overran in dispatcher.state.overdue(now):
+            _handle(dispatcher, cluster, played, overran, now, lenient)
+        _told(dispatcher, cluster, played, now, lenient)
+        decided = dispatcher.decide(now)
+        if decided is not None:
+            _handle(dispatcher, cluster, played, decided, now, lenient)
+            _told(dispatcher, cluster, played, now, lenient)
+
+
+def _patience_ends(dispatcher: Dispatcher, last: float) -> float:
+    """When somebody will have waited too long, which is the next that happens where nothing else does."""
+    state = dispatcher.state
+    patience = state.queues.patience
+    late = [math.nextafter(r.submitted + patience, math.inf) for r in state.jobs.values() if r.phase == "waiting"]
+    return min((at for at in late if at > last), default=math.inf)
+
+
+def _told(dispatcher: Dispatcher, cluster: SimulatedCluster, played: Played, now: float, lenient: bool) -> None:
+    while told := cluster.due(now):
+        for event in told:
+            _handle(dispatcher, cluster, played, event, now, lenient)
+
+
+def _handle(
+    dispatcher: Dispatcher, cluster: SimulatedCluster, played: Played, event: Event, now: float, lenient: bool
+) -> None:
+    try:
+        handled = dispatcher.handle(event)
+    except BerthError:
+        if lenient:
+            return
+        raise
+    played.events.append(event)
+    for command in handled.commands:
+        cluster.execute(command, dispatcher.state.jobs[command.job].job, now)
+    for record in handled.changed:
+        if record.phase in ENDED:
+            played.ended[record.job.id] = record

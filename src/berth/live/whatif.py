@@ -1,0 +1,234 @@
+"""What if another policy had decided: the same submissions, cancellations and servers, played again.
+
+How long jobs run comes from what was measured. A job that finished keeps its luck: it ran faster or slower than jobs of
+its type do on its servers, and does so wherever it runs. The policy that really decided is played in the same model, so
+that like is compared with like. Attempts that failed by their own fault are played as if they had not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from berth.errors import InvalidInput
+from berth.files.wording import spoken
+from berth.live.core.dispatcher import FALLBACK, Dispatcher
+from berth.live.core.events import (
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    Foretold,
+    Overran,
+    PolicyChanged,
+    ServerJoined,
+    Start,
+    Started,
+)
+from berth.live.core.jobs import Job, Server
+from berth.live.core.queues import Queues
+from berth.live.core.records import JobRecord
+from berth.live.core.runtimes import speeds
+from berth.live.core.shadow import Batches
+from berth.live.core.state import State, taken
+from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
+from berth.live.simulation import Played, play
+from berth.statistics import Estimate
+
+__all__ = ["Figures", "Measured", "WhatIf", "what_if"]
+
+
+@dataclass(frozen=True)
+class Measured(Truth):
+    """Run times as they were measured."""
+
+    known: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """The mean speed of a type on a server."""
+    means: Mapping[str, float] = field(default_factory=dict)
+    """The mean speed of a type."""
+    luck: Mapping[str, float] = field(default_factory=dict)
+    """How much faster each job was than the mean, where it ran."""
+    work: Mapping[str, float] = field(default_factory=dict)
+
+    def speed(self, type_: str, server: Server) -> float:
+        known = self.known.get((type_, server.name))
+        return known if known is not None else self.means.get(type_, server.speed)
+
+    def seconds(self, job: Job, start: Start, servers: Sequence[Server]) -> float:
+        slowest = min(self.speed(job.type, server) for server in servers)
+        return self.work.get(job.id, job.expected_seconds) / (slowest * self.luck.get(job.id, 1.0))
+
+    @classmethod
+    def of(cls, events: Iterable[Event], queues: Queues | None = None) -> Measured:
+        """What a history teaches."""
+        state = State(queues)
+        outcomes, jobs = [], {}
+        for event in events:
+            handled = state.handle(event)
+            jobs.update({record.job.id: record.job for record in handled.changed})
+            if handled.outcome is not None:
+                outcomes.append(handled.outcome)
+        known = {(type_, server): speed.mean for type_, server, speed in state.learned}
+        luck = {
+            found.job.id: found.speed / min(known[found.job.type, place.server] for place in found.places)
+            for found in outcomes
+        }
+        work = {name: state.learned.work(job) for name, job in jobs.items()}
+        means = {type_: mean for type_, (mean, _) in speeds(state).items()}
+        return cls(known=known, means=means, luck=luck, work=work)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How a play went: seconds, `utilisation` of the resource that was used most, and the sum of values."""
+
+    policy: str
+    wait: float
+    turnaround: float
+    makespan: float
+    utilisation: float
+    value: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Another policy (`other`) against the one that decided (`actual`), over the jobs that finish with both.
+
+    `wait`, `turnaround` and `value` are differences, job by job, of the other less the actual.
+    """
+
+    jobs: int
+    left_out: int
+    actual: Figures
+    other: Figures
+    wait: Estimate
+    turnaround: Estimate
+    value: Estimate
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"{self.jobs} jobs, {self.other.policy} instead of {self.actual.policy}"]
+        for name, found, unit in (
+            ("wait", self.wait, " s"),
+            ("turnaround", self.turnaround, " s"),
+            ("value", self.value, ""),
+        ):
+            sure = "" if found.low is None else f" ({found.low:+.3g} to {found.high:+.3g})"
+            before, after = getattr(self.actual, name), getattr(self.other, name)
+            words = f"{spoken(before)} would be {spoken(after)}" if unit else f"{before:.4g} would be {after:.4g}"
+            lines.append(f"  {name}: {words}, by job {found.mean:+.3g}{unit}{sure}")
+        lines.append(f"  makespan: {spoken(self.actual.makespan)} would be {spoken(self.other.makespan)}")
+        lines.append(f"  utilisation: {self.actual.utilisation:.0%} would be {self.other.utilisation:.0%}")
+        return "\n".join(lines)
+
+
+def what_if(
+    events: Sequence[Event],
+    policy: str,
+    *,
+    actual: str = FALLBACK,
+    since: float = -math.inf,
+    queues: Queues | None = None,
+    seed: int = 0,
+) -> WhatIf:
+    """What another policy would have made of a history from some time on.
+
+    `actual` is the policy, and `queues` the settings, with which the history began. Before `since` both plays follow
+    the history, and only jobs that are submitted later are counted.
+    """
+    truth = Measured.of(events, queues)
+    given = [
+        event for event in events if not isinstance(event, Decided | Started | Finished | Failed | Foretold | Overran)
+    ]
+    first = max(since, min((event.time for event in events), default=0.0))
+    kept = [event for event in given if not (isinstance(event, PolicyChanged) and event.time >= first)]
+    ours = _played(given, actual, truth, queues, seed)
+    if since == -math.inf:
+        theirs = _played(kept, policy, truth, queues, seed)
+    else:
+        theirs = _played([*kept, PolicyChanged(first, policy)], actual, truth, queues, seed)
+    finished = [
+        (record, theirs.ended[name])
+        for name, record in ours.ended.items()
+        if record.submitted >= first and _done(record) and name in theirs.ended and _done(theirs.ended[name])
+    ]
+    if not finished:
+        raise InvalidInput("a history with jobs that finish with both policies", found="none", key="events")
+    pairs = sorted(finished, key=lambda pair: pair[0].number)
+    counted = sum(event.kind == "submitted" and event.time >= first for event in given)
+    last = next((e.policy for e in reversed(given) if isinstance(e, PolicyChanged)), actual)
+    return WhatIf(
+        len(pairs),
+        counted - len(pairs),
+        _figures(last, [pair[0] for pair in pairs], given, first),
+        _figures(policy, [pair[1] for pair in pairs], given, first),
+        _paired(_wait(other) - _wait(record) for record, other in pairs),
+        _paired(_turnaround(other) - _turnaround(record) for record, other in pairs),
+        _paired(_worth(other) - _worth(record) for record, other in pairs),
+    )
+
+
+def _played(given: Sequence[Event], policy: str, truth: Truth, queues: Queues | None, seed: int) -> Played:
+    return play(Dispatcher(policy, seed=seed, queues=queues), SimulatedCluster([], truth), given, lenient=True)
+
+
+def _done(record: JobRecord) -> bool:
+    return record.phase == "finished"
+
+
+def _wait(record: JobRecord) -> float:
+    return (record.started if record.started is not None else record.since) - record.submitted
+
+
+def _turnaround(record: JobRecord) -> float:
+    return (record.ended if record.ended is not None else math.inf) - record.submitted
+
+
+def _worth(record: JobRecord) -> float:
+    took = _turnaround(record)
+    if record.job.deadline is not None and took > record.job.deadline:
+        return 0.0
+    return max(record.job.value - record.job.decay * took, 0.0)
+
+
+def _paired(values: Iterable[float]) -> Estimate:
+    """The mean of differences, with an interval from batches of jobs that came one after another."""
+    batches = Batches(size=1)
+    for value in values:
+        batches.add(value)
+    found = batches.estimate()
+    assert found is not None
+    return found
+
+
+def _figures(policy: str, records: Sequence[JobRecord], given: Sequence[Event], first: float) -> Figures:
+    end = max(record.submitted + _turnaround(record) for record in records)
+    there: dict[str, Mapping[str, int]] = {
+        e.server.name: e.server.capacity for e in given if isinstance(e, ServerJoined)
+    }
+    capacity: dict[str, int] = {}
+    for amounts in there.values():
+        for name, milli in amounts.items():
+            capacity[name] = capacity.get(name, 0) + milli
+    used = dict.fromkeys(capacity, 0.0)
+    for record in records:
+        for name, milli in taken(record.job, record.places).items():
+            used[name] += milli * (_turnaround(record) - _wait(record))
+    span = max(end - first, 1e-9)
+    return Figures(
+        policy,
+        float(np.mean([_wait(record) for record in records])),
+        float(np.mean([_turnaround(record) for record in records])),
+        span,
+        max((used[name] / (milli * span) for name, milli in capacity.items() if milli), default=0.0),
+        float(sum(_worth(record) for record in records)),
+    )

@@ -1,1 +1,0 @@
-"""What the scheduler knows, a module for each family."""

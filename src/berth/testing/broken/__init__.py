@@ -1,0 +1,1 @@
+"""Policies and engines that each break one promise on purpose."""

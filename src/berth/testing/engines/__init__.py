@@ -1,0 +1,1 @@
+"""The contract of an engine, and what is needed to check it."""

@@ -1,0 +1,1 @@
+"""Workloads fitted to traces, and jobs generated from them."""

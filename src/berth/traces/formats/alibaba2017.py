@@ -1,0 +1,165 @@
+"""Alibaba cluster-trace-v2017: batch tasks of a cluster of 1,300 machines in a day.
+
+The main table is `batch_task`. Its instances become the pieces of a job, taken to start together as in v2018. A task
+comes at its create time; its run time reaches from there to its end, waiting included, as no start is published. With
+`instances` (True for `batch_instance` beside it, or a path) run times are means measured over a task's instances. The
+variant that comes with CloudSimPy (`submit_time`, `duration`, …) has those means already.
+
+`server_event` beside it gives the machines. All files are read with or without a line of names. CPUs are cores, memory
+is a share of the largest machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from berth.errors import InvalidInput
+from berth.model import Resource
+from berth.traces.formats import Reading
+from berth.traces.formats.measured import mean_runs
+from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
+from berth.traces.trace import CORES, Source, job_table, machine_table
+
+__all__ = ["read", "read_instances"]
+
+RESOURCES = (CORES, Resource("memory", "largest machine"))
+STATUS = {"Terminated": "done", "Failed": "failed", "Cancelled": "cancelled", "Running": "running"}
+
+TASKS = Layout(
+    (
+        Field("task_create_time", pl.Float64, required=True),
+        Field("task_end_time", pl.Float64),
+        Field("job_id", required=True),
+        Field("task_id", required=True),
+        Field("number_of_instances", pl.Float64),
+        Field("status"),
+        Field("number_of_cpus_requested_per_instance_in_the_task", pl.Float64),
+        Field("normalized_memory_requested_per_instance_in_the_task", pl.Float64),
+    )
+)
+INSTANCES = Layout(
+    (
+        Field("start_timestamp", pl.Float64),
+        Field("end_timestamp", pl.Float64),
+        Field("job_id", required=True),
+        Field("task_id", required=True),
+        Field("machine_id"),
+        Field("status"),
+        Field("sequence_number", pl.Float64),
+        Field("total_sequence_number", pl.Float64),
+        Field("maximum_real_cpu_number", pl.Float64),
+        Field("average_real_cpu_number", pl.Float64),
+        Field("maximum_normalized_memory_usage", pl.Float64),
+        Field("average_normalized_memory_usage", pl.Float64),
+    )
+)
+SERVERS = Layout(
+    (
+        Field("timestamp", pl.Float64, required=True),
+        Field("machine_id", required=True),
+        Field("event_type"),
+        Field("event_detail"),
+        Field("number_of_cpus", pl.Float64),
+        Field("normalized_memory", pl.Float64),
+        Field("normalized_disk_space", pl.Float64),
+    )
+)
+MEASURED = Layout(
+    (
+        Field("submit_time", pl.Float64, required=True),
+        Field("duration", pl.Float64),
+        Field("cpu", pl.Float64),
+        Field("memory", pl.Float64),
+        Field("job_id", required=True),
+        Field("task_id", required=True),
+        Field("instances_num", pl.Float64),
+    )
+)
+JOB = pl.col("job_id") + "/" + pl.col("task_id")
+
+
+def read(path: Path, machines: Path | None, report: Report, *, instances: bool | Path | str = False) -> Reading:
+    """Tasks, in either form, or the table of machines alone."""
+    cells = [cell.strip() for cell in first_line(path).split(",")]
+    if len(cells) == len(SERVERS.fields):
+        return Reading(iter(()), RESOURCES, Source("alibaba-2017", (str(path),)), report, _machines(path, report))
+    table = machines or beside(path, "server_event.csv")
+    own = {"pieces": "the instances of a task, taken to start together; really each starts by itself"}
+    measured: Path | None = None
+    if "instances_num" in cells:
+        jobs = _measured(path, report)
+        own["run"] = "mean of the task's instances"
+    elif len(cells) == len(TASKS.fields):
+        measured = beside(path, "batch_instance*.csv") if instances is True else Path(instances) if instances else None
+        if instances is True and measured is None:
+            raise InvalidInput("batch_instance.csv beside it", found="no such file", file=path)
+        jobs = _jobs(path, measured, report)
+        own["run"] = "from the task's creation to its end" if measured is None else "mean of the task's instances"
+    else:
+        raise InvalidInput("batch_task or server_event", found=f"{len(cells)} columns", file=path)
+    files = tuple(str(item) for item in (path, table, measured) if item is not None)
+    known = None if table is None else _machines(table, report.beside())
+    return Reading(jobs, RESOURCES, Source("alibaba-2017", files, own), report, known)
+
+
+def _jobs(path: Path, measured: Path | None, report: Report) -> Iterator[pl.DataFrame]:
+    runs = None if measured is None else mean_runs(read_instances(measured, report.beside()))
+    ended = pl.col("status").is_in(["Terminated", "Failed"])
+    for frame in read_rows(path, as_published(path, TASKS), report):
+        jobs = job_table(
+            frame,
+            RESOURCES,
+            job=JOB,
+            submit_s=pl.col("task_create_time"),
+            run_s=pl.when(ended).then(pl.col("task_end_time") - pl.col("task_create_time")),
+            pieces=pl.col("number_of_instances"),
+            group=pl.col("job_id"),
+            status=pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String),
+            cpu=pl.col("number_of_cpus_requested_per_instance_in_the_task") / 100,
+            memory=pl.col("normalized_memory_requested_per_instance_in_the_task"),
+        )
+        yield jobs if runs is None else runs.put_into(jobs)
+
+
+def _measured(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    for frame in read_rows(path, MEASURED, report):
+        yield job_table(
+            frame,
+            RESOURCES,
+            job=JOB,
+            submit_s=pl.col("submit_time"),
+            run_s=pl.col("duration"),
+            pieces=pl.col("instances_num"),
+            group=pl.col("job_id"),
+            cpu=pl.col("cpu"),
+            memory=pl.col("memory"),
+        )
+
+
+def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    """What ran where: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status` of every instance."""
+    for frame in read_rows(path, as_published(path, INSTANCES), report):
+        run = pl.col("end_timestamp") - pl.col("start_timestamp")
+        yield frame.select(
+            JOB.alias("job"),
+            pl.col("machine_id").alias("machine"),
+            pl.col("start_timestamp").alias("start_s"),
+            pl.when(pl.col("status").is_in(["Terminated", "Failed"]) & (run >= 0)).then(run).alias("run_s"),
+            pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String).alias("status"),
+        )
+
+
+def _machines(path: Path, report: Report) -> pl.DataFrame:
+    """Machines as they were last added; errors are told without an end, so they are no outages here."""
+    rows = read_whole(path, as_published(path, SERVERS), report).filter(pl.col("event_type") == "add")
+    last = rows.sort("timestamp", maintain_order=True).unique("machine_id", keep="last", maintain_order=True)
+    return machine_table(
+        last,
+        RESOURCES,
+        machine=pl.col("machine_id"),
+        cpu=pl.col("number_of_cpus"),
+        memory=pl.col("normalized_memory"),
+    )

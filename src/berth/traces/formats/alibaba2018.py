@@ -1,0 +1,175 @@
+"""Alibaba cluster-trace-v2018: batch tasks of a cluster of some 4,000 machines in eight days.
+
+The main table is `batch_task`. A task has `instance_num` equal instances, which become the pieces of one job. Really an
+instance may start without its siblings: that they start together is a choice of the model, not a fact of the trace.
+That some tasks of a job wait for others (their names tell) is left out as well. Only start and end are published, so a
+job is taken to come when it started, and its wait is null.
+
+`machine_meta` beside it gives the machines. With `instances` (True for `batch_instance` beside it, or a path) run times
+are the mean ones measured over the instances of each task. All files are read with or without a line of names.
+
+CPUs are cores (`plan_cpu` 100 is one), memory is in percent of the largest machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from berth.errors import InvalidInput
+from berth.model import Resource
+from berth.traces.formats import Reading
+from berth.traces.formats.measured import mean_runs
+from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
+from berth.traces.trace import CORES, Source, job_table, machine_table
+
+__all__ = ["read", "read_instances", "read_usage"]
+
+RESOURCES = (CORES, Resource("memory", "% of the largest machine"))
+STATUS = {"Terminated": "done", "Failed": "failed", "Cancelled": "cancelled", "Running": "running"}
+
+TASKS = Layout(
+    (
+        Field("task_name", required=True),
+        Field("instance_num", pl.Float64),
+        Field("job_name", required=True),
+        Field("task_type"),
+        Field("status"),
+        Field("start_time", pl.Float64),
+        Field("end_time", pl.Float64),
+        Field("plan_cpu", pl.Float64),
+        Field("plan_mem", pl.Float64),
+    )
+)
+INSTANCES = Layout(
+    (
+        Field("instance_name"),
+        Field("task_name", required=True),
+        Field("job_name", required=True),
+        Field("task_type"),
+        Field("status"),
+        Field("start_time", pl.Float64),
+        Field("end_time", pl.Float64),
+        Field("machine_id"),
+        Field("seq_no", pl.Float64),
+        Field("total_seq_no", pl.Float64),
+        Field("cpu_avg", pl.Float64),
+        Field("cpu_max", pl.Float64),
+        Field("mem_avg", pl.Float64),
+        Field("mem_max", pl.Float64),
+    )
+)
+MACHINES = Layout(
+    (
+        Field("machine_id", required=True),
+        Field("time_stamp", pl.Float64, required=True),
+        Field("failure_domain_1"),
+        Field("failure_domain_2"),
+        Field("cpu_num", pl.Float64),
+        Field("mem_size", pl.Float64),
+        Field("status"),
+    )
+)
+USAGE = Layout(
+    (
+        Field("machine_id", required=True),
+        Field("time_stamp", pl.Float64, required=True),
+        Field("cpu_util_percent", pl.Float64),
+        Field("mem_util_percent", pl.Float64),
+        Field("mem_gps", pl.Float64),
+        Field("mkpi", pl.Float64),
+        Field("net_in", pl.Float64),
+        Field("net_out", pl.Float64),
+        Field("disk_io_percent", pl.Float64),
+    )
+)
+
+
+def read(path: Path, machines: Path | None, report: Report, *, instances: bool | Path | str = False) -> Reading:
+    """Tasks, or the table of machines alone."""
+    columns = len(first_line(path).split(","))
+    if columns == len(MACHINES.fields):
+        return Reading(iter(()), RESOURCES, Source("alibaba-2018", (str(path),)), report, _machines(path, report))
+    usage = "machine_usage" in path.name or "cpu_util_percent" in first_line(path)
+    if usage or columns != len(TASKS.fields):
+        shown = "a table of usage" if usage else f"{columns} columns"
+        raise InvalidInput("batch_task, or machine_meta for the machines alone", found=shown, file=path)
+    table = machines or beside(path, "machine_meta.csv")
+    measured = beside(path, "batch_instance*.csv") if instances is True else Path(instances) if instances else None
+    if instances is True and measured is None:
+        raise InvalidInput("batch_instance.csv beside it", found="no such file", file=path)
+    files = tuple(str(item) for item in (path, table, measured) if item is not None)
+    notes = {
+        "pieces": "the instances of a task, taken to start together; really each starts by itself",
+        "submit": "when the task started: no earlier time is published",
+        "run": "from the task's start to its end" if measured is None else "mean of the task's instances",
+    }
+    return Reading(
+        _jobs(path, measured, report),
+        RESOURCES,
+        Source("alibaba-2018", files, notes),
+        report,
+        None if table is None else _machines(table, report.beside()),
+    )
+
+
+def _jobs(path: Path, measured: Path | None, report: Report) -> Iterator[pl.DataFrame]:
+    runs = None if measured is None else mean_runs(read_instances(measured, report.beside()))
+    ended = pl.col("status").is_in(["Terminated", "Failed"])
+    for frame in read_rows(path, as_published(path, TASKS), report):
+        jobs = job_table(
+            frame,
+            RESOURCES,
+            job=pl.col("job_name") + "/" + pl.col("task_name"),
+            submit_s=pl.col("start_time"),
+            run_s=pl.when(ended).then(pl.col("end_time") - pl.col("start_time")),
+            pieces=pl.col("instance_num"),
+            group=pl.col("job_name"),
+            kind=pl.col("task_type"),
+            status=pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String),
+            cpu=pl.col("plan_cpu") / 100,
+            memory=pl.col("plan_mem"),
+        )
+        yield jobs if runs is None else runs.put_into(jobs)
+
+
+def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    """What ran where: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status` of every instance."""
+    for frame in read_rows(path, as_published(path, INSTANCES), report):
+        run = pl.col("end_time") - pl.col("start_time")
+        yield frame.select(
+            (pl.col("job_name") + "/" + pl.col("task_name")).alias("job"),
+            pl.col("machine_id").alias("machine"),
+            pl.col("start_time").alias("start_s"),
+            pl.when(pl.col("status").is_in(["Terminated", "Failed"]) & (run >= 0)).then(run).alias("run_s"),
+            pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String).alias("status"),
+        )
+
+
+def _machines(path: Path, report: Report) -> pl.DataFrame:
+    """The last word on each machine; one whose last status is not USING is no machine that jobs could have used."""
+    rows = read_whole(path, as_published(path, MACHINES), report)
+    last = rows.sort("time_stamp", maintain_order=True).unique("machine_id", keep="last", maintain_order=True)
+    using = last.filter(pl.col("status").is_null() | (pl.col("status") == "USING"))
+    report.repair("machine that was not in use at the end, left out", len(last) - len(using))
+    return machine_table(
+        using.sort("machine_id"),
+        RESOURCES,
+        machine=pl.col("machine_id"),
+        group=pl.col("failure_domain_1"),
+        cpu=pl.col("cpu_num"),
+        memory=pl.col("mem_size"),
+    )
+
+
+def read_usage(path: Path, report: Report | None = None) -> Iterator[pl.DataFrame]:
+    """How busy machines were: `machine`, `time_s`, and `cpu` and `memory` as shares of what it has, 0 to 1."""
+    for frame in read_rows(path, as_published(path, USAGE), report or Report()):
+        share = {name: pl.col(f"{name[:3]}_util_percent") for name in ("cpu", "memory")}
+        yield frame.select(
+            pl.col("machine_id").alias("machine"),
+            pl.col("time_stamp").alias("time_s"),
+            *(pl.when(value.is_between(0, 100)).then(value / 100).alias(name) for name, value in share.items()),
+        )

@@ -1,0 +1,45 @@
+"""Microsoft ITP 2021: deep-learning training, one file a cluster: `job`, `submission_time`, `duration`, `num_gpu`.
+
+A job is a true gang: each of its GPUs is a piece. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from berth.traces.formats import Reading, without_machines
+from berth.traces.rows import Field, Layout, Report, read_rows
+from berth.traces.trace import GPUS, Source, job_table
+
+__all__ = ["read"]
+
+LAYOUT = Layout(
+    (
+        Field("job", required=True),
+        Field("submission_time", pl.Float64, required=True),
+        Field("duration", pl.Float64),
+        Field("num_gpu", pl.Float64),
+    )
+)
+
+
+def read(path: Path, machines: Path | None, report: Report) -> Reading:
+    """The jobs; no table of machines is published."""
+    without_machines("itp", machines)
+    return Reading(_jobs(path, report), (GPUS,), Source("itp", (str(path),)), report)
+
+
+def _jobs(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    for frame in read_rows(path, LAYOUT, report):
+        yield job_table(
+            frame,
+            (GPUS,),
+            job=pl.col("job"),
+            submit_s=pl.col("submission_time"),
+            run_s=pl.col("duration"),
+            pieces=pl.col("num_gpu"),
+            gpu=pl.lit(1.0),
+        )

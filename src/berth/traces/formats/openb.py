@@ -1,0 +1,92 @@
+"""Alibaba cluster-trace-gpu-v2023 "openb": pods of a heterogeneous GPU cluster, with GPUs shared by parts.
+
+The main table is a list of pods; each is a job of one piece. `openb_node_list_all_node` beside it gives the machines.
+GPUs are devices: whole ones, or a part of one where `gpu_milli` is below 1000. `gpu_spec` names the models that a pod
+may use. Cores are cores and memory is in GiB. Pods that were never scheduled have no wait and no run time. One of the
+lists (`multigpu20`) has no times at all: there `submit_s` is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from berth.traces.formats import Reading
+from berth.traces.rows import Field, Layout, Report, beside, first_line, read_rows, read_whole
+from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table, machine_table
+
+__all__ = ["read"]
+
+RESOURCES = (CORES, MEMORY, GPUS)
+PODS = Layout(
+    (
+        Field("name", required=True),
+        Field("cpu_milli", pl.Float64),
+        Field("memory_mib", pl.Float64),
+        Field("num_gpu", pl.Float64),
+        Field("gpu_milli", pl.Float64),
+        Field("gpu_spec"),
+        Field("qos"),
+        Field("pod_phase"),
+        Field("creation_time", pl.Float64),
+        Field("deletion_time", pl.Float64),
+        Field("scheduled_time", pl.Float64),
+    )
+)
+NODES = Layout(
+    (
+        Field("sn", required=True),
+        Field("cpu_milli", pl.Float64),
+        Field("memory_mib", pl.Float64),
+        Field("gpu", pl.Float64),
+        Field("model"),
+    )
+)
+STATUS = {"Succeeded": "done", "Failed": "failed"}
+"""Of the phases. `Running` is the phase in which a pod was deleted, so it tells no end; `Pending` never ran."""
+
+
+def read(path: Path, machines: Path | None, report: Report) -> Reading:
+    """Pods, or the list of nodes alone."""
+    if {"sn", "model"} <= set(first_line(path).split(",")):
+        return Reading(iter(()), RESOURCES, Source("openb", (str(path),)), report, _nodes(path, report))
+    nodes = machines or beside(path, "openb_node_list_all_node.csv", "openb_node_list*.csv")
+    files = (str(path), *(() if nodes is None else (str(nodes),)))
+    known = None if nodes is None else _nodes(nodes, report.beside())
+    return Reading(_jobs(path, report), RESOURCES, Source("openb", files), report, known)
+
+
+def _jobs(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    for frame in read_rows(path, PODS, report):
+        never = pl.col("scheduled_time").is_null() & pl.col("deletion_time").is_not_null()
+        yield job_table(
+            frame,
+            RESOURCES,
+            job=pl.col("name"),
+            submit_s=pl.col("creation_time"),
+            wait_s=pl.col("scheduled_time") - pl.col("creation_time"),
+            run_s=pl.col("deletion_time") - pl.col("scheduled_time"),
+            pieces=pl.lit(1),
+            kind=pl.col("qos"),
+            needs=pl.col("gpu_spec").str.strip_chars("| "),
+            status=pl.when(never)
+            .then(pl.lit("cancelled"))
+            .otherwise(pl.col("pod_phase").replace_strict(STATUS, default=None, return_dtype=pl.String)),
+            cpu=pl.col("cpu_milli") / 1000,
+            memory=pl.col("memory_mib") / 1024,
+            gpu=pl.when(pl.col("num_gpu") == 1).then(pl.col("gpu_milli") / 1000).otherwise(pl.col("num_gpu")),
+        )
+
+
+def _nodes(path: Path, report: Report) -> pl.DataFrame:
+    return machine_table(
+        read_whole(path, NODES, report),
+        RESOURCES,
+        machine=pl.col("sn"),
+        label=pl.col("model"),
+        cpu=pl.col("cpu_milli") / 1000,
+        memory=pl.col("memory_mib") / 1024,
+        gpu=pl.col("gpu"),
+    )

@@ -1,0 +1,232 @@
+"""Standard Workload Format 2.2: batch logs of the Parallel Workloads Archive.
+
+Eighteen columns of numbers, −1 where nothing is known; lines that begin with `;` tell of the machine. The size of a job
+is what it requested (field 8), or what it got (field 5) where that is unknown; each of its processors is a piece.
+
+A table of machines may lie beside the log, called like it with `.machines.tsv` for `.swf`: columns `cluster`, `nodes`,
+`cpus_per_node`, `speed` and `mem_per_node_kib`. Without, the header's MaxNodes and MaxProcs are taken.
+
+Logs of MetaCentrum depart from this: each line has 21 fields, of which 19 to 21 are the nodes used, the queue and the
+request for nodes (`1:ppn=12:cl_zewura`), and field 10 is the memory of the whole job in bytes. Where the first line
+has 21 fields a log is read so; `memory` ("kb-per-processor" or "bytes-per-job") says otherwise what field 10 is. A job
+that asks for n nodes with p processors each, and for n·p in all, is n pieces of p cores; any other (parts of different
+kinds joined by `+`, or sums that do not agree) is a piece for each processor. `cl_zewura` becomes a need for machines
+of that label. Names of single hosts and other properties are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from berth.errors import InvalidInput, UnknownName
+from berth.traces.formats import Reading
+from berth.traces.rows import Field, Layout, Report, beside, first_line, read_blocks, read_rows, read_whole
+from berth.traces.trace import CORES, MACHINE_COLUMNS, MEMORY, Source, filled, job_table, machine_table
+
+__all__ = ["FIELDS", "read", "read_fields"]
+
+FIELDS = (
+    "job",
+    "submit",
+    "wait",
+    "run",
+    "allocated",
+    "cpu_time",
+    "memory_used",
+    "requested",
+    "time_requested",
+    "memory_requested",
+    "status",
+    "user",
+    "group",
+    "application",
+    "queue",
+    "partition",
+    "preceding",
+    "think_time",
+)
+"""The columns in the order of the standard; times in seconds, memory in KB a processor."""
+
+LAYOUT = Layout(
+    tuple(Field(name, pl.Float64, required=name in ("job", "submit")) for name in FIELDS),
+    separator=" ",
+    header=False,
+    comment=";",
+    more=True,
+)
+MORE_FIELDS = ("used_nodes", "queue_name", "request")
+LONGER = dataclasses.replace(LAYOUT, fields=(*LAYOUT.fields, *(Field(name) for name in MORE_FIELDS)))
+MEMORY_UNITS = ("kb-per-processor", "bytes-per-job")
+STATUS = {0.0: "failed", 1.0: "done", 5.0: "cancelled"}
+RESOURCES = (CORES, MEMORY)
+
+
+WHOLE = ("job", "allocated", "requested", "user", "group", "application", "queue", "partition", "preceding")
+LARGEST = 2.0**53
+"""From here on not every whole number is a float."""
+
+
+def read_fields(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    """All eighteen columns as they stand, null for −1."""
+    for frame in read_rows(path, LAYOUT, report):
+        yield _known(path, frame, report)
+
+
+def _known(path: Path, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
+    """Null for −1, and without rows that count in parts."""
+    right = pl.all_horizontal(
+        (pl.col(name).is_null() | ((pl.col(name) == pl.col(name).floor()) & (pl.col(name).abs() < LARGEST)))
+        for name in WHOLE
+    )
+    bad = frame.filter(~right)
+    for row in bad.iter_rows(named=True):
+        name = next(n for n in WHOLE if row[n] is not None and (row[n] % 1 or abs(row[n]) >= LARGEST))
+        error = InvalidInput("a whole number", value=row[name], key=name, file=path, line=row["line"])
+        report.skip("no whole number", error)
+    report.rows -= len(bad)
+    good = frame.filter(right) if len(bad) else frame
+    return good.with_columns(pl.when(pl.col(FIELDS) == -1).then(None).otherwise(pl.col(FIELDS)).name.keep())
+
+
+def read(path: Path, machines: Path | None, report: Report, *, memory: str | None = None) -> Reading:
+    """A log; its machines from the table beside it, or from its header. The table alone is a trace without jobs."""
+    if memory is not None and memory not in MEMORY_UNITS:
+        raise UnknownName("unit of memory", memory, MEMORY_UNITS)
+    if _is_machine_table(path):
+        return Reading(iter(()), RESOURCES, Source("swf", (str(path),)), report, _machines(path, report))
+    notes = header(path)
+    longer = _fields_of_first_job(path) == len(FIELDS) + len(MORE_FIELDS)
+    in_bytes = memory == "bytes-per-job" or (memory is None and longer)
+    if longer:
+        notes["fields"] = "21 in a line: nodes used, queue and request for nodes behind those of the standard"
+    if in_bytes:
+        why = "as asked for" if memory else "as lines have 21 fields"
+        notes["memory"] = f"field 10 is the memory of the whole job in bytes ({why})"
+    found = machines or beside(path, path.name.removesuffix(".gz").removesuffix(".swf") + ".machines.tsv")
+    table = _from_header(notes, report) if found is None else _machines(found, report.beside())
+    files = (str(path), *(() if found is None else (str(found),)))
+    rows = _longer_rows(path, report) if longer else read_fields(path, report)
+    jobs = (_jobs(frame, report, in_bytes) for frame in rows)
+    return Reading(jobs, RESOURCES, Source("swf", files, notes), report, table)
+
+
+def _is_machine_table(path: Path) -> bool:
+    return "cpus_per_node" in first_line(path).split("\t")
+
+
+def _fields_of_first_job(path: Path) -> int:
+    for _, block in read_blocks(path, 1 << 16):
+        for line in block.split(b"\n"):
+            if line.strip() and not line.startswith(b";"):
+                return len(line.split())
+    return 0
+
+
+def _longer_rows(path: Path, report: Report) -> Iterator[pl.DataFrame]:
+    """All 21 columns; `nodes`, `cores` (for each node), `cluster` and `queue_name` from the last ones."""
+    request = pl.col("request")
+    agree = pl.col("nodes") * pl.col("cores") == pl.col("requested")
+    clusters = request.str.extract_all(r"(?:^|:)cl_\w+").list.unique()
+    for frame in read_rows(path, LONGER, report):
+        asked = r"^(\d+):ppn=(\d+)(?:[:#][^+]*)?$"
+        known = _known(path, frame, report).with_columns(
+            request.str.extract(asked, 1).cast(pl.Float64).alias("nodes"),
+            request.str.extract(asked, 2).cast(pl.Float64).alias("cores"),
+            pl.when(clusters.list.len() == 1).then(clusters.list.first().str.extract("cl_(.*)")).alias("cluster"),
+        )
+        unlike = known.filter(pl.col("nodes").is_not_null() & ~agree)
+        report.repair("request for nodes that does not agree with the processors, taken one by one", len(unlike))
+        yield known.with_columns(pl.when(agree).then(pl.col(name)).alias(name) for name in ("nodes", "cores"))
+
+
+def header(path: Path) -> dict[str, str]:
+    """What the lines say that begin with `;`: by key, repeated keys on several lines."""
+    notes: dict[str, str] = {}
+    _, block = next(read_blocks(path, 1 << 16))
+    for line in block.decode("utf-8", "replace").removeprefix("\ufeff").splitlines():
+        if not line.startswith(";"):
+            if line.strip():
+                break
+            continue
+        key, colon, value = line.lstrip("; \t").partition(":")
+        if colon and key.strip() and " " not in key.strip():
+            notes[key.strip()] = "\n".join(filter(None, (notes.get(key.strip()), value.strip())))
+    return notes
+
+
+def _jobs(frame: pl.DataFrame, report: Report, in_bytes: bool) -> pl.DataFrame:
+    unsaid = frame["requested"].is_null() | (frame["requested"] <= 0)
+    report.repair("size taken from the processors that it got", int((unsaid & frame["allocated"].is_not_null()).sum()))
+    size = pl.when(pl.col("requested") > 0).then(pl.col("requested")).otherwise(pl.col("allocated"))
+    name = {column: pl.col(column).cast(pl.Int64).cast(pl.String) for column in ("job", "user", "group", "queue")}
+    longer = "nodes" in frame.columns
+    pieces = pl.coalesce("nodes", size) if longer else size
+    cores = pl.when(size.is_not_null()).then(pl.col("cores").fill_null(1.0) if longer else 1.0)
+    asked = pl.col("memory_requested")
+    asked_each = asked / 1024**3 / pieces if in_bytes else asked / 1024**2 * cores
+    return job_table(
+        frame,
+        RESOURCES,
+        job=name["job"],
+        submit_s=pl.col("submit"),
+        wait_s=pl.col("wait"),
+        run_s=pl.col("run"),
+        estimate_s=pl.col("time_requested"),
+        pieces=pieces,
+        user=name["user"],
+        group=name["group"],
+        kind=pl.coalesce("queue_name", name["queue"]) if longer else name["queue"],
+        needs=pl.col("cluster") if longer else pl.lit(None),
+        status=pl.col("status").replace_strict(STATUS, default=None, return_dtype=pl.String),
+        cpu=cores,
+        memory=pl.coalesce(asked_each, pl.col("memory_used") / 1024**2 * cores),
+    )
+
+
+def _from_header(notes: dict[str, str], report: Report) -> pl.DataFrame | None:
+    numbers: dict[str, int] = {}
+    for key in ("MaxNodes", "MaxProcs"):
+        if key in notes:
+            text = notes[key].split()[0].replace(",", "") if notes[key].split() else ""
+            try:
+                number = float(text)
+            except ValueError:
+                number = -1.0
+            if number >= 1 and number == int(min(number, LARGEST)):
+                numbers[key] = int(number)
+            elif text not in ("-1", ""):
+                report.repair(f"header's {key} forgotten, which is no number above 0", 1)
+    if not numbers:
+        return None
+    nodes = numbers.get("MaxNodes", numbers.get("MaxProcs", 1))
+    cores = numbers.get("MaxProcs", nodes) / nodes
+    row: dict[str, list[object]] = {"machine": ["node"], "count": [nodes], "speed": [1.0], "cpu": [cores]}
+    return filled(row, MACHINE_COLUMNS, RESOURCES)
+
+
+def _machines(path: Path, report: Report) -> pl.DataFrame:
+    layout = Layout(
+        (
+            Field("cluster", required=True),
+            Field("nodes", pl.Int64, required=True),
+            Field("cpus_per_node", pl.Float64, required=True),
+            Field("speed", pl.Float64),
+            Field("mem_per_node_kib", pl.Float64),
+        ),
+        separator="\t",
+    )
+    return machine_table(
+        read_whole(path, layout, report),
+        RESOURCES,
+        machine=pl.col("cluster"),
+        count=pl.col("nodes"),
+        label=pl.col("cluster"),
+        group=pl.col("cluster"),
+        speed=pl.col("speed").fill_null(1.0),
+        cpu=pl.col("cpus_per_node"),
+        memory=pl.col("mem_per_node_kib") / 1024**2,
+    )

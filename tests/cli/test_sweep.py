@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from berth.cli import main
+from berth.lab.run.sweep import load_sweep, points_of, sweep
+from tests.cli.test_cli import HEAVY, ROOT, run
+
+FILE = """\
+scenario: small
+set: {horizon: 12}
+grid:
+  cluster.servers: [3, 4]
+policies: [fairness, drf]
+seeds: 2
+arrivals: hidden
+oracles: []
+"""
+BAD = "tests.lab.policies"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from berth.cli import main; main(['sweep', '--help']);"
+        f"print([m for m in {(*HEAVY, 'ray')} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sweep"], "file"),
+        (["sweep", "FILE"], "--out"),
+        (["sweep", "nowhere.yaml", "--out", "OUT"], "nowhere.yaml: got no such file, expected a sweep file"),
+        (["sweep", "FILE", "--out", "OUT", "--on", "moon"], "local or ray"),
+        (["sweep", "FILE", "--out", "OUT", "--address", "10.0.0.1:6379"], "--on ray"),
+        (["sweep", "FILE", "--out", "OUT", "--workers", "0"], "--workers"),
+        (["sweep", "FILE", "--out", "OUT", "--seeds", "0"], "--seeds"),
+        (["sweep", "FILE", "--out", "FILE"], "directory"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    words: list[str], said: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"FILE": str(file), "OUT": str(file.parent / "out")}
+    assert main([places.get(word, word) for word in words]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert line.startswith("berth: error: ")
+    assert said in line
+    assert not (file.parent / "out").exists()
+
+
+def test_a_wrong_key_is_told_with_its_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FILE.replace("[3, 4]", "[3, many]"))
+    assert main(["sweep", str(file), "--out", str(file.parent / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    where = f"berth: error: {file}:4: cluster.servers (point 1: cluster.servers=many): got 'many', expected a whole"
+    assert line.startswith(where)
+
+
+def test_json_is_only_json_and_the_same_command_goes_on(file: Path) -> None:
+    out = file.parent / "out"
+
+    def refuse(text: str) -> float:
+        raise AssertionError(f"{text} in JSON")
+
+    words = ("sweep", str(file), "--out", str(out), "--workers", "2", "-o", "json")
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout, parse_constant=refuse)
+    assert set(found) == {"points", "cells_reused", "seconds"}
+    assert [point["changes"] for point in found["points"]] == [{"cluster.servers": 3}, {"cluster.servers": 4}]
+    assert all(set(point) == {"point", "changes", "summary", "failed", "unsupported"} for point in found["points"])
+    assert found["cells_reused"] == 0
+    assert "8 cells, 0 of them already there" in done.stderr
+    again = run(*words)
+    assert "8 cells, 8 of them already there" in again.stderr
+    second = json.loads(again.stdout)
+    assert (second["points"], second["cells_reused"]) == (found["points"], 8)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert (manifest["kind"], manifest["cells_reused"], manifest["cells_failed"]) == ("berth sweep", 8, 0)
+    assert manifest["finished"]
+    assert manifest["sweep"]["grid"] == {"cluster.servers": [3, 4]}
+
+
+def test_table_and_failed_cells(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "100")
+    file.write_text(FILE.replace("drf", f"'{BAD}:Fails'").replace("seeds: 2", "seeds: 1"))
+    out = file.parent / "out"
+    assert main(["sweep", str(file), "--out", str(out), "--workers", "1", "--quiet"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [
+        f"berth: failed: point {point}, {BAD}:Fails, seed 0, arrivals hidden: "
+        "ValueError: <script>boom</script> second line"
+        for point in (0, 1)
+    ]
+    lines = shown.out.splitlines()
+    assert lines[0].split() == ["cluster.servers", "policy", "reward", "a", "slot", "vs", "baseline", "of", "oracle"]
+    assert [line.split()[:2] for line in lines[1:3]] == [["3", "fairness"], ["4", "fairness"]]
+    assert "Table:" in shown.out
+    assert "summary.parquet" in re.sub(r"\s", "", shown.out)
+    assert pl.read_parquet(out / "summary.parquet").height == 2
+
+
+def test_ctrl_c_says_what_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = file.parent / "out"
+    file.write_text(FILE.replace("drf", f"'{BAD}:Slow'").replace("horizon: 12", "horizon: 60"))
+    command = [sys.executable, "-m", "berth", "sweep", str(file), "--out", str(out), "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    until = time.monotonic() + 60
+    while not list(out.glob("cells/*.parquet")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130
+    kept = len(list(out.glob("cells/*.parquet")))
+    assert 0 < kept < 8
+    assert f"berth: stopped; {kept} of 8 cells are kept in {out}; the same command continues" in told
+    assert "Traceback" not in told
+    assert json.loads((out / "manifest.json").read_text())["finished"] is None
+    monkeypatch.chdir(ROOT)
+    assert sweep(file, out=out, workers=2).reused == kept
+
+
+def test_the_example(tmp_path: Path) -> None:
+    file = ROOT / "examples" / "sweep.yaml"
+    assert f"```yaml\n{file.read_text()}```" in (ROOT / "docs" / "sweeps.md").read_text()
+    plan = load_sweep(file)
+    assert len(points_of(plan)) == 12
+    short = plan.model_copy(update={"set": {**plan.set, "horizon": 5}, "policies": ["fairness"], "oracles": []})
+    result = sweep(short, seeds=1, workers=2, out=tmp_path)
+    assert not any(result.failed.values())
+    assert all(result.rows[point.number] for point in result.points)

@@ -1,0 +1,88 @@
+"""Columns of those who wait tell the same as their records, read one by one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import ServerJoined, Submitted
+from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.queues import Queue
+from berth.live.core.records import JobRecord
+from berth.live.core.state import State
+from berth.live.core.view import View, make_view, ordered
+from tests.live.core.plays import moves, play
+
+
+def in_order(state: State, time: float) -> list[tuple[int, JobRecord]]:
+    """Everybody who waits, with their level, as the queues' description says it."""
+    shares, queues = state.queues.shares, state.queues
+    used = {team: state.usage(team, time) for team in state.teams}
+    whole, total = sum(used.values()), sum(shares.get(team, 1.0) for team in used) or 1.0
+    found = []
+    for record in state.jobs.values():
+        queue = queues.queues.get(record.job.queue) or Queue(accepts=False)
+        if record.phase == "waiting" and queue.starts:
+            team = record.job.team
+            over = used[team] / whole - shares.get(team, 1.0) / total if whole > 0 and team in used else 0.0
+            aged = queues.aging * (time - record.submitted) / 3600.0
+            standing = queue.priority + record.job.priority + aged - queues.fairness * over
+            found.append((math.floor(standing), record))
+    return sorted(found, key=lambda pair: (-pair[0], pair[1].number))
+
+
+def check_view(view: View, state: State) -> None:
+    """What the arrays say of each job is what its record says."""
+    for i, record in enumerate(view.records):
+        rows = range(view.gangs.start[i], view.gangs.start[i + 1])
+        assert len(rows) == len(record.job.roles)
+        for row, role in zip(rows, record.job.roles, strict=True):
+            assert (view.gangs.minimum[row], view.gangs.most[row]) == (role.minimum, role.count)
+            demand = dict(zip(view.resources, view.gangs.demand[row].tolist(), strict=True))
+            assert {name: milli for name, milli in demand.items() if milli} == {
+                k: v for k, v in role.demand.items() if v
+            }
+        reach = [server.usable and server.server.has(record.job.needs) for server in state.servers.values()]
+        assert view.reach[view.gangs.reach[i]].tolist() == reach
+    shapes: dict[int, Any] = {}
+    for number, record in zip(view.gangs.shape.tolist(), view.records, strict=True):
+        assert shapes.setdefault(number, record.job.shape) == record.job.shape
+    assert len(set(shapes.values())) == len(shapes)
+
+
+@settings(max_examples=60)
+@given(st.lists(moves, max_size=40), st.data())
+def test_columns_and_records_agree(chosen: list[tuple[str, Any]], data: st.DataObject) -> None:
+    dispatcher = Dispatcher()
+    state = dispatcher.state
+    for event, _ in play(dispatcher, chosen):
+        assert ordered(state, event.time) == in_order(state, event.time)
+        assert len(state.waiting) == sum(record.phase == "waiting" for record in state.jobs.values())
+    view = make_view(state, state.time)
+    check_view(view, state)
+    if view.records:
+        some = data.draw(st.lists(st.integers(0, len(view.records) - 1), unique=True))
+        chosen_view = view.only(some)
+        assert [r.job.id for r in chosen_view.records] == [view.records[i].job.id for i in some]
+        check_view(chosen_view, state)
+
+
+def test_shapes_are_forgotten_and_resources_may_come_later() -> None:
+    dispatcher = Dispatcher()
+    state = dispatcher.state
+    for i in range(3000):
+        dispatcher.handle(Submitted(float(i), Job(f"j{i}", "x", (Role("w", 1, {"cpu": 1 + i}),), needs={"n": f"{i}"})))
+        state.waiting.drop(f"j{i - 10}")
+    assert len(state.waiting) == 10
+    assert len(state.waiting.shapes._demand) < 3000
+    assert len(state.waiting.shapes._needs) < 3000
+    assert make_view(state, 0.0).records == ()
+    dispatcher.handle(ServerJoined(0.0, Server("n", {"gpu": 1, "cpu": 5000}, {"n": "2995"})))
+    view = make_view(state, 0.0)
+    assert [record.job.id for record in view.records] == ["j2995"]  # the others would not fit even if nothing ran
+    assert view.gangs.demand[:, 1].tolist() == [2996]
+    assert view.reach[view.gangs.reach].tolist() == [[True]]

@@ -1,0 +1,136 @@
+"""Drives Ray's engine in tests: jobs that leave word, and waiting for what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from berth.live.clusters.ray import LocalRay
+from berth.live.core.events import Cancel, Failed, Finished, Start
+from berth.live.core.jobs import Job, Place, Role
+from berth.live.engines import Engine
+from berth.live.engines.ray.engine import RayEngine
+from berth.testing.engines.listener import Listener
+from berth.testing.engines.witness import birth
+
+PATIENCE = 90.0
+TELL = """
+import json, os, sys, time
+file = os.path.join(sys.argv[1], f"{os.environ['BERTH_ROLE']}-{os.environ['BERTH_RANK']}")
+told = {"pid": os.getpid(), "birth": open("/proc/self/stat").read().rpartition(")")[2].split()[19],
+    "environment": dict(os.environ), "here": os.getcwd()}
+with open(file + ".new", "w") as out:
+    json.dump(told, out)
+os.rename(file + ".new", file + ".json")
+time.sleep(float(sys.argv[2]))
+"""
+"""Leaves word of what it is, and runs for some seconds."""
+
+
+async def until(good: Callable[[], bool], what: str) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not good():
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.05)
+
+
+class Attempted:
+    """An attempt of a job, and what its tasks left."""
+
+    def __init__(self, driver: Listener, folder: Path, job: Job, places: tuple[Place, ...]) -> None:
+        self.driver, self.folder, self.job = driver, folder, job
+        self.command = Start(job.id, 1, places)
+        self.key = job.id, 1
+
+    async def start(self) -> Attempted:
+        await self.driver.execute(self.command, self.job)
+        return self
+
+    async def cancel(self) -> None:
+        await self.driver.execute(Cancel(*self.key), self.job)
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """What each task said of itself."""
+        return {file.stem: json.loads(file.read_text()) for file in self.folder.glob("*.json")}
+
+    def alive(self) -> set[str]:
+        """Tasks that run."""
+        return {name for name, told in self.told().items() if birth(told["pid"]) == told["birth"]}
+
+    async def runs(self) -> None:
+        """Wait until all of its tasks run."""
+        tasks = sum(place.count for place in self.command.places)
+        await until(lambda: len(self.alive()) == tasks, f"{self.job.id} does not run")
+
+    async def ended(self) -> Finished | Failed:
+        """Wait until its end was told."""
+        await until(lambda: self.driver.end(self.key) is not None, f"{self.job.id} does not end")
+        end = self.driver.end(self.key)
+        assert end is not None
+        return end
+
+    async def finished(self) -> Finished:
+        end = await self.ended()
+        assert isinstance(end, Finished), end
+        return end
+
+    async def failed(self, fault: str) -> str:
+        """Wait until it has failed, by this fault; the reason, and what the job itself said last."""
+        end = await self.ended()
+        assert isinstance(end, Failed)
+        assert end.fault == fault, end
+        return f"{end.reason}: {end.last_output}" if end.last_output else end.reason
+
+
+class Driver:
+    """A scheduler's end of a cluster."""
+
+    def __init__(self, cluster: LocalRay, folder: Path) -> None:
+        async def make() -> Engine:
+            return RayEngine(cluster.address)
+
+        self.listener, self.folder = Listener(make, PATIENCE), folder
+        self.made: list[Attempted] = []
+
+    async def clear(self) -> None:
+        """End what still runs."""
+        left = [one for one in self.made if self.listener.end(one.key) is None]
+        self.made.clear()
+        for one in left:
+            await one.cancel()
+
+    def job(self, *places: tuple[str, str, int] | str, seconds: float = 600.0, **given: Any) -> Attempted:
+        """A job on these places (server, role, tasks), whose tasks leave word, or do what `payload` says."""
+        there = tuple(Place(*p) if isinstance(p, tuple) else Place(p, "task", 1) for p in places)
+        name = given.pop("id", f"j{uuid.uuid4().hex[:12]}")
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        demand = given.pop("demand", {"cpu": 1000})
+        counts: dict[str, int] = {}
+        for place in there:
+            counts[place.role] = counts.get(place.role, 0) + place.count
+        payload = given.pop("payload", {"command": [sys.executable, "-c", TELL, str(folder), str(seconds)]})
+        assert not given
+        roles = tuple(Role(role, count, demand) for role, count in counts.items())
+        self.made.append(Attempted(self.listener, folder, Job(name, "test", roles, payload=payload), there))
+        return self.made[-1]
+
+
+@asynccontextmanager
+async def driven(cluster: LocalRay, folder: Path) -> AsyncIterator[Driver]:
+    """Drive a cluster; whatever it still runs is ended."""
+    driver = Driver(cluster, folder)
+    await driver.listener.open()
+    try:
+        yield driver
+    finally:
+        await driver.clear()
+        await driver.listener.close()

@@ -1,0 +1,184 @@
+"""Slurm's engine over a real slurmrestd, and over what is none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.errors import InvalidInput
+from berth.files.quantities import MILLI
+from berth.live.clusters.slurm import LocalSlurm
+from berth.live.core.events import Failed, Start, Started
+from berth.live.core.jobs import Job, Place, Role
+from berth.live.engines import EngineError
+from berth.live.engines.slurm import SlurmEngine, SlurmSettings
+from berth.live.engines.slurm.commands import SlurmCommands
+from berth.live.engines.slurm.foreign_jobs import shares
+from berth.live.engines.slurm.rest import SlurmRest
+from berth.live.engines.slurm.submission import MIB
+from berth.testing import ENGINE_CHECKS, check_engine
+from berth.testing.engines.site import Script
+from tests.live.engines.slurm_site import LIMIT, SlurmSite, driven, needs_slurm, slurm
+
+pytestmark = [
+    needs_slurm,
+    pytest.mark.skipif(
+        shutil.which("slurmrestd", path="/usr/sbin:/usr/bin") is None,
+        reason="slurmrestd is not installed (python3 scripts/slurm.py install)",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalSlurm]:
+    with slurm(tokens=True) as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def where(cluster: LocalSlurm) -> Iterator[str]:
+    """slurmrestd, which refuses to run as root."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
+    program = shutil.which("slurmrestd", path="/usr/sbin:/usr/bin") or ""
+    daemon = subprocess.Popen(
+        [program, "-a", "rest_auth/jwt", "-s", "openapi/v0.0.38", f"127.0.0.1:{port}"],
+        env={**cluster.environment, "SLURM_JWT": "daemon"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **other,  # type: ignore[call-overload]
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        daemon.terminate()
+        daemon.wait(LIMIT)
+
+
+@pytest.fixture
+def site(cluster: LocalSlurm, where: str, tmp_path: Path) -> SlurmSite:
+    found = SlurmSite(cluster, tmp_path)
+    token = tmp_path / "token"
+    name = pwd.getpwuid(os.getuid()).pw_name
+    token.write_text(cluster.ask("scontrol", "token", f"username={name}", "lifespan=3600"))
+    found.settings = replace(found.settings, conf=None, rest=where, token=token)
+    return found
+
+
+def test_promises_are_kept(site: SlurmSite) -> None:
+    names = ["lists-its-servers", "starts-what-was-asked", "all-or-nothing", "cancels", "tells-every-end"]
+    wanted = {*names, "payload-is-data"}
+    results = check_engine(site, skip=ENGINE_CHECKS.keys() - wanted)
+    assert {result.check for result in results if result.passed} == wanted
+
+
+def test_servers_are_as_the_commands_say(site: SlurmSite, cluster: LocalSlurm, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            other = SlurmEngine(SlurmSettings(conf=cluster.conf, spool=tmp_path / "other"))
+            said = await driver.look()
+            while True:
+                try:
+                    assert said.servers == (await other.snapshot()).servers
+                    break
+                except EngineError:  # slurmctld was just started
+                    await asyncio.sleep(0.2)
+            await other.close()
+
+    asyncio.run(run())
+
+
+def test_reservations_and_limits_are_as_the_commands_say(site: SlurmSite, cluster: LocalSlurm) -> None:
+    name = pwd.getpwuid(os.getuid()).pw_name
+    words = ["reservation", "ReservationName=later", f"Users={name}", "StartTime=now+60minutes", "Duration=30"]
+
+    async def run() -> None:
+        commands, rest = SlurmCommands(SlurmSettings(conf=cluster.conf)), SlurmRest(site.settings)
+        assert await rest.partitions() == await commands.partitions()
+        cluster.ask("scontrol", "create", *words, "Nodes=n3,n4", "Flags=MAINT")
+        cluster.ask("scontrol", "update", "PartitionName=main", "MaxTime=90")
+        try:
+            found = await commands.reservations()
+            assert [one.name for one in found] == ["later"]
+            assert await rest.reservations() == found
+            assert await rest.partitions() == await commands.partitions()
+        finally:
+            cluster.ask("scontrol", "delete", "ReservationName=later")
+            cluster.ask("scontrol", "update", "PartitionName=main", "MaxTime=UNLIMITED")
+        assert await rest.reservations() == []
+
+    asyncio.run(run())
+
+
+def test_an_uneven_script_is_one_allocation(site: SlurmSite) -> None:
+    places = (Place("n1", "w", 2), Place("n2", "w", 1))
+    role = Role("w", 3, {"cpu": MILLI, "memory": 50 * MIB, "gpu": MILLI})
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            job = Job("uneven", "t", (role,), payload={"script": "srun echo task; sleep 600"}, limit=90.0)
+            await driver.execute(Start("uneven", 1, places), job)
+            await driver.until(Started)
+            (found,) = [j for j in await SlurmRest(site.settings).jobs() if ":uneven:" in j.comment]
+            assert found.limit == 180.0
+            assert shares(found) == {
+                "n1": {"cpu": 2 * MILLI, "memory": 100 * MIB, "gpu": 2 * MILLI},
+                "n2": {"cpu": MILLI, "memory": 50 * MIB, "gpu": MILLI},
+            }
+
+    asyncio.run(run())
+
+
+def test_devices(site: SlurmSite) -> None:
+    """GRES over REST, and a job that slurmctld refuses."""
+    role = Role("w", 2, {"cpu": MILLI, "gpu": MILLI, "licence": MILLI})
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            start = Start("devices", 1, (Place("n1", "w", 1), Place("n2", "w", 1)))
+            await driver.execute(start, site.job("devices", (role,), Script(600.0)))
+            await driver.until(Started)
+            (number,) = site.numbers("devices", 1)
+            said = site.cluster.ask("scontrol", "-d", "-o", "show", "job", number)
+            assert "gpu:1" in said
+            assert "licence:1" in said
+            await driver.execute(*site.simple("huge", 1.0, Place("n3", "w", 1), memory=10**15 * MILLI))
+            end = await driver.ended("huge")
+            assert isinstance(end, Failed)
+            assert end.fault == "job"
+
+    asyncio.run(run())
+
+
+def test_nobody_there_and_no_token(site: SlurmSite, tmp_path: Path) -> None:
+    async def said(settings: SlurmSettings) -> str:
+        engine = SlurmEngine(settings)
+        try:
+            with pytest.raises(EngineError) as error:
+                await engine.snapshot()
+            return str(error.value)
+        finally:
+            await engine.close()
+
+    async def run() -> None:
+        assert "nobody listens" in await said(replace(site.settings, rest=f"unix:{tmp_path}/none"))
+        assert "cannot be read" in await said(replace(site.settings, token=tmp_path / "none"))
+        (tmp_path / "bad").write_text("a token?\n")
+        assert "expected a JSON Web Token" in await said(replace(site.settings, token=tmp_path / "bad"))
+        (tmp_path / "wrong").write_text("SLURM_JWT=abc.def.ghi\n")
+        assert "slurmrestd GET" in await said(replace(site.settings, token=tmp_path / "wrong"))
+
+    asyncio.run(run())
+    with pytest.raises(InvalidInput, match="rest and companion"):
+        SlurmSettings(rest="http://localhost:1", companion="shared")

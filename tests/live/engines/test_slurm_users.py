@@ -1,0 +1,509 @@
+"""Slurm with several users: jobs run as their owners, and no user can read or decide what belongs to another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.errors import InvalidInput
+from berth.files.quantities import MILLI
+from berth.live.clusters.slurm import LocalSlurm
+from berth.live.core.events import Failed, Finished, Start, Started
+from berth.live.core.jobs import Job, Place, Role
+from berth.live.engines import Owner
+from berth.live.engines.slurm import SlurmEngine, SlurmSettings, check_settings
+from berth.live.engines.slurm.marks import AGAIN, last_words, mark_of, read_mark
+from berth.live.engines.slurm.submission import write_tag
+from berth.live.engines.slurm.users import ordinary_uids
+from tests.live.engines.slurm_site import SlurmSite, driven, needs_slurm, until
+from tests.live.service.live import serving
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+
+pytestmark = [
+    needs_slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and run jobs as them"),
+    pytest.mark.skipif(shutil.which("useradd") is None, reason="useradd is not installed (Debian: passwd)"),
+]
+
+
+@pytest.fixture(scope="module")
+def people() -> Iterator[tuple[str, str]]:
+    """Two users of this machine, each with a group of its own and one that they share."""
+    some = secrets.token_hex(3)
+    lab, names = f"lab{some}", (f"ann{some}", f"bob{some}")
+    subprocess.run(["groupadd", lab], check=True)
+    try:
+        for name in names:
+            subprocess.run(["useradd", "--create-home", "--user-group", "--groups", lab, name], check=True)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["userdel", "--remove", "--force", name], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["groupdel", lab], check=True)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that everybody can go through; those of pytest are private."""
+    folder = Path(tempfile.mkdtemp(prefix="berth-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def site(cluster: LocalSlurm, tmp_path: Path, public: Path) -> SlurmSite:
+    found = SlurmSite(cluster, tmp_path)
+    found.settings = replace(found.settings, users=True, output=public / "output", hooks=cluster.directory / "hooks")
+    return found
+
+
+PLACES = (Place("n1", "w", 1), Place("n2", "w", 1))
+
+
+def a_job(name: str, user: str, text: str, count: int = 1, **payload: object) -> Job:
+    """A job whose tasks run a line of shell."""
+    given = {"command": ["/bin/sh", "-c", text], **payload}
+    return Job(name, "t", (Role("w", count, {"cpu": MILLI}),), user=user, payload=given)
+
+
+def run_as(user: str, *command: str, cluster: LocalSlurm | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user of this machine."""
+    found = pwd.getpwnam(user)
+    groups = os.getgrouplist(user, found.pw_gid)
+    environment = None if cluster is None else cluster.environment
+    return subprocess.run(
+        command,
+        user=found.pw_uid,
+        group=found.pw_gid,
+        extra_groups=groups,
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+
+
+def printed(site: SlurmSite, user: str, job: str) -> list[str]:
+    return (site.settings.outputs / user / f"{job}.1.out").read_text().splitlines()
+
+
+IDENTITY = 'echo "$(id -u) $(id -g) $(id -G | tr " " "\\n" | sort -n | tr "\\n" " ")"'
+
+
+@pytest.mark.parametrize("places", [PLACES, (Place("n1", "w", 3), Place("n2", "w", 1))], ids=["even", "uneven"])
+def test_a_job_runs_with_the_uid_the_gid_and_the_groups_of_its_user(
+    site: SlurmSite, people: tuple[str, str], public: Path, places: Sequence[Place]
+) -> None:
+    """A file of root's group was read before, since every job had the group of berth."""
+    ann, _ = people
+    secret = public / "secret"
+    secret.write_text("of root\n")
+    secret.chmod(0o640)
+    text = f"{IDENTITY}; cat {secret} 2>/dev/null; exit 0"
+    count = sum(place.count for place in places)
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("who", 1, tuple(places)), a_job("who", ann, text, count))
+            assert isinstance(await driver.ended("who"), Finished)
+            script = Job(
+                "batch", "t", (Role("w", 1, {"cpu": MILLI}),), user=ann, payload={"script": f"{text}\n", "workdir": "/"}
+            )
+            await driver.execute(Start("batch", 1, (Place("n3", "w", 1),)), script)
+            assert isinstance(await driver.ended("batch"), Finished)
+
+    asyncio.run(run())
+    found = pwd.getpwnam(ann)
+    groups = sorted(set(os.getgrouplist(ann, found.pw_gid)))
+    assert len(groups) == 2
+    said = f"{found.pw_uid} {found.pw_gid} {' '.join(map(str, groups))} "
+    assert printed(site, ann, "who") == [said] * count
+    assert printed(site, ann, "batch") == [said]
+
+
+@pytest.mark.parametrize("name", ["root", "nobody", "daemon"])
+def test_jobs_do_not_run_as_system_accounts(site: SlurmSite, name: str) -> None:
+    """They are refused with the reason, once, unless the settings name the account."""
+    id = f"as-{name}"
+    job = a_job(id, name, IDENTITY, workdir="/")
+
+    async def run(ends: type[Finished | Failed]) -> Finished | Failed:
+        async with driven(site) as driver:
+            await driver.execute(Start(id, 1, PLACES[:1]), job)
+            end = await driver.ended(id)
+            assert isinstance(end, ends)
+            assert bool(site.numbers(id, 1)) == (ends is Finished)
+            return end
+
+    end = asyncio.run(run(Failed))
+    uid = pwd.getpwnam(name).pw_uid
+    assert isinstance(end, Failed)
+    assert end.fault == "job"
+    assert f"jobs do not run as the system account {name} (uid {uid})" in end.reason
+    if name != "nobody":
+        site.settings = replace(site.settings, system_users=(name,), spool=site.settings.spool / "other")
+        asyncio.run(run(Finished))
+        assert printed(site, name, id)[0].startswith(f"{uid} ")
+
+
+def test_who_is_an_ordinary_user(tmp_path: Path) -> None:
+    file = tmp_path / "login.defs"
+    assert ordinary_uids(file) == range(1000, 60001)
+    file.write_text("# UID_MIN 5\nUID_MAX 50000\n")
+    ordinary_uids.cache_clear()
+    assert ordinary_uids(file) == range(1000, 50001)
+    file.write_text("# UID_MIN 5\n  UID_MIN\t\t  500\nUID_MAX 60000\n")
+    ordinary_uids.cache_clear()
+    assert ordinary_uids(file) == range(500, 60001)
+
+
+def test_a_user_that_the_system_does_not_have(site: SlurmSite) -> None:
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("who", 1, PLACES[:1]), a_job("who", "nobody-has-this-name", "true"))
+            end = await driver.ended("who")
+            assert isinstance(end, Failed)
+            assert end.reason == "nobody-has-this-name is no user of this system, as which the job would run"
+
+    asyncio.run(run())
+
+
+def test_only_root_can_run_jobs_as_others(
+    public: Path, people: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SlurmSettings(users=True, output=public / "output")
+    check_settings(settings)
+    uid = pwd.getpwnam(people[0]).pw_uid
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    with pytest.raises(InvalidInput, match=f"users: got berth runs as {people[0]}, expected false: only root can"):
+        check_settings(settings)
+
+
+def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str, str]) -> None:
+    """Bob gives his jobs the comments of Ann's attempts: one that runs, and one that has not been started yet."""
+    ann, bob = people
+    instance = ""
+
+    def forge(job: str) -> str:
+        words = ["--parsable", "-o", "/dev/null", f"--comment={write_tag(instance, job, 1)}", "--wrap", "sleep 1"]
+        done = run_as(bob, "sbatch", *words, cluster=site.cluster)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def state(number: str) -> str:
+        return site.cluster.ask("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").strip()
+
+    async def run() -> None:
+        nonlocal instance
+        async with driven(site) as driver:
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "sleep 5; echo ran"))
+            await driver.until(Started)
+            instance = (site.settings.spool / "instance").read_text().strip()
+            before = time.time()
+            forged = [forge("first"), forge("second")]
+            await until(lambda: all(state(number) == "COMPLETED" for number in forged))  # berth did not end them
+            await driver.look()
+            assert driver.end(("first", 1)) is None
+            assert [attempt.job for attempt in (await driver.look()).attempts] == ["first"]
+            await driver.execute(Start("second", 1, PLACES[1:]), a_job("second", ann, "echo ran"))
+            for name in ("first", "second"):
+                assert isinstance(await driver.ended(name), Finished)
+                assert printed(site, ann, name) == ["ran"]
+            engine = driver._engine
+            assert isinstance(engine, SlurmEngine)
+            told = engine._spool.records["first", 1].hooked
+            assert told["began"] < before  # though a hook has told of the forged job, which began later
+
+    asyncio.run(run())
+
+
+def test_output_is_private(site: SlurmSite, people: tuple[str, str]) -> None:
+    """Bob can neither read what Ann's jobs print nor leave anything there."""
+    ann, bob = people
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "echo mine"))
+            assert isinstance(await driver.ended("first"), Finished)
+            output = site.settings.outputs
+            found = (output / ann).stat()
+            assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (pwd.getpwnam(ann).pw_uid, 0o700)
+            assert run_as(bob, "cat", str(output / ann / "first.1.out")).returncode != 0
+            for path in (output / "mark", output / ann / "mark"):
+                assert run_as(bob, "touch", str(path)).returncode != 0
+            assert run_as(ann, "cat", str(output / ann / "first.1.out")).stdout == "mine\n"
+            (attempt,) = (await driver.look()).attempts
+            assert attempt.details["output"] == str(output / ann / "first.1.out")
+
+    asyncio.run(run())
+
+
+def test_marks_cannot_be_made_beforehand(site: SlurmSite, people: tuple[str, str]) -> None:
+    """A mark that lay there made a job finished of which nothing had run: its name now has a secret.
+
+    Ann, whose directory it is, cannot know it before her job runs, and Bob cannot see it at all.
+    """
+    ann, bob = people
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("guarded", 1, PLACES[:1]), a_job("guarded", ann, "sleep 600"))
+            await driver.until(Started)
+            folder, spool = site.settings.outputs / ann, site.settings.spool
+            await until(lambda: bool(list(folder.glob("guarded.1.*.mark"))))
+            instance = (spool / "instance").read_text().strip()
+            secret = next(folder.glob("guarded.1.*.mark")).name.split(".")[3]
+            assert stat.S_IMODE((spool / "attempts.jsonl").stat().st_mode) == 0o600
+            assert secret in (spool / "attempts.jsonl").read_text()
+            (number,) = site.numbers("guarded", 1)
+            for words in (
+                ["scontrol", "show", "job", number],
+                ["scontrol", "write", "batch_script", number, "-"],
+                ["squeue", "--json"],
+                ["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr -cd '[:print:]'"],
+            ):
+                shown = run_as(bob, *words, cluster=site.cluster)
+                assert shown.returncode == 0
+                assert secret not in shown.stdout
+            for name in (mark_of(folder, instance, "guessed", 1), mark_of(folder, instance, "guessed", 1, secret)):
+                made = f"echo began 1.5 >{name}; echo ended 2.5 0 >>{name}"
+                assert run_as(ann, "sh", "-c", made).returncode == 0
+            await driver.execute(Start("guessed", 1, PLACES[:1]), a_job("guessed", ann, "echo ran"))
+            end = await driver.ended("guessed")
+            assert isinstance(end, Finished)
+            assert end.time > 2.5
+            assert printed(site, ann, "guessed") == ["ran"]
+
+    asyncio.run(run())
+
+
+def test_a_mark_of_another_user_decides_nothing(people: tuple[str, str], tmp_path: Path) -> None:
+    mark = mark_of(tmp_path, "0a", "j", 1, "1b")
+    mark.write_text("began 1.5\nended 2.5 0\n")
+    assert read_mark(mark) is not None
+    assert read_mark(mark, pwd.getpwnam(people[0]).pw_uid) is None
+    os.chown(mark, pwd.getpwnam(people[0]).pw_uid, -1)
+    assert read_mark(mark, pwd.getpwnam(people[0]).pw_uid) is not None
+
+
+def test_a_script_of_a_user_does_not_run_twice(site: SlurmSite, people: tuple[str, str]) -> None:
+    """A slurmctld that was killed may run a batch script again: the mark in the directory of its user ends it."""
+    ann, _ = people
+    mine = pwd.getpwnam(ann)
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("once", 1, PLACES[:1]), a_job("once", ann, "echo ran"))
+            assert isinstance(await driver.ended("once"), Finished)
+            (number,) = site.numbers("once", 1)
+            script = site.settings.spool / "script"
+            site.cluster.ask("scontrol", "write", "batch_script", number, str(script))
+            words = [f"--uid={mine.pw_uid}", f"--gid={mine.pw_gid}", "--chdir=/", "-o", "/dev/null", str(script)]
+            again = site.cluster.ask("sbatch", "--parsable", *words).strip()
+            await until(lambda: "FAILED" in site.cluster.ask("scontrol", "-o", "show", "job", again))
+            assert f"ExitCode=0:{AGAIN}" in site.cluster.ask("scontrol", "-o", "show", "job", again)
+            assert printed(site, ann, "once") == ["ran"]
+
+    asyncio.run(run())
+
+
+def test_slurmctld_is_killed_right_after_it_took_jobs_of_users(
+    site: SlurmSite, people: tuple[str, str], public: Path
+) -> None:
+    """It forgets some of them: each ends once, and no attempt begins twice."""
+    witness = public / "witness"
+    witness.mkdir()
+    witness.chmod(0o1777)
+    text = f"echo $(id -un) >>{witness}/$BERTH_JOB.$BERTH_ATTEMPT; sleep 1"
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            jobs = {f"kill-{i}": a_job(f"kill-{i}", people[i % 2], text) for i in range(4)}
+            attempts = dict.fromkeys(jobs, 1)
+            starts = {name: Start(name, 1, (Place(f"n{i + 3}", "w", 1),)) for i, name in enumerate(jobs)}
+            await asyncio.gather(*(driver.execute(starts[name], job) for name, job in jobs.items()))
+            site.cluster.kill("slurmctld")
+            site.cluster.begin("slurmctld")
+            for name, job in jobs.items():
+                while not isinstance(end := await driver.ended(name, attempts[name]), Finished):
+                    assert end.fault == "engine"
+                    attempts[name] += 1
+                    await driver.execute(replace(starts[name], attempt=attempts[name]), job)
+            for name, job in jobs.items():
+                assert (witness / f"{name}.{attempts[name]}").exists()
+                for path in witness.glob(f"{name}.*"):
+                    assert path.read_text() == f"{job.user}\n"
+
+    asyncio.run(run())
+
+
+def test_an_output_directory_that_others_can_write_is_refused(site: SlurmSite, people: tuple[str, str]) -> None:
+    ann, bob = people
+    uid = pwd.getpwnam(bob).pw_uid
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            folder = site.settings.outputs / ann
+            folder.mkdir(0o700)
+            os.chown(folder, uid, -1)
+            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "true"))
+            end = await driver.ended("first")
+            assert isinstance(end, Failed)
+            assert end.reason == f"its output directory {folder} must belong to {ann} and be writable by nobody else"
+
+    asyncio.run(run())
+
+
+def test_berth_reads_nothing_for_a_user_that_is_not_his(site: SlurmSite, people: tuple[str, str], public: Path) -> None:
+    """The reason of a failure quotes the last line of the output: a link must not make it a line of another file."""
+    ann, _ = people
+    secret = public / "secret"
+    secret.write_text("the password\n")
+    secret.chmod(0o600)
+    text = f"rm $OUT; ln -s {secret} $OUT; exit 3"
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            out = site.settings.outputs / ann / "link.1.out"
+            job = a_job("link", ann, text, environment={"OUT": str(out)})
+            await driver.execute(Start("link", 1, PLACES[:1]), job)
+            end = await driver.ended("link")
+            assert isinstance(end, Failed)
+            assert end.reason == "it ended with exit code 3"
+            assert "password" not in str(end)
+            assert out.is_symlink()
+            out.unlink()
+            os.link(secret, out)
+            assert last_words(out) == "the password"
+            assert last_words(out, pwd.getpwnam(ann).pw_uid) == ""
+            job = a_job("words", ann, "echo no such model; exit 3")
+            await driver.execute(Start("words", 1, PLACES[:1]), job)
+            end = await driver.ended("words")
+            assert isinstance(end, Failed)
+            assert (end.reason, end.last_output) == ("it ended with exit code 3", "no such model")
+
+    asyncio.run(run())
+
+
+def test_output_that_users_cannot_reach_is_refused_at_the_start(public: Path, people: tuple[str, str]) -> None:
+    output = public / "closed" / "berth" / "output"
+    settings = SlurmSettings(users=True, output=output)
+    check_settings(settings)  # berth makes what is missing
+    assert not (public / "closed").exists()
+    output.mkdir(parents=True)
+    for path in (output, *output.parents[:2]):
+        path.chmod(0o755)
+    check_settings(settings)
+    closed = public / "closed"
+    closed.chmod(0o700)
+    with pytest.raises(InvalidInput) as error:
+        check_settings(settings)
+    said = f"output: got {output}, and {closed} has mode 700, expected a directory that every user can reach (chmod o+x"
+    assert str(error.value).startswith(said)
+    closed.chmod(0o777)
+    with pytest.raises(InvalidInput, match=f"{closed} has mode 777, expected a directory that only root can change"):
+        check_settings(settings)
+    closed.chmod(0o1777)
+    check_settings(settings)
+    output.chmod(0o1777)
+    with pytest.raises(InvalidInput, match=f"got {output} with mode 1777, expected a directory that only root"):
+        check_settings(settings)
+    output.chmod(0o755)
+    os.chown(closed, pwd.getpwnam(people[0]).pw_uid, -1)
+    with pytest.raises(InvalidInput, match="and belongs to uid"):
+        check_settings(settings)
+    link = public / "link"
+    link.symlink_to("/var/lib")
+    check_settings(replace(settings, output=link / "output"))
+    os.lchown(link, pwd.getpwnam(people[0]).pw_uid, -1)
+    with pytest.raises(InvalidInput, match=f"{link} is a link of uid"):
+        check_settings(replace(settings, output=link / "output"))
+
+
+def test_the_default_output_of_users_is_not_in_the_home_of_root() -> None:
+    settings = SlurmSettings(users=True)
+    assert settings.outputs == Path("/var/lib/berth/output")
+    assert settings.of(Owner("aa")).outputs == Path("/var/lib/berth/output/aa")
+    assert SlurmSettings(users=True, output=Path("/srv/out")).of(Owner("aa")).outputs == Path("/srv/out")
+
+
+def test_old_files_are_removed_while_berth_runs(
+    site: SlurmSite, people: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs after `retention`, marks with them; what runs, and what is not berth's, stays."""
+    ann, _ = people
+    monkeypatch.setattr("berth.live.engines.slurm.watch.SWEEP", 0.1)
+    site.settings = replace(site.settings, retention=40 * 3600.0)
+    long_ago = time.time() - 48 * 3600.0
+
+    async def run() -> None:
+        async with driven(site) as driver:
+            await driver.execute(Start("runs", 1, PLACES[:1]), a_job("runs", ann, "sleep 600"))
+            await driver.execute(Start("over", 1, PLACES[:1]), a_job("over", ann, "echo ran"))
+            await driver.execute(Start("new", 1, PLACES[:1]), a_job("new", ann, "echo ran"))
+            for name in ("over", "new"):
+                assert isinstance(await driver.ended(name), Finished)
+            await driver.until(Started)
+            folder = site.settings.outputs / ann
+            (folder / "hers.1.out").write_text("not of a job\n")
+            for path in folder.iterdir():
+                if not path.name.startswith("new."):
+                    os.utime(path, (long_ago, long_ago))
+            await until(lambda: not list(folder.glob("over.*")))
+            await asyncio.sleep(0.5)  # in which nothing else is removed
+            names = sorted(path.name for path in folder.iterdir())
+            kept = [name for name in names if name.startswith(("new.", "runs."))]
+            assert len(kept) == 4
+            assert names == sorted([*kept, "hers.1.out"])
+
+    asyncio.run(run())
+
+
+def test_a_service_runs_the_jobs_of_several_users(
+    cluster: LocalSlurm, people: tuple[str, str], public: Path, tmp_path: Path
+) -> None:
+    """With no more of root than deploy/slurm-users.conf leaves it; the user of a job is that of its token."""
+    caps = re.search(r"^CapabilityBoundingSet=(.*)$", (DEPLOY / "slurm-users.conf").read_text(), re.MULTILINE)
+    assert caps is not None
+    left = ",".join(f"+{cap.removeprefix('CAP_').lower()}" for cap in caps[1].split())
+    through = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{left}"] if shutil.which("setpriv") else []
+    settings = tmp_path / "slurm.yaml"
+    settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path}/spool\noutput: {public}/output\nusers: true\n")
+    berth = [sys.executable, "-m", "berth"]
+    tokens = {}
+    for name in people:
+        words = ["token", "create", name, "--store", str(tmp_path / "berth.db")]
+        done = subprocess.run([*berth, *words], capture_output=True, text=True, check=True)
+        found = re.search(r"\bberth_\S+", done.stdout)
+        assert found is not None
+        tokens[name] = found[0]
+    with serving(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
+        for name, token in tokens.items():
+            job = {"name": f"of-{name}", "resources": {"cpu": 1}, "command": ["/bin/sh", "-c", f"{IDENTITY}; exit 3"]}
+            live.ask("POST", "/v1/jobs", [job], token)
+        for name, token in tokens.items():
+            end = time.monotonic() + 60.0
+            while (found_job := live.ask("GET", f"/v1/jobs/of-{name}", token=token))["phase"] != "failed":
+                assert time.monotonic() < end, found_job
+                time.sleep(0.1)
+            user = pwd.getpwnam(name)
+            lines = (public / "output" / name / f"of-{name}.1.out").read_text().splitlines()
+            assert [str(user.pw_uid), str(user.pw_gid)] in [line.split()[:2] for line in lines], lines
+            assert found_job["attempt"] == 1
+            assert "exit code 3" in found_job["reason"]

@@ -1,0 +1,186 @@
+"""Connections that clients leave open: they end, they are limited, and other clients are served meanwhile."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.errors import InvalidInput
+from berth.live.service.limits import STREAMS, Clients, RateLimit
+from berth.live.service.serving import Address
+from tests.live.service.live import Live, serving
+
+MANY = 300
+WAIT_SECONDS = 120.0
+HALF = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+STREAM = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def connected(live: Live, count: int, raw: bytes) -> Iterator[list[socket.socket]]:
+    """Connections on which these bytes were sent, and nothing was read."""
+    with ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", live.port), timeout=WAIT_SECONDS))
+            one.sendall(raw)
+            made.append(one)
+        yield made
+
+
+def descriptors(live: Live) -> int:
+    return len(list(Path(f"/proc/{live.process.pid}/fd").iterdir()))
+
+
+def until(good: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not good():
+        assert time.monotonic() < end, what
+        time.sleep(0.2)
+
+
+def served(live: Live) -> None:
+    """Another client is served."""
+    assert live.ask("GET", "/healthz")["status"] == "ok"
+    assert live.ask("POST", "/v1/jobs", {"resources": {"cpu": 1}, "work": 1})["jobs"]
+
+
+def answered(connection: socket.socket) -> bytes:
+    """What came until the connection was closed."""
+    found = b""
+    try:
+        while part := connection.recv(65536):
+            found += part
+    except ConnectionError:
+        pass
+    return found
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with serving(tmp_path_factory.mktemp("connections")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"GET /v1/jobs HT",
+        HALF,
+        HALF + b"Content-Length: 100\r\n\r\n{",
+        HALF + b"Transfer-Encoding: chunked\r\n\r\n",
+    ],
+    ids=["nothing", "line", "head", "body", "chunks"],
+)
+def test_half_a_request_is_not_waited_for_for_ever(live: Live, raw: bytes) -> None:
+    before = descriptors(live)
+    count = MANY if raw == HALF else 3
+    with connected(live, count, raw) as made:
+        served(live)
+        for one in made:
+            assert answered(one).split(b" ")[1:2] in ([b"408"], [])
+    until(lambda: descriptors(live) <= before + 5, "descriptors stay open")
+
+
+def test_a_request_that_follows_another_is_not_waited_for_for_ever(live: Live) -> None:
+    with connected(live, 1, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as (one,):
+        assert one.recv(65536).startswith(b"HTTP/1.1 200")
+        one.sendall(b"GET /hea")
+        assert answered(one).endswith(b"Retry-After: 5\r\n\r\n")
+
+
+def test_streams_of_one_client_are_limited(live: Live) -> None:
+    before = descriptors(live)
+    with connected(live, MANY, STREAM) as made:
+        heads = [one.recv(12) for one in made]
+        assert heads.count(b"HTTP/1.1 200") == STREAMS
+        assert heads.count(b"HTTP/1.1 429") == MANY - STREAMS
+        served(live)
+    until(lambda: descriptors(live) <= before + 5, "descriptors stay open")
+    with connected(live, STREAMS, STREAM) as made:  # those that are closed do not count any more
+        assert [one.recv(12) for one in made] == [b"HTTP/1.1 200"] * STREAMS
+
+
+@contextmanager
+def poor(folder: Path, limit: int) -> Iterator[tuple[Live, list[str]]]:
+    """A service that may have few descriptors, and its log."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        stack = ExitStack()
+        live = stack.enter_context(serving(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with stack:
+        yield live, live.lines
+
+
+@pytest.mark.parametrize("raw", [HALF, STREAM], ids=["half", "streams"])
+def test_with_few_descriptors_others_are_still_served(tmp_path: Path, raw: bytes) -> None:
+    with poor(tmp_path, 200) as (live, lines):
+        with connected(live, MANY, raw):
+            served(live)
+            assert descriptors(live) < 190
+        served(live)
+    assert len("".join(lines)) < 100_000
+
+
+def test_without_any_descriptor_the_service_neither_spins_nor_fills_its_log(tmp_path: Path) -> None:
+    with poor(tmp_path, 1024) as (live, lines):
+        _, hard = resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (descriptors(live), hard))
+        with connected(live, MANY, HALF) as made:
+            for one in made:  # each is taken and closed, so that none is left to wake the service again and again
+                assert answered(one) == b""
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (1024, hard))
+        served(live)
+    assert len("".join(lines)) < 100_000
+
+
+def test_clients_are_told_apart_by_tokens_that_were_accepted() -> None:
+    clients, rate = Clients(), RateLimit(rate=1.0, burst=2, clock=lambda: 0.0)
+
+    def scope(token: str) -> dict[str, Any]:
+        return {"client": ("10.0.0.1", 1), "headers": [(b"authorization", f"Bearer {token}".encode())]}
+
+    ann, ben, guess = scope("ann"), scope("ben"), scope("guess")
+    assert {clients.name(ann), clients.name(ben), clients.name({"headers": [], "client": ("10.0.0.1", 1)})} == {
+        "10.0.0.1"
+    }
+    for one in (ann, ben):
+        clients.note(one, 200)
+    clients.note(guess, 401)
+    assert len({clients.name(ann), clients.name(ben), clients.name(guess)}) == 3
+    assert clients.name(guess) == "10.0.0.1"
+    assert [rate.wait(clients.name(ann)) for _ in range(3)] == [0.0, 0.0, 1.0]
+    assert rate.wait(clients.name(ben)) == 0.0
+    clients.note(ann, 401)  # it was revoked
+    assert clients.name(ann) == "10.0.0.1"
+
+
+def test_only_a_trusted_proxy_tells_the_address_of_a_client(live: Live, tmp_path: Path) -> None:
+    def stream(client: str) -> bytes:
+        return STREAM[:-2] + f"X-Forwarded-For: {client}\r\n\r\n".encode()
+
+    def first_and_last(service: Live) -> list[bytes]:
+        with (
+            connected(service, STREAMS, stream("192.0.2.1")) as made,
+            connected(service, 1, stream("192.0.2.2")) as last,
+        ):
+            return [one.recv(12) for one in (*made, *last)][-2:]
+
+    until(lambda: first_and_last(live) == [b"HTTP/1.1 200", b"HTTP/1.1 429"], "the header of a stranger counts")
+    config = tmp_path / "config.yaml"
+    config.write_text("proxies: [127.0.0.0/8]\n")
+    with serving(tmp_path, "--config", str(config)) as behind:
+        assert first_and_last(behind) == [b"HTTP/1.1 200", b"HTTP/1.1 200"]
+    with pytest.raises(InvalidInput, match="proxies: got 'nginx', expected an address or network"):
+        Address(proxies=("nginx",))

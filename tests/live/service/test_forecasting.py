@@ -1,0 +1,58 @@
+"""Forecasts that the service makes by itself, to see how they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from berth.live.core.events import Foretold
+from berth.live.core.jobs import Job, Role
+from berth.live.service import forecasting as foretelling
+from berth.live.service.forecasting import foretell, foretell_on
+from berth.live.service.scheduler import Scheduler
+from berth.live.service.settings import Settings
+
+
+def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretelling, "SHARE", 1.0)
+    given = Settings(str(tmp_path / "berth.db"), tick=0.05, soon=0.0, budget=60.0)
+    roles = (Role("w", 2, {"cpu": 1000}),)  # of which 96 fit
+
+    async def main() -> None:
+        scheduler = await Scheduler.open(given)
+        known = scheduler.dispatcher.state.foresight
+        try:
+            rng = random.Random(0)
+            assert await foretell(scheduler, rng) is None  # nobody waits
+            await scheduler.submit([Job(f"j{i}", "x", roles, work=1e6) for i in range(150)])
+            async with asyncio.timeout(120):
+                while (found := await foretell(scheduler, rng)) is None or found.job not in known.pending:
+                    pass
+                assert 0 <= found.low <= found.middle <= found.high
+                async for one in scheduler.subscribe(0):
+                    if isinstance(one.event, Foretold):  # on paper
+                        break
+                task = asyncio.create_task(foretell_on(scheduler, every=0.05))
+                while len(known.pending) < 3:
+                    await asyncio.sleep(0.05)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                foretold = len(known.pending)
+                for record in [r for r in scheduler.dispatcher.state.jobs.values() if r.phase != "waiting"]:
+                    await scheduler.cancel(record.job.id)
+                while known.pending:
+                    await asyncio.sleep(0.05)
+                assert known.checked >= foretold
+        finally:
+            await scheduler.close()
+        before = known.dump()
+        scheduler = await Scheduler.open(given)
+        try:
+            assert scheduler.dispatcher.state.foresight.dump() == before
+        finally:
+            await scheduler.close()
+
+    asyncio.run(main())
