@@ -18,6 +18,7 @@ from berth.files.yaml_tree import Key, Tree, key_text
 from berth.scenario.drawing import RESOURCES, server_names
 from berth.scenario.settings import (
     TAGS,
+    AllocationSettings,
     Bernoulli,
     Common,
     DrawnCluster,
@@ -28,7 +29,6 @@ from berth.scenario.settings import (
     Part,
     Poisson,
     PortEntry,
-    Settings,
     Switching,
 )
 
@@ -103,7 +103,7 @@ def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
     )
 
 
-def resource_names(settings: Settings) -> list[str]:
+def resource_names(settings: AllocationSettings) -> list[str]:
     """The names of the cluster's resources."""
     if isinstance(settings.cluster, DrawnCluster):
         return [resource.name for resource in RESOURCES]
@@ -146,7 +146,7 @@ def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str] | None 
     return Mistake(key, expected, value)
 
 
-def across_allocation(settings: Settings) -> Iterator[Mistake]:
+def across_allocation(settings: AllocationSettings) -> Iterator[Mistake]:
     """What does not match in a scenario of the allocation family."""
     resources = resource_names(settings)
     if isinstance(settings.cluster, GivenCluster):
@@ -202,7 +202,7 @@ def check_cluster(cluster: GivenCluster, resources: list[str]) -> Iterator[Mista
         yield from check_known(entry.capacity, resources, ("cluster", "servers", i, "capacity"), "resource")
 
 
-def _ports(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
+def _ports(settings: AllocationSettings, resources: list[str]) -> Iterator[Mistake]:
     ports = settings.ports
     if isinstance(ports, DrawnPorts):
         drawn = [resource.name for resource in RESOURCES]
@@ -260,7 +260,7 @@ def reachable(cluster: Any) -> list[str]:
     return [*(entry.name for entry in cluster.servers), *(n for e in cluster.servers for n in server_names(e))]
 
 
-def _utilities(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
+def _utilities(settings: AllocationSettings, resources: list[str]) -> Iterator[Mistake]:
     utilities = settings.utilities
     yield from check_range(utilities.alpha, ("utilities", "alpha"))
     yield from check_known(utilities.fixed, resources, ("utilities", "fixed"), "resource")
@@ -342,7 +342,7 @@ def check_arrivals(
         yield Mistake(("horizon",), expected, found=f"{(horizon or 2000) * types}")
 
 
-def _gangs(settings: Settings) -> Iterator[Mistake]:
+def _gangs(settings: AllocationSettings) -> Iterator[Mistake]:
     gangs, ports = settings.gangs, settings.ports
     listed = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.components is not None]
     if gangs is not None:

@@ -19,7 +19,7 @@ from berth.families.selection.scenario.checks import across_selection, has_gangs
 from berth.families.selection.scenario.settings import SelectionSettings
 from berth.files.yaml_tree import Tree
 from berth.scenario.checks import Mistake, across_allocation
-from berth.scenario.settings import Common, Given, Settings
+from berth.scenario.settings import AllocationSettings, Common, Given
 
 __all__ = ["FAMILIES", "Defaults", "ScenarioFamily", "family_of", "foreign_keys", "schema"]
 
@@ -63,7 +63,7 @@ ALLOCATION_POLICIES = (
 )
 
 
-def _allocation_defaults(settings: Settings) -> Defaults:
+def _allocation_defaults(settings: AllocationSettings) -> Defaults:
     ports = settings.ports
     if settings.gangs is not None or (isinstance(ports, list) and any(p.components for p in ports)):
         # with gangs the optima leave the all-or-nothing constraint out: upper bounds, of use slot by slot
@@ -111,7 +111,7 @@ def _placement_defaults(settings: PlacementSettings) -> Defaults:
 
 
 FAMILIES = {
-    "allocation": ScenarioFamily(Settings, across_allocation, _allocation_defaults, build_allocation),
+    "allocation": ScenarioFamily(AllocationSettings, across_allocation, _allocation_defaults, build_allocation),
     "selection": ScenarioFamily(SelectionSettings, across_selection, _selection_defaults, build_selection),
     "placement": ScenarioFamily(PlacementSettings, across_placement, _placement_defaults, build_placement),
 }

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-__all__ = ["TAGS", "Common", "Settings"]
+__all__ = ["TAGS", "AllocationSettings", "Common"]
 
 
 def said(words: str) -> WrapValidator:
@@ -312,7 +312,7 @@ class Common(Part):
     workload: Workloads | None = Field(None, description="a name, or a mapping")
 
 
-class Settings(Common):
+class AllocationSettings(Common):
     """A whole scenario of the allocation family."""
 
     family: Literal["allocation"] = "allocation"

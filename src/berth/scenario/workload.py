@@ -33,7 +33,7 @@ from berth.traces.fitting.workload import FOLDER, Speeds, Workload, load_workloa
 from berth.traces.formats import load_trace
 from berth.traces.trace import Trace
 
-__all__ = ["Plan", "planned", "with_workload"]
+__all__ = ["WorkloadPlan", "planned", "with_workload"]
 
 SAMPLE = 5000
 """Jobs of a fit by which its job types are told apart; any seed gives about the same, this one always the same."""
@@ -62,7 +62,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WorkloadPlan:
     """What a workload gives, whatever the seed: servers, job types, and how long a slot is."""
 
     settings: WorkloadSettings
@@ -226,7 +226,7 @@ def _placed(settings: WorkloadSettings, tree: Tree) -> WorkloadSettings:
     return settings.model_copy(update={"digest": digest, **({} if source == "name" else {source: str(path)})})
 
 
-def planned(settings: WorkloadSettings | str | None) -> Plan:
+def planned(settings: WorkloadSettings | str | None) -> WorkloadPlan:
     """The plan of these settings, made once."""
     if not isinstance(settings, WorkloadSettings):
         raise InvalidInput("a workload", found="none", key="workload")
@@ -234,7 +234,7 @@ def planned(settings: WorkloadSettings | str | None) -> Plan:
 
 
 @lru_cache(maxsize=16)
-def _planned(text: str) -> Plan:
+def _planned(text: str) -> WorkloadPlan:
     settings = WorkloadSettings.model_validate_json(text)
     trace = None
     if settings.trace is not None:
@@ -266,7 +266,8 @@ def _planned(text: str) -> Plan:
     demand, pieces, reach = _typical(sample, chosen, len(names), groups, workload)
     rate = job_rate(workload) * sum(g.count for g in groups) / sum(m.count for m in workload.machines)
     slot = settings.slot_seconds or BUSY / (rate * float(shares.max()))
-    return Plan(settings, workload, trace, groups, tuple(names), demand, pieces, shares, reach, type_of, rate, slot)
+    types = tuple(names)
+    return WorkloadPlan(settings, workload, trace, groups, types, demand, pieces, shares, reach, type_of, rate, slot)
 
 
 def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
@@ -418,7 +419,7 @@ def _allowed(needs: list[str | None], groups: tuple[Group, ...]) -> Any:
 # ---------------------------------------------------------------------------- families
 
 
-def _cluster(plan: Plan, unit: Floats) -> dict[str, Any]:
+def _cluster(plan: WorkloadPlan, unit: Floats) -> dict[str, Any]:
     names = [entry.name for entry in plan.workload.resources]
     units = [_unit(entry.unit, float(u)) for entry, u in zip(plan.workload.resources, unit, strict=True)]
     return {
@@ -438,12 +439,12 @@ def _unit(text: str, size: float) -> str:
     return text if size == 1 else f"{size:.4g} {text}".strip()
 
 
-def _amounts(plan: Plan, row: Floats, unit: Floats) -> dict[str, float]:
+def _amounts(plan: WorkloadPlan, row: Floats, unit: Floats) -> dict[str, float]:
     names = [entry.name for entry in plan.workload.resources]
     return {name: float(a / u) for name, a, u in zip(names, row, unit, strict=True) if a > 0}
 
 
-def _allocation(plan: Plan) -> dict[str, Any]:
+def _allocation(plan: WorkloadPlan) -> dict[str, Any]:
     """What a job can use on one server is all that it requests, as far as any server that it reaches has it."""
     largest = np.max([group.capacity for group in plan.groups], axis=0)
     unit = np.where(largest > 0, largest / UNITS, 1.0)
@@ -456,7 +457,7 @@ def _allocation(plan: Plan) -> dict[str, Any]:
     return {"cluster": _cluster(plan, unit), "ports": ports, "arrivals": {"process": "workload"}}
 
 
-def _selection(plan: Plan) -> dict[str, Any]:
+def _selection(plan: WorkloadPlan) -> dict[str, Any]:
     """Each piece is a task, and a job starts with all of its own; gains are speeds, spread as measured."""
     unit = np.ones(len(plan.workload.resources))
     copies = plan.copies()
@@ -485,7 +486,7 @@ def _measured() -> Speeds:
     return speeds
 
 
-def _placement(plan: Plan) -> dict[str, Any]:
+def _placement(plan: WorkloadPlan) -> dict[str, Any]:
     """Servers are kinds; tasks are the jobs themselves. Servers stay on, as those of real clusters do."""
     unit = np.ones(len(plan.workload.resources))
     cluster = _cluster(plan, unit)
@@ -506,7 +507,7 @@ def _placement(plan: Plan) -> dict[str, Any]:
     }
 
 
-LAYERS: dict[str, Callable[[Plan], dict[str, Any]]] = {
+LAYERS: dict[str, Callable[[WorkloadPlan], dict[str, Any]]] = {
     "allocation": _allocation,
     "selection": _selection,
     "placement": _placement,

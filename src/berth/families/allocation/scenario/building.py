@@ -28,6 +28,7 @@ from berth.scenario.drawing import (
     uniforms,
 )
 from berth.scenario.settings import (
+    AllocationSettings,
     Bernoulli,
     DrawnCluster,
     DrawnPorts,
@@ -35,7 +36,6 @@ from berth.scenario.settings import (
     Given,
     GivenCluster,
     Poisson,
-    Settings,
     Switching,
 )
 
@@ -56,7 +56,7 @@ class _Kind:
     probability: float | None = None
 
 
-def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
+def build_allocation(settings: AllocationSettings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
     """The world of this seed; what is drawn does not depend on `arrivals_known`."""
     cluster = _cluster(settings, seed)
     kinds = _kinds(settings, seed)
@@ -94,7 +94,7 @@ def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known
     return AllocationWorld(problem, arrivals, up)
 
 
-def _cluster(settings: Settings, seed: int) -> Cluster:
+def _cluster(settings: AllocationSettings, seed: int) -> Cluster:
     given = settings.cluster
     if isinstance(given, DrawnCluster):
         names = tuple(f"server-{r}" for r in range(given.servers))
@@ -110,7 +110,7 @@ def given_cluster(given: GivenCluster) -> Cluster:
     return Cluster(resources, names, np.array(rows))
 
 
-def _kinds(settings: Settings, seed: int) -> list[_Kind]:
+def _kinds(settings: AllocationSettings, seed: int) -> list[_Kind]:
     resources = resource_names(settings)
     ports = settings.ports
     kinds: list[_Kind] = []
@@ -151,7 +151,7 @@ def _port_names(kind: _Kind) -> list[str]:
     return [f"{kind.name}/{component}" for component in kind.components] or [kind.name]
 
 
-def _reach(settings: Settings, kinds: list[_Kind], cluster: Cluster, seed: int) -> NDArray[np.bool_]:
+def _reach(settings: AllocationSettings, kinds: list[_Kind], cluster: Cluster, seed: int) -> NDArray[np.bool_]:
     """Which job type reaches which server, (J, R)."""
     reach = np.ones((len(kinds), len(cluster.servers)), dtype=bool)
     open_kinds = [j for j, kind in enumerate(kinds) if kind.servers is None]
@@ -208,7 +208,7 @@ def _poisson(mean: float, most: int) -> Floats:
     return np.cumsum(chances)
 
 
-def _utilities(settings: Settings, cluster: Cluster, seed: int) -> Utilities:
+def _utilities(settings: AllocationSettings, cluster: Cluster, seed: int) -> Utilities:
     chosen = settings.utilities
     servers, resources = cluster.capacity.shape
     kinds = list(chosen.kinds)
@@ -224,7 +224,7 @@ def _utilities(settings: Settings, cluster: Cluster, seed: int) -> Utilities:
     return Utilities(tuple(kinds), choice, alpha)
 
 
-def _overhead(settings: Settings, cluster: Cluster, seed: int) -> Floats:
+def _overhead(settings: AllocationSettings, cluster: Cluster, seed: int) -> Floats:
     given = settings.overhead
     if isinstance(given, dict):
         return np.array([given[resource.name] for resource in cluster.resources])
