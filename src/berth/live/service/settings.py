@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from berth.errors import InvalidInput
 from berth.live.core.queues import Queues
 
-__all__ = ["Settings"]
+__all__ = ["ServiceSettings"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """What `Scheduler.open` needs.
 
     `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.live.engines`).

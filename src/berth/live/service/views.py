@@ -14,13 +14,13 @@ from berth.files.quantities import amounts, format_amounts
 from berth.files.wording import NAME, Inside, Spec
 from berth.live.core.events import Decided
 from berth.live.core.jobs import Place
-from berth.live.core.limits import limits_of
+from berth.live.core.order import limits_of
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import waiting_in_order
 from berth.live.core.records import HOLDING, JobRecord, ServerRecord
 from berth.live.core.specs import Duration
 from berth.live.core.state import State
-from berth.live.service.visibility import Visibility
+from berth.live.service.tokens import Visibility
 
 __all__ = [
     "Accepted",

@@ -33,7 +33,7 @@ from berth.live.core.events import (
 from berth.live.core.jobs import Place, Server
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.commands import Refused, Slurm
-from berth.live.engines.slurm.companion import ORIGIN, Companion, Waiting, is_own, is_theirs
+from berth.live.engines.slurm.companion import ORIGIN, Companion, HeldJob, is_own, is_theirs
 from berth.live.engines.slurm.foreign_jobs import Taken, asked_for
 from berth.live.engines.slurm.hooks import Hooks
 from berth.live.engines.slurm.interpret import FORGOT, how_it_ended, requeued, server, twice, when_it_began
@@ -82,7 +82,7 @@ class Watch:
         self.told: deque[Event] = deque()
         self.servers: dict[str, Server] = {}
         """In the order of Slurm's node table."""
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, HeldJob] = {}
         """Jobs that people gave to Slurm, by our ids."""
         self.config: Config | None = None
         self.partition: Partition | None = None
@@ -331,7 +331,7 @@ class Watch:
             ours = job.user in ("", self._user)
         return key if ours else None
 
-    def _tell_waiting(self, there: dict[str, Waiting]) -> None:
+    def _tell_waiting(self, there: dict[str, HeldJob]) -> None:
         """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
         now, held = time.time(), {record.key[0] for record in self._spool.open}
         self.told.extend(Submitted(now, each.job) for id, each in there.items() if id not in self.waiting)
