@@ -34,6 +34,7 @@ from berth.live.service.metrics import Metrics
 from berth.live.service.middleware import Limits, RateLimit, SameOrigin
 from berth.live.service.problems import PROBLEM, SHAPES, Refused, answer_problems
 from berth.live.service.scheduler import Conflict, Scheduler, fresh_ids
+from berth.live.service.settings import QueuesSpec
 from berth.live.service.tokens import Caller, Visibility
 from berth.live.service.views import (
     Accepted,
@@ -45,7 +46,6 @@ from berth.live.service.views import (
     MinuteView,
     PolicyChange,
     PolicyView,
-    QueuesSpec,
     QueueView,
     ServerView,
     decision_view,

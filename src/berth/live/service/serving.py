@@ -40,8 +40,8 @@ from berth.live.service.database import is_new
 from berth.live.service.history import History
 from berth.live.service.metrics import Metrics
 from berth.live.service.scheduler import Scheduler
+from berth.live.service.settings import QueuesSpec
 from berth.live.service.store import Store
-from berth.live.service.views import QueuesSpec
 
 __all__ = ["Address", "JsonLines", "Repeats", "read_config", "serve", "service"]
 
