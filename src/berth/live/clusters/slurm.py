@@ -1,7 +1,7 @@
 """A real Slurm cluster on this machine: munged, slurmctld and a slurmd for each node, all on 127.0.0.1.
 
 Its nodes may claim more processors than the machine has, so it is for jobs that mostly wait. It needs the programs of
-Slurm and munge, and no service of theirs; jobs run as whoever started it.
+Slurm and munge, and no service of theirs; jobs run as the user who started it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How well forecasts of starts have held, and so how wide the next ones must be.
+"""Calibration of start forecasts against actual start times.
 
 A forecast plays the queue as it is. It knows nothing of jobs that are still to come, and policies have their own ways,
 so by itself it promises too much. Some jobs are therefore foretold while they wait, and when they start it is seen how
