@@ -5,8 +5,8 @@ python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo
 python3 dev.py test        sets up .venv, then lint, types, import rules, docs and tests
 python3 dev.py test --slow the same with the slow tests too
 python3 dev.py test --changed [--since REV]
-                           lint, types, import rules, and the tests that a change touches, nearest first, for two minutes;
-                           the change is all work since REV (default: since the last commit)
+                           lint, types, import rules and, for two minutes, the tests that a change touches, nearest
+                           first; the change is all work since REV (default: since the last commit)
 python3 dev.py docs        builds the documentation into site/
 python3 dev.py run ARGS    runs `berth ARGS` in that environment
 """

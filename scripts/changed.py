@@ -1,9 +1,9 @@
 """Tests that a change touches, nearest first.
 
 `python3 scripts/changed.py [--since REV]` prints one path a line for pytest. A file is changed if it differs from REV
-(default: HEAD, so the work that is not committed yet). A test file is touched if it is changed itself, or imports a changed
-module, directly or through others; its distance is the number of imports between. Names such as "berth.x.y:Class" in
-strings count as imports: berth loads policies, engines and families by them.
+(default: HEAD, so the work that is not committed yet). A test file is touched if it is changed itself, or imports a
+changed module, directly or through others; its distance is the number of imports between. Names such as
+"berth.x.y:Class" in strings count as imports: berth loads policies, engines and families by them.
 """
 
 from __future__ import annotations

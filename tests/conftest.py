@@ -27,7 +27,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests were passed over."""
     session = terminalreporter._session
-    left = session.testscollected - sum(
+    left = (session.testscollected if session else 0) - sum(
         getattr(report, "when", "") == "call" or getattr(report, "outcome", "") == "skipped"
         for reports in terminalreporter.stats.values()
         for report in reports
