@@ -15,9 +15,8 @@ from berth.scenario.settings import (
     Name,
     Part,
     Positive,
-    ResourceEntry,
+    ResourceEntries,
     list_or_mapping,
-    resource_form,
     said,
 )
 
@@ -67,14 +66,7 @@ class ServerKind(Part):
 class PlacementCluster(Part):
     """Resources and kinds of servers by name; ties are broken by what is left of the first resource."""
 
-    resources: Annotated[
-        list[
-            Annotated[
-                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(resource_form)
-            ]
-        ],
-        Field(min_length=1),
-    ]
+    resources: ResourceEntries
     count: Many | None = Field(default=None, description="of all servers, where kinds say their share")
     servers: Annotated[list[ServerKind], Field(min_length=1)]
 

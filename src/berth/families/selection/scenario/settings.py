@@ -9,27 +9,23 @@ from pydantic import Discriminator, Field, Tag
 from berth.scenario.settings import (
     Amount,
     AmountRange,
+    Arrivals,
     Bernoulli,
     Chance,
     Chances,
     Common,
     Count,
-    FromWorkload,
-    Given,
     GivenCluster,
     Name,
     Outages,
     Part,
-    Poisson,
     Port,
     Positive,
     Servers,
-    Switching,
     Types,
     cluster_form,
     list_or_mapping,
     list_or_one,
-    process_of,
     said,
     shape_of,
 )
@@ -240,12 +236,5 @@ class SelectionSettings(Common):
     )
     drift: Drift | None = None
     delay: Delay | None = None
-    arrivals: Annotated[
-        Annotated[SelectionBernoulli, Tag("<bernoulli>")]
-        | Annotated[Switching, Tag("<switching>")]
-        | Annotated[Poisson, Tag("<poisson>")]
-        | Annotated[Given, Tag("<given>")]
-        | Annotated[FromWorkload, Tag("<workload>")],
-        Discriminator(process_of),
-    ] = Field(default_factory=SelectionBernoulli)
+    arrivals: Arrivals[SelectionBernoulli] = Field(default_factory=SelectionBernoulli)
     outages: Outages | None = None
