@@ -7,6 +7,7 @@ no number and `2.0` no count. Meaning across keys (names that must exist, lists 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
@@ -26,6 +27,40 @@ def said(words: str) -> WrapValidator:
 
     return WrapValidator(check)
 
+
+@dataclass(frozen=True)
+class Restated:
+    """Marks a key that a layer above can give in another form: then nothing of the layer below stays in it.
+
+    `when` says whether it does, from the mappings below and above. A plain text stands for a mapping with the key
+    `short`, where there is one.
+    """
+
+    when: Callable[[dict[str, Any], dict[str, Any]], bool]
+    short: str | None = None
+
+
+def changed(*keys: str, missing: Any = ..., short: str | None = None) -> Restated:
+    """In another form where one of these keys changes; one that the layer below lacks is `missing`, or no change."""
+
+    def when(below: dict[str, Any], above: dict[str, Any]) -> bool:
+        return any(k in above and above[k] != below.get(k, above[k] if missing is ... else missing) for k in keys)
+
+    return Restated(when, short)
+
+
+WHOLE = Restated(lambda below, above: True)
+PROCESS = changed("process", missing="bernoulli")
+DRAW = changed("draw")
+
+
+def _other_cluster(below: dict[str, Any], above: dict[str, Any]) -> bool:
+    """It is drawn in another way, or listed in place of drawn, or drawn in place of listed."""
+    listed = ("resources" in above) != ("resources" in below) and ("resources" in above or "draw" in above)
+    return listed or DRAW.when(below, above)
+
+
+CLUSTER = Restated(_other_cluster)
 
 Name = Annotated[str, Field(min_length=1, max_length=200), said("a text")]
 Text = Annotated[str, said("a text")]
@@ -196,6 +231,7 @@ Arrivals = Annotated[
     | Annotated[Given, Tag("<given>")]
     | Annotated[FromWorkload, Tag("<workload>")],
     Discriminator(process_of),
+    PROCESS,
 ]
 """How jobs come; families differ in the process `bernoulli` only."""
 
@@ -253,4 +289,6 @@ class Common(Part):
     policies: Annotated[list[Name], Field(min_length=1)] | None = None
     baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
     oracles: Any = None
-    workload: Workloads | None = Field(None, description="a name, or a mapping")
+    workload: Annotated[Workloads | None, changed("name", "fit", "trace", missing=None, short="name")] = Field(
+        None, description="a name, or a mapping"
+    )

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from berth.scenario.settings import (
+    CLUSTER,
+    DRAW,
     Amount,
     AmountRange,
     Arrivals,
@@ -117,11 +119,14 @@ class AllocationSettings(Common):
     )
     oracles: list[Literal["stationary", "slot"]] | None = None
     cluster: Annotated[
-        Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(cluster_form)
+        Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
+        Discriminator(cluster_form),
+        CLUSTER,
     ]
     ports: Annotated[
         Annotated[DrawnPorts, Tag("<mapping>")] | Annotated[list[PortEntry], Field(min_length=1), Tag("<list>")],
         Discriminator(list_or_mapping),
+        DRAW,
     ]
     channels: Channels | None = Field(None, description="density 3 for drawn ports, else all, where left out")
     utilities: UtilitySettings = Field(default_factory=UtilitySettings)
