@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from berth.errors import InvalidInput, UnknownName
-from berth.families.builtin import BUILTIN
+from berth.families import BUILTIN
 
 __all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve", "written"]
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
+from berth.families.lab import Board
 from berth.lab.leaderboard import run as boards
-from berth.lab.leaderboard.run import Board, leaderboard
+from berth.lab.leaderboard.run import leaderboard
 from berth.lab.reproduce.run import reproduce
 from berth.lab.run.compare import compare
 from berth.lab.run.store import KIND, LOCK, ResultDirectory, opened

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import berth
+from berth.about import VERSION
 from berth.cli.common import (
     Output,
     OutputOption,
@@ -82,7 +82,7 @@ class Arrivals(StrEnum):
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"berth {berth.__version__}")
+        typer.echo(f"berth {VERSION}")
         raise typer.Exit
 
 

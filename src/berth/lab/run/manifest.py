@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import berth
+from berth.about import VERSION
 from berth.lab.run.store import KIND
 
 __all__ = ["command_line", "machine", "manifest", "now", "versions"]
@@ -67,7 +67,7 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """Of berth, Python and what the numbers depend on."""
-    found = {"berth": berth.__version__, "python": platform.python_version()}
+    found = {"berth": VERSION, "python": platform.python_version()}
     for package in ("numpy", "numba", "scipy", "polars"):
         try:
             found[package] = version(package)

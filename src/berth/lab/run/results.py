@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import berth
+from berth.about import VERSION
+from berth.families import FAMILIES
+from berth.families.lab import LabFamily
 from berth.lab.run.cells import HIDDEN, Cell, CellResult
-from berth.lab.run.families import FAMILIES, LabFamily
 from berth.lab.run.processes import Failure
 from berth.model import Floats
 from berth.regret import cumulative_regret, growth_exponent, log_fit
@@ -158,7 +159,7 @@ class Comparison:
     @property
     def family(self) -> LabFamily:
         """What there is to know of the scenario's family."""
-        return FAMILIES[str(self.settings.get("family", "allocation"))]
+        return FAMILIES[str(self.settings.get("family", "allocation"))].lab
 
     @property
     def regretted(self) -> tuple[str, ...]:
@@ -334,7 +335,7 @@ class Comparison:
     @property
     def version(self) -> str:
         """The version of berth that ran it."""
-        return self.versions.get("berth", berth.__version__)
+        return self.versions.get("berth", VERSION)
 
 
 def _of_mean(measure: Callable[[Floats], float], curves: Floats, earned: float) -> float | None:

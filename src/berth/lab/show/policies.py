@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from berth.errors import BerthError
-from berth.families.builtin import BUILTIN
+from berth.families import BUILTIN
 from berth.registry import GROUP, policy_names, policy_settings, resolve
 
 __all__ = ["describe_policies"]

@@ -17,10 +17,8 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput, UnsupportedProblem
-from berth.families.selection.solvers.gang import warm
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import Driver, make_driver
-from berth.live.core.drivers.selection import SelectionDriver
 from berth.live.core.events import (
     Decided,
     Event,
@@ -342,8 +340,8 @@ def _play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
 
     Gives the reason why the first decision was refused, where all of them were.
     """
-    if isinstance(dispatcher.driver, SelectionDriver):
-        warm()
+    if dispatcher.driver is not None:
+        dispatcher.driver.warm()
     some = servers[:2] or (Server("a", {"cpu": 4000}), Server("b", {"cpu": 4000}))
     for server in some:
         dispatcher.handle(ServerJoined(0.0, server))
