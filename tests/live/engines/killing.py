@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from berth.live.clusters.processes import alive
+from berth.live.clusters import alive
 from tests.live.engines import kill_witness
 from tests.live.service.live import ask
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 import pytest
 
 from berth.files.quantities import MILLI
-from berth.live.clusters.processes import alive, marked
+from berth.live.clusters import alive, marked
 from berth.live.clusters.ray import LocalRay
 from berth.live.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
 from berth.live.core.events import Event, Failed, Finished, Start

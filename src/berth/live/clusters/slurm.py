@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from berth.errors import InvalidInput
-from berth.live.clusters import ClusterError
-from berth.live.clusters.processes import MARK, NODE, end, marked
+from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 
 __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 
