@@ -164,15 +164,15 @@ def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None
         said["needs"] = {key: value for key, _, value in pairs}
     from pydantic import ValidationError
 
-    found = []
+    made_specs = []
     for spec in specs:
         try:
             made = JobSpec.model_validate({**spec, **said})
             made.job(made.name or "job", "nobody")  # what the service would refuse is refused here
-            found.append(made.model_dump(mode="json", exclude_defaults=True))
+            made_specs.append(made.model_dump(mode="json", exclude_defaults=True))
         except ValidationError as error:
             raise plain_words(error.errors()[0]) from None
-    return found
+    return made_specs
 
 
 def _at_home(spec: dict[str, Any]) -> dict[str, Any]:
@@ -249,8 +249,8 @@ def jobs_command(
     alive = (PhaseName.waiting, PhaseName.starting, PhaseName.running, PhaseName.ending)
     phases = [name.value for name in (phase or (() if everything else alive))]
     client, after = Client(url), None
-    found: list[dict[str, Any]] = []
-    while len(found) < limit:
+    listed: list[dict[str, Any]] = []
+    while len(listed) < limit:
         page = client.get(
             path("jobs"),
             phase=phases,
@@ -259,25 +259,25 @@ def jobs_command(
             queue=queue,
             type=type,
             after=after,
-            limit=min(limit - len(found), 1000),
+            limit=min(limit - len(listed), 1000),
         )
-        found += page["jobs"]
+        listed += page["jobs"]
         after = page["after"]
         if after is None:
             break
-    if shown(found, output):
+    if shown(listed, output):
         return
-    if not found:
+    if not listed:
         typer.echo("no jobs")
         return
-    table([_row(job) for job in found], WIDE if output is Format.wide else COLUMNS)
+    table([_row(job) for job in listed], WIDE if output is Format.wide else COLUMNS)
 
 
 @job_app.command("show")
 def show(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
     """All that is known of a job."""
-    found = Client(url).get(path("jobs", job))
-    shown(found, Format.yaml if output in (Format.table, Format.wide) else output)
+    record = Client(url).get(path("jobs", job))
+    shown(record, Format.yaml if output in (Format.table, Format.wide) else output)
 
 
 @job_app.command("cancel")
@@ -291,15 +291,15 @@ def cancel(
     Exit code: 0 all of them; else that of the first that was refused, such as 5 for a job that is not there.
     """
     client = Client(url)
-    found, code = [], 0
+    cancelled, code = [], 0
     for job in jobs:
         try:
-            found.append(client.ask("DELETE", path("jobs", job), repeat=True))
+            cancelled.append(client.ask("DELETE", path("jobs", job), repeat=True))
         except (ServiceRefused, ServiceSilent) as error:  # the others are to end nevertheless
             typer.echo(f"berth: error: {error}", err=True)
             code = code or error.code
-    if not shown(found, output):
-        for ended in found:
+    if not shown(cancelled, output):
+        for ended in cancelled:
             typer.echo(f"{ended['id']} {ended['phase']}")
     if code:
         raise typer.Exit(code)
@@ -322,11 +322,11 @@ def wait(
 
     client = Client(url)
     end_by = time.monotonic() + (parse_duration(timeout, "--timeout") if timeout is not None else float("inf"))
-    found: dict[str, dict[str, Any]] = {}
+    ended: dict[str, dict[str, Any]] = {}
     pause = SHORTEST_LOOK
     while True:
         for job in jobs:
-            if job not in found:
+            if job not in ended:
                 try:
                     record = client.get(path("jobs", job))
                 except (ServiceRefused, ServiceSilent) as error:
@@ -334,27 +334,27 @@ def wait(
                         raise
                     break  # the service is in trouble: look again later
                 if record["phase"] in ENDED:
-                    found[job] = record
-        if len(found) == len(set(jobs)) or time.monotonic() >= end_by:
+                    ended[job] = record
+        if len(ended) == len(set(jobs)) or time.monotonic() >= end_by:
             break
         time.sleep(min(pause, max(end_by - time.monotonic(), 0.0)))
         pause = min(1.5 * pause, LONGEST_LOOK)
-    if not shown(list(found.values()), output):
-        for record in found.values():
+    if not shown(list(ended.values()), output):
+        for record in ended.values():
             why = ": ".join(part for part in (record["reason"], record.get("last_output")) if part)
             typer.echo(f"{record['id']} {record['phase']}{f' ({why})' if why else ''}")
-    if len(found) < len(set(jobs)):
+    if len(ended) < len(set(jobs)):
         raise typer.Exit(Code.not_in_time)
-    if any(record["phase"] != "finished" for record in found.values()):
+    if any(record["phase"] != "finished" for record in ended.values()):
         raise typer.Exit(Code.job_failed)
 
 
 @job_app.command("explain")
 def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
     """Why a job waits: everything in its way, the smallest change that would help, and when it may start."""
-    found = Client(url).get(path("jobs", job, "explain"))
-    if not shown(found, output):
-        typer.echo(found["text"])
+    explanation = Client(url).get(path("jobs", job, "explain"))
+    if not shown(explanation, output):
+        typer.echo(explanation["text"])
 
 
 @_with_options(PLAN_OPTIONS)

@@ -38,13 +38,13 @@ def _directory(kind: KindName, given: Path | None) -> Path:
     return given if given is not None else cluster_directory(kind.value)
 
 
-def _told(found: Standing) -> dict[str, Any]:
+def _told(cluster: Standing) -> dict[str, Any]:
     return {
-        "kind": found.kind,
-        "directory": str(found.directory),
-        "supervised": found.supervised,
-        "daemons": {name: {"pid": pid, "running": name in found.running} for name, pid in found.daemons.items()},
-        "use": list(found.use),
+        "kind": cluster.kind,
+        "directory": str(cluster.directory),
+        "supervised": cluster.supervised,
+        "daemons": {name: {"pid": pid, "running": name in cluster.running} for name, pid in cluster.daemons.items()},
+        "use": list(cluster.use),
     }
 
 
@@ -60,9 +60,9 @@ def up_command(
     from berth.live.clusters.supervisor import up
 
     typer.echo(f"starting {kind.value} with {nodes} node{'s' if nodes > 1 else ''} …", err=True)
-    found = up(kind.value, _directory(kind, directory), {"nodes": nodes, "cpus": cpus, "gpus": gpus})
-    typer.echo(f"{kind.value} is up: {len(found.daemons)} daemons, files in {found.directory}")
-    typer.echo("\n".join(f"  {line}" for line in found.use))
+    cluster = up(kind.value, _directory(kind, directory), {"nodes": nodes, "cpus": cpus, "gpus": gpus})
+    typer.echo(f"{kind.value} is up: {len(cluster.daemons)} daemons, files in {cluster.directory}")
+    typer.echo("\n".join(f"  {line}" for line in cluster.use))
 
 
 @cluster_app.command("down")
@@ -88,26 +88,26 @@ def _up(kind: KindName, directory: Path | None) -> Standing:
     from berth.live.clusters.supervisor import standing
 
     where = _directory(kind, directory)
-    found = standing(where)
-    if found is None:
+    cluster = standing(where)
+    if cluster is None:
         typer.echo(f"no cluster is up in {where}", err=True)
         raise typer.Exit(1)
-    return found
+    return cluster
 
 
 @cluster_app.command("status")
 def status_command(kind: KindArgument, directory: DirectoryOption = None, output: FormatOption = Format.table) -> None:
     """Say whether it is up, and which of its daemons run; the exit code is 1 where not all of them do."""
-    found = _up(kind, directory)
-    ended = [name for name in found.daemons if name not in found.running]
-    if shown(_told(found), output):
+    cluster = _up(kind, directory)
+    ended = [name for name in cluster.daemons if name not in cluster.running]
+    if shown(_told(cluster), output):
         raise typer.Exit(1 if ended else 0)
-    typer.echo(f"{found.kind} in {found.directory}: {len(found.running)} of {len(found.daemons)} daemons run")
+    typer.echo(f"{cluster.kind} in {cluster.directory}: {len(cluster.running)} of {len(cluster.daemons)} daemons run")
     for name in ended:
         typer.echo(f"  {name} has ended")
-    if not found.supervised:
-        typer.echo(f"  its supervisor was killed; berth cluster down {found.kind} ends what is left")
-    typer.echo("\n".join(f"  {line}" for line in found.use))
+    if not cluster.supervised:
+        typer.echo(f"  its supervisor was killed; berth cluster down {cluster.kind} ends what is left")
+    typer.echo("\n".join(f"  {line}" for line in cluster.use))
     if ended:
         raise typer.Exit(1)
 

@@ -275,8 +275,8 @@ class Dispatcher:
                 continue
             view = everything.within(closing.allows(record)).only([place[record.job.id]])
             left = view.free.copy()
-            if len((found := placed_in_order(view, left)).job):
-                return view.starts(found), view.free - left, {}
+            if len((placing := placed_in_order(view, left)).job):
+                return view.starts(placing), view.free - left, {}
             servers = _servers_for(view, record, state)
             if servers:
                 return (), nothing, dict.fromkeys(servers, record.job.id)
@@ -294,20 +294,20 @@ def proposed(driver: Driver, view: View) -> Placing:
         together = np.flatnonzero(merged == level)
         chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
         part = view.only(chosen, free)
-        found = spread_out(part, driver.propose(part))
-        if broken := violations(part, found):
+        placing = spread_out(part, driver.propose(part))
+        if broken := violations(part, placing):
             raise InfeasibleDecision(str(broken[0]))
-        np.subtract.at(free, found.server, found.count[:, None] * part.gangs.demand[found.role])
+        np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
         shift = view.gangs.start[chosen] - part.gangs.start[:-1]
-        parts.append(Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count))
+        parts.append(Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count))
     return Placing.joined(parts)
 
 
 def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:
     """Servers on which a job fits once our jobs there have ended, or if need be those of others too."""
     ours = np.maximum(view.capacity - state.taken, 0)
-    found = _empty_servers(view, record, state, ours)
-    return found or (_empty_servers(view, record, state, view.capacity) if state.taken.any() else [])
+    servers = _empty_servers(view, record, state, ours)
+    return servers or (_empty_servers(view, record, state, view.capacity) if state.taken.any() else [])
 
 
 def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> list[str]:
@@ -328,9 +328,9 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
     while len(some) < len(order):
         some = order[: min(size, len(order))]
         empty[some] = capacity[some]
-        found = placed_in_order(view, empty.copy())
-        if len(found.job):
-            return [view.servers[r] for r in np.unique(found.server).tolist()]
+        placing = placed_in_order(view, empty.copy())
+        if len(placing.job):
+            return [view.servers[r] for r in np.unique(placing.server).tolist()]
         size *= 2
     return []
 

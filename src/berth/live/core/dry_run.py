@@ -100,12 +100,12 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
 
 def _together(state: State, views: Sequence[View], place: Callable[[View], Placing]) -> dict[str, tuple[Place, ...]]:
     """Who starts where, one view after another, within limits."""
-    room, found = Headroom(state), dict[str, tuple[Place, ...]]()
+    room, places = Headroom(state), dict[str, tuple[Place, ...]]()
     for view in views:
-        rest = view.only([i for i, record in enumerate(view.records) if record.job.id not in found])
+        rest = view.only([i for i, record in enumerate(view.records) if record.job.id not in places])
         placing = room.keep_within(rest, place(rest))
-        found.update({start.job: start.places for start in rest.starts(placing)})
-    return found
+        places.update({start.job: start.places for start in rest.starts(placing)})
+    return places
 
 
 def _asked(driver: Driver, view: View) -> Placing:

@@ -35,11 +35,11 @@ LONGER = 0.05
 
 def speeds(state: State) -> Means:
     """The mean speed of each type over all servers where it ran, and its runs."""
-    found: Means = {}
+    means: Means = {}
     for type_, _, speed in state.learned:
-        mean, runs = found.get(type_, (0.0, 0))
-        found[type_] = (mean * runs + speed.mean * speed.runs) / (runs + speed.runs), runs + speed.runs
-    return found
+        mean, runs = means.get(type_, (0.0, 0))
+        means[type_] = (mean * runs + speed.mean * speed.runs) / (runs + speed.runs), runs + speed.runs
+    return means
 
 
 def expected(state: State, job: Job, servers: Iterable[str], means: Means) -> tuple[float, float]:
@@ -50,16 +50,16 @@ def expected(state: State, job: Job, servers: Iterable[str], means: Means) -> tu
 
 def slowest(state: State, type_: str, servers: Iterable[str], means: Means) -> tuple[float, float]:
     """The speed of jobs of a type on the slowest of these servers, and the spread of its logarithm."""
-    found, wide = math.inf, LEAST
+    lowest, wide = math.inf, LEAST
     for server in servers:
         known = state.learned.speed(type_, server)
         if known is not None:
             mean, spread = known.mean, known.spread
         else:
             mean, spread = means[type_][0] if type_ in means else state.servers[server].server.speed, UNKNOWN
-        if mean < found:
-            found, wide = mean, spread
-    return found, wide
+        if mean < lowest:
+            lowest, wide = mean, spread
+    return lowest, wide
 
 
 def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
@@ -80,14 +80,14 @@ def seconds_left(state: State, records: Sequence[JobRecord], time: float, means:
     A job that has outlasted that is expected to run until its time limit, or, without one, for a quarter of its time
     more.
     """
-    found = np.zeros(len(records))
+    left = np.zeros(len(records))
     for i, record in enumerate(records):
         elapsed = max(time - (record.since if record.started is None else record.started), 0.0)
         servers = [place.server for place in record.places]
         seconds = record.job.estimate or expected(state, record.job, servers, means)[0]
         most = OUTLASTED * elapsed if record.job.limit is None else max(record.job.limit - elapsed, 0.0)
-        found[i] = most if elapsed >= seconds else min(seconds - elapsed, most if record.job.limit else math.inf)
-    return found
+        left[i] = most if elapsed >= seconds else min(seconds - elapsed, most if record.job.limit else math.inf)
+    return left
 
 
 def remaining(seconds: Floats, wide: Floats, elapsed: Floats, quantile: Floats | float) -> Floats:
@@ -95,5 +95,5 @@ def remaining(seconds: Floats, wide: Floats, elapsed: Floats, quantile: Floats |
     past = np.where(elapsed > 0, np.log(np.maximum(elapsed, 1e-9) / seconds) / wide, -np.inf)
     below = ndtr(past)
     at = np.clip(below + (1.0 - below) * quantile, 1e-12, 1.0 - 1e-12)
-    found: Floats = np.maximum(seconds * np.exp(wide * ndtri(at)), (1.0 + LONGER) * elapsed) - elapsed
-    return found
+    left: Floats = np.maximum(seconds * np.exp(wide * ndtri(at)), (1.0 + LONGER) * elapsed) - elapsed
+    return left

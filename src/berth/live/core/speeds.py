@@ -97,10 +97,10 @@ class Learned:
 
     def speed(self, type_: str, server: str) -> Speed | None:
         """What is known of a channel; None where nothing ran."""
-        found = self._channels.get((type_, server))
-        if found is None:
+        channel = self._channels.get((type_, server))
+        if channel is None:
             return None
-        runs, mean, squares, cut = found
+        runs, mean, squares, cut = channel
         return Speed(runs, mean, math.sqrt(squares / (runs - 1)) if runs > 1 else 0.0, cut)
 
     def work(self, job: Job) -> float:

@@ -187,14 +187,14 @@ def _having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
 
 
 def _remembered(state: State, key: object, good: Callable[[ServerRecord], bool]) -> Mask:
-    found = state.masks.get(key)
-    if found is None:
-        found = np.array([good(record) for record in state.servers.values()], dtype=bool)
-        found.flags.writeable = False  # it is shared
+    mask = state.masks.get(key)
+    if mask is None:
+        mask = np.array([good(record) for record in state.servers.values()], dtype=bool)
+        mask.flags.writeable = False  # it is shared
         if len(state.masks) >= MASKS:
             state.masks.clear()
-        state.masks[key] = found
-    return found
+        state.masks[key] = mask
+    return mask
 
 
 def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
@@ -257,9 +257,9 @@ def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placi
     """The same for some of the jobs of a view, in what others left."""
     chosen = np.asarray(places, dtype=np.int64)
     rest = view.only(chosen, free)
-    found = placed_in_order(rest)
+    placing = placed_in_order(rest)
     shift = view.gangs.start[chosen] - rest.gangs.start[:-1]
-    return Placing(chosen[found.job], found.role + shift[found.job], found.server, found.count)
+    return Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count)
 
 
 def _crowded(view: View, placing: Placing) -> Mask:
@@ -299,14 +299,14 @@ def violations(view: View, placing: Placing) -> list[Violation]:
         row = int(np.flatnonzero(wrong)[0])
         return [Violation("row", f"{row} of a placing", float(placing.server[row]), float(servers))]
     first, last = view.gangs.start[placing.job], view.gangs.start[placing.job + 1]
-    found = [
+    broken_rules = [
         Violation("role", f"job {view.records[placing.job[i]].job.id}", float(placing.role[i]), float(last[i] - 1))
         for i in np.flatnonzero((placing.role < first) | (placing.role >= last))
     ]
-    if found:
-        return found
+    if broken_rules:
+        return broken_rules
     away = ~view.reach[view.gangs.reach[placing.job], placing.server]
-    found = [
+    broken_rules = [
         Violation(
             "server", f"{view.servers[placing.server[i]]} for job {view.records[placing.job[i]].job.id}", 1.0, 0.0
         )
@@ -314,7 +314,7 @@ def violations(view: View, placing: Placing) -> list[Violation]:
     ]
     for i in np.flatnonzero(_crowded(view, placing)).tolist():
         where = f"{view.servers[placing.server[i]]} for job {view.records[placing.job[i]].job.id}"
-        found.append(Violation("tasks together", where, np.inf, float(view.gangs.each[placing.role[i]])))
+        broken_rules.append(Violation("tasks together", where, np.inf, float(view.gangs.each[placing.role[i]])))
     tasks = np.bincount(placing.role, weights=placing.count, minlength=roles)
     job_of_role = np.repeat(np.arange(jobs), np.diff(view.gangs.start))
     begun = np.zeros(jobs, dtype=bool)
@@ -325,11 +325,11 @@ def violations(view: View, placing: Placing) -> list[Violation]:
             job = int(job_of_role[role])
             name = view.records[job].job.roles[role - int(view.gangs.start[job])].name
             where = f"job {view.records[job].job.id}, role {name}"
-            found.append(Violation("gang", where, float(tasks[role]), float(limit[role])))
+            broken_rules.append(Violation("gang", where, float(tasks[role]), float(limit[role])))
     used = np.zeros_like(view.free)
     np.add.at(used, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
-    found += [
+    broken_rules += [
         Violation("capacity", f"{view.servers[r]}/{view.resources[k]}", used[r, k] / 1000, view.free[r, k] / 1000)
         for r, k in np.argwhere(used > view.free)
     ]
-    return found
+    return broken_rules

@@ -243,8 +243,7 @@ class WaitingJobs:
 
     def records(self, rows: Ints) -> tuple[JobRecord, ...]:
         """The records in these rows."""
-        found = self._records
-        return tuple(record for row in rows.tolist() if (record := found[row]) is not None)
+        return tuple(record for row in rows.tolist() if (record := self._records[row]) is not None)
 
     def shape(self, rows: Ints) -> Ints:
         """The shapes in these rows."""

@@ -189,15 +189,15 @@ class JournalLoop:
         while True:
             published = self._published
             if self._recent and self._recent[0].seq <= at + 1:
-                found = list(itertools.islice(self._recent, at + 1 - self._recent[0].seq, None))
+                events = list(itertools.islice(self._recent, at + 1 - self._recent[0].seq, None))
             elif at < self.seq and not self._closing:
-                found = [Journaled(*one) for one in await self.read(self._written, at)]
+                events = [Journaled(*one) for one in await self.read(self._written, at)]
             else:
-                found = []
-            for one in found:
+                events = []
+            for one in events:
                 yield one
                 at = one.seq
-            if not found:
+            if not events:
                 if self._closing:
                     return
                 await published.wait()

@@ -74,13 +74,13 @@ def outstanding(state: State) -> list[Command]:
 
 def orphans(state: State, snapshot: Snapshot) -> list[Command]:
     """What runs there and is not on paper is to end."""
-    found: list[Command] = []
+    commands: list[Command] = []
     for attempt in snapshot.attempts:
         record = state.jobs.get(attempt.job)
         ours = record is not None and record.attempt == attempt.attempt and record.phase in HOLDING
         if attempt.end is None and not ours:
-            found.append(Cancel(attempt.job, attempt.attempt))
-    return found
+            commands.append(Cancel(attempt.job, attempt.attempt))
+    return commands
 
 
 def is_news(state: State, event: Event) -> bool:

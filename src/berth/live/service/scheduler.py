@@ -213,11 +213,11 @@ class Scheduler:
         """Go on with who watched before a restart, and with what was seen."""
         policy, watched = self.dispatcher.state.shadow, self.dispatcher.watched
         try:
-            found = None if policy is None else self._candidate(policy).go_on(watched.get("shadow"))
+            shadow = None if policy is None else self._candidate(policy).go_on(watched.get("shadow"))
         except BerthError as error:
             log.warning("the candidate %s cannot be tried any more: %s", policy, error)
-            found = None
-        self._watch(found)
+            shadow = None
+        self._watch(shadow)
 
     # ------------------------------------------------------------------ reading
 
@@ -266,8 +266,8 @@ class Scheduler:
         """Decisions and their numbers in the journal: the first after that number, or the latest; in their order."""
 
         def read() -> list[tuple[int, Decided]]:
-            found = self.store.events(after or 0, limit, "decided", latest=after is None)
-            return [(seq, event) for seq, event in found if isinstance(event, Decided)]
+            events = self.store.events(after or 0, limit, "decided", latest=after is None)
+            return [(seq, event) for seq, event in events if isinstance(event, Decided)]
 
         return await self._journal.read(read)
 
@@ -297,13 +297,13 @@ class Scheduler:
 
     async def checked_health(self) -> Health:
         """The same, after the store was asked something."""
-        found = self.health
-        if found.store is None:
+        health = self.health
+        if health.store is None:
             try:
                 await asyncio.wait_for(self._journal.read(self.store.tokens), PING_SECONDS)
             except (StoreError, TimeoutError) as error:
-                found = replace(found, store=str(error) or f"it has not answered for {PING_SECONDS:g} s")
-        return found
+                health = replace(health, store=str(error) or f"it has not answered for {PING_SECONDS:g} s")
+        return health
 
 
 def _restored(settings: ServiceSettings) -> tuple[Store, Dispatcher, int]:
@@ -316,8 +316,8 @@ def _restored(settings: ServiceSettings) -> tuple[Store, Dispatcher, int]:
             seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter, learn_by=settings.learn_by
         )
         seq = 0
-        if (found := store.snapshot()) is not None:
-            seq, dumped = found
+        if (snapshot := store.snapshot()) is not None:
+            seq, dumped = snapshot
             dispatcher.load(dumped)
         for number, event in store.events(after=seq):
             if number != seq + 1:

@@ -186,11 +186,11 @@ class Store:
 
     def records(self, ids: Sequence[str]) -> dict[str, JobRecord]:
         """Those of these jobs that were ever there."""
-        found = {}
+        records = {}
         for i in range(0, len(ids), MANY):
             asked = sa.select(jobs.c.id, jobs.c.body).where(jobs.c.id.in_(ids[i : i + MANY]))
-            found.update({job: read_record(body) for job, body in self._rows(asked)})
-        return found
+            records.update({job: read_record(body) for job, body in self._rows(asked)})
+        return records
 
     def list_jobs(
         self, filters: dict[str, str], phases: Sequence[str] = (), before: int | None = None, limit: int = 100
@@ -212,12 +212,12 @@ class Store:
 
     def keys(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Key]:
         """What was accepted under these keys (owner, key)."""
-        found = {}
+        keys = {}
         for i in range(0, len(wanted), MANY):
             pairs = sa.tuple_(idempotency.c.owner, idempotency.c.key).in_(wanted[i : i + MANY])
             for owner, key, digest, ids, time in self._rows(sa.select(idempotency).where(pairs)):
-                found[owner, key] = Key(owner, key, digest, tuple(json.loads(ids)), time)
-        return found
+                keys[owner, key] = Key(owner, key, digest, tuple(json.loads(ids)), time)
+        return keys
 
     # ------------------------------------------------------------------ snapshots
 

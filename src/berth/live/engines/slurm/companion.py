@@ -75,7 +75,7 @@ class Companion:
 
     def waiting(self, jobs: Iterable[SlurmJob]) -> dict[str, HeldJob]:
         """Jobs that are held, that nobody has released, and that might run now, by our ids."""
-        found, now = {}, time.time()
+        held, now = {}, time.time()
         for job in jobs:
             if job.partition != self._partition or not job.pending or not job.reason.startswith("JobHeld"):
                 continue
@@ -94,12 +94,12 @@ class Companion:
                 if job.required and tagged is None:  # else they are what it was pinned to
                     raise InvalidInput("a job without nodes of its own (--nodelist, --nodefile)")
                 asked = request(job, self._spool.instance)
-                found[asked.id] = HeldJob(asked, job.id)
+                held[asked.id] = HeldJob(asked, job.id)
             except InvalidInput as error:
                 if job.id not in self._warned:
                     self._warned.add(job.id)
                     log.warning("job %d waits in Slurm and is not taken: %s", job.id, error)
-        return found
+        return held
 
 
 def request(job: SlurmJob, instance: str) -> Job:

@@ -110,8 +110,8 @@ def ordinary_uids(file: Path = LOGIN_DEFS) -> range:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    found = {name: re.search(rf"^\s*{name}\s+(\d+)", text, re.MULTILINE) for name in ("UID_MIN", "UID_MAX")}
-    low, high = found["UID_MIN"], found["UID_MAX"]
+    limits = {name: re.search(rf"^\s*{name}\s+(\d+)", text, re.MULTILINE) for name in ("UID_MIN", "UID_MAX")}
+    low, high = limits["UID_MIN"], limits["UID_MAX"]
     return range(1000 if low is None else int(low[1]), 1 + (60000 if high is None else int(high[1])))
 
 

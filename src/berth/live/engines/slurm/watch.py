@@ -251,13 +251,13 @@ class Watch:
                 taken.add(job, asked_for(record.places, record.demands))
         return taken
 
-    def _stuck(self, found: Server, clock: float) -> Server:
+    def _stuck(self, known: Server, clock: float) -> Server:
         """A node that cannot get rid of a job starts nothing new; Slurm calls it up all the same."""
-        if "COMPLETING" not in self._nodes[found.name].states:
-            self._completing.pop(found.name, None)
-        elif clock - self._completing.setdefault(found.name, clock) > STUCK and not found.closed:
-            return replace(found, closed="Slurm cannot end a job there (COMPLETING)")
-        return found
+        if "COMPLETING" not in self._nodes[known.name].states:
+            self._completing.pop(known.name, None)
+        elif clock - self._completing.setdefault(known.name, clock) > STUCK and not known.closed:
+            return replace(known, closed="Slurm cannot end a job there (COMPLETING)")
+        return known
 
     def _tell_servers(self, there: dict[str, Server], taken: Taken) -> None:
         now = time.time()
@@ -274,10 +274,10 @@ class Watch:
 
     def _compare(self, jobs: Sequence[SlurmJob], began: float, clock: float) -> None:
         """Compare what Slurm says with what is known. It was asked at `began`, which is `clock` by another clock."""
-        found: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
+        jobs_of: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
         for job in jobs:
             if (key := self._key(job)) is not None:
-                found[key].append(job)
+                jobs_of[key].append(job)
             elif (
                 job.name == NUMBER
                 and job.user == self._user
@@ -285,7 +285,7 @@ class Watch:
                 and began - (job.submit or 0.0) > FORGOTTEN
             ):
                 self.attempts.unwanted.add(job.id)  # made by a berth that was killed before it could cancel it
-        for key, parts in found.items():
+        for key, parts in jobs_of.items():
             record = self._spool.records.get(key)
             if record is None and not key[1]:
                 continue
@@ -296,7 +296,7 @@ class Watch:
             elif not is_theirs(key):
                 self.attempts.unwanted.update(job.id for job in parts if not job.ended)
         for record in self._spool.open:
-            if record.key not in found and record.slurm is not None and not record.sending and record.since < clock:
+            if record.key not in jobs_of and record.slurm is not None and not record.sending and record.since < clock:
                 self.attempts.missing(record)
         self._tell_waiting(self._companion.waiting(jobs))
 
