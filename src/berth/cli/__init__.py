@@ -37,10 +37,9 @@ from berth.cli.lab.reproduce import reproduce_command
 from berth.cli.lab.sweep import sweep_command
 from berth.cli.lab.trace import trace_app
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
-from berth.cli.live.local_cluster import cluster_app
+from berth.cli.live.local_cluster import cluster_app, slurm_app
 from berth.cli.live.serve import serve_command, token_app
 from berth.cli.live.servers import decisions_command, learned_command, policy_app, servers_app
-from berth.cli.live.slurm import slurm_app
 from berth.errors import BerthError
 
 if TYPE_CHECKING:
@@ -227,10 +226,10 @@ def train(
     quiet: QuietOption = False,
 ) -> None:
     """Train a policy for placement on simulated runs; stop it at any time, the same command goes on."""
-    from berth.families.placement.training.train import Plan, train_on
+    from berth.families.placement.training.train import TrainingPlan, train_on
     from berth.scenario import parse_overrides
 
-    plan = Plan(
+    plan = TrainingPlan(
         tuple(scenario),
         method=method,
         steps=steps,

@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from berth.errors import BerthError, InvalidInput
-from berth.lab.run.cells import Cell, Record
+from berth.lab.run.cells import Cell, CellResult
 
 try:
     import fcntl
@@ -137,7 +137,7 @@ class ResultDirectory:
         """Write one JSON file."""
         return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def save(self, key: str, cell: Cell, record: Record) -> None:
+    def save(self, key: str, cell: Cell, record: CellResult) -> None:
         """Keep a finished cell."""
         import polars as pl  # not before something is to be written: it takes its time
 
@@ -156,7 +156,7 @@ class ResultDirectory:
         pl.DataFrame(row).write_parquet(whole)
         self.write(f"cells/{key}.parquet", lambda path: path.write_bytes(whole.getvalue()))
 
-    def load(self, key: str, slots: int) -> Record | None:
+    def load(self, key: str, slots: int) -> CellResult | None:
         """A finished cell; None when there is none, or when its file is damaged or from something else."""
         import polars as pl
 
@@ -172,6 +172,6 @@ class ResultDirectory:
             }
             share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
             whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
-            return Record(series, share, float(row["bound"])) if whole else None
+            return CellResult(series, share, float(row["bound"])) if whole else None
         except Exception:  # whatever a damaged file makes the reader raise, the cell counts as not there
             return None
