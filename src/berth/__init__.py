@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from berth.families.selection.problem import Roles as Roles
     from berth.families.selection.problem import SelectionProblem as SelectionProblem
     from berth.families.selection.world import SelectionWorld as SelectionWorld
-    from berth.lab.run.compare import compare as compare
+    from berth.lab.compare import compare as compare
     from berth.model import Berth as Berth
     from berth.model import Cluster as Cluster
     from berth.model import Instance as Instance
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BerthError": "berth.errors",
-    "compare": "berth.lab.run.compare",
+    "compare": "berth.lab.compare",
     "Berth": "berth.model",
     "Cluster": "berth.model",
     "Instance": "berth.model",

@@ -170,7 +170,7 @@ def test_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's own words and files; on a smaller scenario, so that it takes no time."""
-    import berth.lab.run.compare as lab
+    import berth.lab.compare as lab
 
     real = lab.compare
     monkeypatch.setattr(

@@ -205,6 +205,6 @@ def test_stopping_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("berth.lab.replay.run._played", stop)
+    monkeypatch.setattr("berth.lab.replay.run.played", stop)
     assert main(["replay", CLEAN]) == 130
     assert capsys.readouterr().err == "berth: stopped\n"

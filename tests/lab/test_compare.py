@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.lab.compare import Progress, compare
 from berth.lab.run.cells import Cell, cell_key, run_cell
-from berth.lab.run.compare import Progress, compare
 from berth.lab.run.results import Comparison
 from berth.lab.run.shares import MeanShare, grouped
 from berth.scenario import load_scenario

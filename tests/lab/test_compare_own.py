@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.run.compare import compare
-from berth.lab.run.results import Comparison
+from berth.lab.compare import Comparison, compare
 from berth.lab.show.canvas import Picture
 from berth.lab.show.plots import PICTURES, SEEDS_BELOW
 from tests.lab.policies import Cheat

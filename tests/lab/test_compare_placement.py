@@ -15,7 +15,7 @@ from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.policies.greedy import Greedy
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.world import Failure, PlacementWorld
-from berth.lab.run.compare import compare
+from berth.lab.compare import compare
 from berth.lab.run.families import FAMILIES
 from berth.lab.run.results import Comparison
 from berth.lab.run.shares import PlacementShare

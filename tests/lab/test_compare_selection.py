@@ -12,8 +12,8 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
+from berth.lab.compare import compare
 from berth.lab.run.cells import Cell, Work, run_cell
-from berth.lab.run.compare import compare
 from berth.lab.run.families import FAMILIES
 from berth.lab.run.results import Comparison
 from berth.lab.run.shares import SelectionShare

@@ -12,9 +12,8 @@ import pytest
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.families.builtin import BUILTIN
-from berth.lab.leaderboard import run as boards
-from berth.lab.leaderboard.page import render_leaderboard
-from berth.lab.leaderboard.run import BASELINES, BOARDS, Board, Leaderboard, leaderboard, policies_of
+from berth.lab import leaderboard as boards
+from berth.lab.leaderboard import BASELINES, BOARDS, Board, Leaderboard, leaderboard, policies_of, render_leaderboard
 from berth.registry import resolve
 from berth.scenario import load_scenario
 from tests.lab.policies import Cheat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from berth.lab.leaderboard.run import BASELINES, BOARDS, policies_of
+from berth.lab.leaderboard import BASELINES, BOARDS, policies_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
-from berth.lab.leaderboard import run as boards
-from berth.lab.leaderboard.run import Board, leaderboard
+from berth.lab import leaderboard as boards
+from berth.lab.compare import compare
+from berth.lab.leaderboard import Board, leaderboard
 from berth.lab.reproduce.run import reproduce
-from berth.lab.run.compare import compare
 from berth.lab.run.store import KIND, LOCK, ResultDirectory, opened
 from berth.lab.run.sweep import SweepFile, sweep
 
@@ -26,7 +26,7 @@ HOLD = """
 import sys
 from berth.lab.run.store import ResultDirectory
 directory = ResultDirectory(sys.argv[1])
-directory.create({"kind": directory.kind})
+directory.create({})
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -34,7 +34,7 @@ sys.stdin.read()
 
 def begun(path: Path, kind: str = KIND) -> ResultDirectory:
     directory = ResultDirectory(path, kind)
-    directory.create({"kind": kind})
+    directory.create({})
     return directory
 
 
@@ -74,7 +74,7 @@ def test_a_run_that_fails_lets_go_of_its_directory(tmp_path: Path) -> None:
     def fails() -> None:
         with opened(tmp_path) as directory:
             assert directory is not None
-            directory.create({"kind": KIND})
+            directory.create({})
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as kept:  # with all frames, as a notebook keeps them
