@@ -18,8 +18,8 @@ from berth.lab.run.families import FAMILIES
 from berth.lab.run.results import Comparison
 from berth.lab.run.shares import SelectionShare
 from berth.lab.run.warm import warm_groups
-from berth.lab.show.policies import describe_policies
 from berth.lab.show.words import verdict
+from berth.registry import describe_policies
 from berth.regret import growth_exponent, log_fit
 from berth.scenario import load_scenario
 from berth.scenario.families import FAMILIES as SCENARIO_FAMILIES

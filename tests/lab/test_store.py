@@ -66,7 +66,7 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
 def test_a_lock_alone_is_no_result_and_no_other_file(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on nowhere")  # of one that was killed before it wrote anything
     directory = begun(tmp_path)
-    assert directory.manifest() == {"kind": KIND}
+    assert directory.manifest() == directory.described({})
     directory.release()
 
 
@@ -105,5 +105,5 @@ def test_every_command_that_keeps_cells_is_refused(
     with pytest.raises(InvalidInput, match=TAKEN):
         run(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
-    assert holder.manifest() == {"kind": kind}
+    assert holder.manifest() == holder.described({})
     holder.release()

@@ -15,7 +15,7 @@ scenarios_app = typer.Typer(help="The scenarios that come with berth.", rich_mar
 
 def policies_command(output: OutputOption = Output.table) -> None:
     """List the policies, their settings and where they come from."""
-    from berth.lab.show.policies import describe_policies
+    from berth.registry import describe_policies
 
     found = describe_policies()
     if output is Output.json:

@@ -229,10 +229,10 @@ def train_command(
     quiet: QuietOption = False,
 ) -> None:
     """Train a policy for placement on simulated runs; stop it at any time, the same command goes on."""
-    from berth.families.placement.training.train import Plan, train_on
+    from berth.families.placement.training.train import TrainingPlan, train_on
     from berth.scenario import parse_overrides
 
-    plan = Plan(
+    plan = TrainingPlan(
         tuple(scenario),
         method=method,
         steps=steps,
