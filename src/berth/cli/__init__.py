@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-import berth
+from berth.about import VERSION
 from berth.cli import common
 from berth.cli.lab import workload
 from berth.cli.lab.catalog import policies_command, scenarios_app
@@ -71,7 +71,7 @@ app.command("policies")(policies_command)
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"berth {berth.__version__}")
+        typer.echo(f"berth {VERSION}")
         raise typer.Exit
 
 

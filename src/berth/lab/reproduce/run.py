@@ -12,10 +12,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import berth
+from berth.about import HOME
 from berth.errors import InvalidInput
 from berth.lab.reproduce.experiments import Experiment, chosen, settings_of
 from berth.lab.reproduce.judge import judge
@@ -132,7 +131,7 @@ def _firsts(experiment: Experiment) -> set[tuple[str, int]]:
 
 
 def _facts(experiments: Sequence[Experiment], results: Sequence[ExperimentResult], quick: bool) -> dict[str, Any]:
-    folder = Path(berth.__file__).parent / "data" / "workloads"
+    folder = HOME / "data" / "workloads"
     return {
         "quick": quick,
         "rule": RULE,

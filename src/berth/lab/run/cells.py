@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import berth
+from berth.about import HOME
 from berth.errors import InvalidInput, UnknownName
 from berth.lab.run.families import FAMILIES, HIDDEN, REVEALED, LabFamily
 from berth.model import Floats
@@ -103,11 +103,10 @@ class Record:
 @cache
 def code_hash(*more: str) -> str:
     """A hash of all of berth that can change a number, networks too, and of `more` folders: edit it, and cells run."""
-    here = Path(berth.__file__).parent
-    unused = [here / name for name in UNUSED]
-    counted = [path for name in (*COUNTED, *more) for kind in ("*.py", "*.json*") for path in (here / name).rglob(kind)]
+    unused = [HOME / name for name in UNUSED]
+    counted = [path for name in (*COUNTED, *more) for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
     files = sorted(
-        path for path in [*here.glob("*.py"), *counted] if not any(path.is_relative_to(part) for part in unused)
+        path for path in [*HOME.glob("*.py"), *counted] if not any(path.is_relative_to(part) for part in unused)
     )
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
@@ -136,7 +135,7 @@ def _source(cls: Any) -> str:
 
 def _digest(cls: Any) -> str:
     """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `code_hash`."""
-    if cls.__module__.partition(".")[0] in (berth.__name__, "__main__"):
+    if cls.__module__.partition(".")[0] in ("berth", "__main__"):
         return ""
     file = inspect.getsourcefile(cls)
     if file is None:

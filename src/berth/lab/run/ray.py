@@ -15,10 +15,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import berth
+from berth.about import HOME
 from berth.errors import BerthError, InvalidInput, MissingExtra
 from berth.lab.run.cells import Cell, Record, Work, code_hash
 from berth.lab.run.processes import DIED, Done, Failure, attempt
@@ -100,7 +99,7 @@ def _place(address: str | None) -> str:
 
 
 def _connect(ray: Any, address: str, workers: int | None) -> None:
-    here = str(Path(berth.__file__).parents[1])
+    here = str(HOME.parent)
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"), os.getcwd())))
     new = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
     try:

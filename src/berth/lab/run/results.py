@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import berth
+from berth.about import VERSION
 from berth.lab.run.cells import HIDDEN, Cell, Record
 from berth.lab.run.families import FAMILIES, LabFamily
 from berth.lab.run.processes import Failure
@@ -323,7 +323,7 @@ class Comparison:
     @property
     def version(self) -> str:
         """The version of berth that ran it."""
-        return self.versions.get("berth", berth.__version__)
+        return self.versions.get("berth", VERSION)
 
 
 def _of_mean(measure: Callable[[Floats], float], curves: Floats, earned: float) -> float | None:

@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-import berth
+from berth.about import VERSION
 from berth.errors import BerthError, InvalidInput
 from berth.lab.run.cells import Cell, Record
 
@@ -241,7 +241,7 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """Of berth, Python and what the numbers depend on."""
-    found = {"berth": berth.__version__, "python": platform.python_version()}
+    found = {"berth": VERSION, "python": platform.python_version()}
     for package in ("numpy", "numba", "scipy", "polars"):
         try:
             found[package] = version(package)

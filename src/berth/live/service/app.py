@@ -19,7 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import berth
+from berth.about import VERSION
 from berth.files.wording import NAME
 from berth.live.core.dispatcher import FALLBACK
 from berth.live.core.events import write_event
@@ -99,7 +99,7 @@ def create_app(
     """
     app = FastAPI(
         title="berth",
-        version=berth.__version__,
+        version=VERSION,
         summary="Places jobs that need several servers at once, learns from what happens, and says why",
         openapi_url="/v1/openapi.json",
         docs_url="/v1/docs",
@@ -138,7 +138,7 @@ def create_app(
     @app.get("/healthz", tags=["service"])
     async def healthy() -> dict[str, str]:
         """The process is there."""
-        return {"status": "ok", "version": berth.__version__}
+        return {"status": "ok", "version": VERSION}
 
     @app.get("/metrics", tags=["service"], response_class=Response)
     async def numbers(request: Request, caller: Caller = allow.metrics) -> Response:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import berth
+from berth.about import VERSION
 from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.ordered import WAITING
@@ -246,7 +246,7 @@ class _Course:
 
     def _write(self) -> None:
         kept = {
-            "berth": berth.__version__,
+            "berth": VERSION,
             "plan": dataclasses.asdict(self.plan),
             "step": self.step,
             "best": self.best,
@@ -271,12 +271,12 @@ class _Course:
             length, beta, price = (round(float(x), 4) for x in self.learner.numbers)
             policy = f"placement-rule:length={length},beta={beta},price={price}"
         elif hasattr(self.learner, "frozen"):
-            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            made = {"berth": VERSION, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             (out / "policy.json").write_text(self.learner.frozen(made).text(), encoding="utf-8")
             name = "drl-direct" if self.plan.method == "ddpg-direct" else "drl-greedy-printed"
             policy = f"{name}:file={out / 'policy.json'}"
         else:
-            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            made = {"berth": VERSION, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             network: Network = self.learner.network  # type: ignore[attr-defined]
             seen = seen_of(network, self._runs)
             Network(network.weights, network.hidden, network.looks, seen, made).save(out / "policy.json")
