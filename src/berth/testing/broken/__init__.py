@@ -64,7 +64,7 @@ class ReusesItsBuffer(Sound):
 
 
 class LendsItsState(Sound):
-    """At first pauses in every third slot if it did something in the one before, going by the array it returned then."""
+    """At first pauses in every third slot after one in which it did something, going by the array it returned there."""
 
     _last: Any = None
 
