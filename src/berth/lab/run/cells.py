@@ -34,13 +34,14 @@ __all__ = [
     "HIDDEN",
     "REVEALED",
     "Cell",
-    "Record",
+    "CellResult",
     "Work",
     "cell_key",
     "check_unchanged",
     "code_hash",
     "run_cell",
     "run_in",
+    "source_hash",
     "warm_groups",
     "warm_up",
 ]
@@ -81,7 +82,7 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class CellResult:
     """What came of a cell.
 
     `series` holds arrays (T,): for a policy reward, claimed, violations, decide_seconds and the
@@ -105,10 +106,10 @@ class Record:
 
 
 @cache
-def code_hash() -> str:
-    """A hash of all of berth that can change a number, networks too: whoever edits any of it wants cells run again."""
+def code_hash(*more: str) -> str:
+    """A hash of all of berth that can change a number, networks too, and of `more` folders: edit it, and cells run."""
     unused = [HOME / name for name in UNUSED]
-    counted = [path for name in COUNTED for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
+    counted = [path for name in (*COUNTED, *more) for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
     files = sorted(
         path for path in [*HOME.glob("*.py"), *counted] if not any(path.is_relative_to(part) for part in unused)
     )
@@ -120,6 +121,11 @@ def check_unchanged(name: str) -> None:
     if _source(_class(name)) != _digest(_class(name)):
         expected = "a module as it was imported: restart, or importlib.reload it"
         raise InvalidInput(expected, found="a file that was changed since", key=f"policy {name!r}")
+
+
+def source_hash(name: str) -> str:
+    """A hash of the package a policy is written in, when it was first asked for; nothing for berth's own."""
+    return _source(_class(name))
 
 
 def _class(name: str) -> Any:
@@ -153,23 +159,23 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
         "name": cell.name,
         "seed": cell.seed,
         "information": cell.information,
-        "source": "" if cell.is_oracle else _source(_class(cell.name)),
+        "source": "" if cell.is_oracle else source_hash(cell.name),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def run_cell(scenario: Scenario, cell: Cell) -> Record:
+def run_cell(scenario: Scenario, cell: Cell) -> CellResult:
     """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
     return run_in(FAMILIES[scenario.family].lab, scenario.build(cell.seed, cell.information == REVEALED), cell)
 
 
-def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
+def run_in(family: LabFamily, world: Any, cell: Cell) -> CellResult:
     """Compute a cell in a world of this family that is already built."""
     if cell.is_oracle:
         if cell.name not in family.oracles:
             raise UnknownName("oracle", cell.name, family.oracles)
         reward, bound = family.oracles[cell.name](world)
-        return Record({"reward": reward}, bound=bound)
+        return CellResult({"reward": reward}, bound=bound)
     policy = PolicySpec.parse(cell.name).build(world.problem, stream(cell.seed, "policy", cell.name))
     share = family.share(world.problem)
     result = simulate(world, policy, observers=[share])
@@ -180,7 +186,7 @@ def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
         **result.measures,
         "decide_seconds": result.decide_seconds,
     }
-    return Record(series, share.mean())
+    return CellResult(series, share.mean())
 
 
 SLOTS = 2

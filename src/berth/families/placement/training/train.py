@@ -30,7 +30,7 @@ from berth.model import Floats
 from berth.random import stream
 from berth.scenario import load_scenario
 
-__all__ = ["METHODS", "Plan", "Trained", "train", "train_on"]
+__all__ = ["METHODS", "Trained", "TrainingPlan", "train", "train_on"]
 
 METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
 TRAINING, VALIDATION = 1_000_000, 2_000_000
@@ -48,7 +48,7 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What is to be trained, on what and how.
 
     `runs` of every scenario make a step; `digest` tells scenarios apart that have the same name. Every `every` steps
@@ -94,7 +94,7 @@ class Trained:
     """Step, mean training gain since the last row, validation gain, seconds; gains relative to greedy with a queue."""
 
 
-def _learner(plan: Plan, validation: Sequence[Episode], workers: int) -> Learner:
+def _learner(plan: TrainingPlan, validation: Sequence[Episode], workers: int) -> Learner:
     rng = stream(plan.seed, "train", "start")
     if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
         raise InvalidInput(
@@ -123,7 +123,7 @@ def _learner(plan: Plan, validation: Sequence[Episode], workers: int) -> Learner
 
 
 def train_on(
-    plan: Plan,
+    plan: TrainingPlan,
     overrides: Mapping[str, Any],
     out: Path,
     progress: Callable[[int, float, float], None] | None = None,
@@ -141,7 +141,7 @@ def train_on(
 
 
 def train(
-    plan: Plan,
+    plan: TrainingPlan,
     builds: Sequence[Build],
     out: Path,
     progress: Callable[[int, float, float], None] | None = None,
@@ -184,7 +184,7 @@ def seen_of(network: Network, episodes: Sequence[Episode]) -> Floats:
     return np.stack([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
 
 
-def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> float:
+def _validated(learner: Learner, episodes: Sequence[Episode], plan: TrainingPlan) -> float:
     if isinstance(learner, RuleSearch):
         return rule_gain(learner.numbers, episodes)
     if hasattr(learner, "validated"):
@@ -195,7 +195,7 @@ def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> flo
 class _Course:
     """Where a training stands: kept in a file that is replaced as a whole."""
 
-    def __init__(self, plan: Plan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
+    def __init__(self, plan: TrainingPlan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
         self.plan, self.learner, self._runs, self.file = plan, learner, runs, file
         self.step, self.best, self.stale, self.seconds = 0, -np.inf, 0, 0.0
         self.best_state: dict[str, Any] = learner.state()
