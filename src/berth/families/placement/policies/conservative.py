@@ -27,8 +27,8 @@ class Conservative(QueuedPolicy):
     Setting: `fit`, as of fcfs. It plans the whole queue on the whole cluster: thousands of waiting tasks on hundreds of
     servers take long.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> Conservative(problem, np.random.default_rng(0)).fit
+    >>> from berth.testing import example_placement
+    >>> Conservative(example_placement(), np.random.default_rng(0)).fit
     'first'
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,9 @@ class InOrder(QueuedPolicy):
     asked once each in the order of the queue, and may also use what the reservation leaves.
     """
 
-    def __init__(self, problem: PlacementProblem, *, backfill: str = "none", fit: str = "first") -> None:
+    def __init__(
+        self, problem: PlacementProblem, rng: Any = None, *, backfill: str = "none", fit: str = "first"
+    ) -> None:
         super().__init__(problem, fit=fit)
         if backfill not in BACKFILL:
             raise InvalidInput(f"one of {', '.join(BACKFILL)}", value=backfill, key="backfill")
@@ -146,9 +149,9 @@ class InOrder(QueuedPolicy):
             raise UnsupportedProblem("EASY backfilling cannot keep a reservation on devices that tasks share")
         self.backfill = backfill
 
-    @abstractmethod
     def key(self, tasks: Tasks) -> Floats:
         """A number for each task (n,): those with smaller ones come first, of equal ones the earlier."""
+        return np.zeros(len(tasks))
 
     def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
         return self.backfill, self.key(tasks)
