@@ -80,22 +80,26 @@ class RandomSearch(Part):
 class SweepFile(Part):
     """What a sweep file says."""
 
-    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")]
-    title: Annotated[str, said("a text")] = ""
-    grid: dict[str, Values] = Field(default_factory=dict, description="values by key: every combination is a point")
-    random: RandomSearch | None = None
-    set: dict[str, Any] = Field(default_factory=dict, description="changed at every point")
-    policies: Annotated[list[str], Field(min_length=1)] | None = None
+    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] = (
+        Field(description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping")
+    )
+    title: Annotated[str, said("a text")] = Field("", description="what it is about")
+    grid: dict[str, Values] = Field(
+        default_factory=dict, description="a list of values by key; every combination is a point"
+    )
+    random: RandomSearch | None = Field(None, description="points that are drawn")
+    set: dict[str, Any] = Field(default_factory=dict, description="values by key, the same at every point")
+    policies: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="as in a scenario")
     seeds: (
         Annotated[
             Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
             said("how many seeds, or a list of seeds ≥ 0"),
         ]
         | None
-    ) = None
-    baseline: str | None = None
-    arrivals: Literal["hidden", "revealed", "both"] | None = None
-    oracles: list[str] | None = None
+    ) = Field(None, description="a number N for seeds 0 … N−1, or a list of seeds")
+    baseline: str | None = Field(None, description="as in a scenario")
+    arrivals: Literal["hidden", "revealed", "both"] | None = Field(None, description="`arrivals_known` of a scenario")
+    oracles: list[str] | None = Field(None, description="as in a scenario")
     _file: Path | None = PrivateAttr(None)
     _tree: Tree | None = PrivateAttr(None)
 
