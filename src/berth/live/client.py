@@ -61,7 +61,7 @@ CODES = {
     429: Code.not_now,
     503: Code.not_now,
 }
-"""What a status says to whoever runs a command; whether the command or the service saw the mistake is all one."""
+"""Exit codes by HTTP status: the same ones as for mistakes that the command itself finds."""
 
 
 class ServiceUnreachable(BerthError):

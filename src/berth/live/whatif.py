@@ -1,4 +1,4 @@
-"""What if another policy had decided: the same submissions, cancellations and servers, played again.
+"""Replay the same submissions, cancellations and servers under another policy.
 
 How long jobs run comes from what was measured. A job that finished keeps its luck: it ran faster or slower than jobs of
 its type do on its servers, and does so wherever it runs. The policy that really decided is played in the same model, so

@@ -18,8 +18,7 @@ from typing import Any
 
 from berth.about import HOME
 from berth.errors import InvalidInput, MissingExtra
-from berth.live.clusters import ClusterError
-from berth.live.clusters.processes import MARK, NODE, end, marked
+from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 
 __all__ = ["LocalRay", "RayNode", "example_nodes"]
 

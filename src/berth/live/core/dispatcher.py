@@ -1,8 +1,9 @@
 """The dispatcher: events in, commands out. It does no IO and looks at no clock.
 
-`handle` takes note of what happened; `decide` asks the policy what to start now and gives a `Decided` event, which
-takes effect when it is handled in turn. Whoever drives it writes events down in between, so that nothing is done that
-is not on paper. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the fallback.
+`handle` takes note of an event; `decide` asks the policy what to start now and gives a `Decided` event, which takes
+effect when it is handled in turn. The caller writes events to the journal in between, so that nothing is done that is
+not in the journal. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the
+fallback.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MADE_UP, ROUNDS = 8, 4
 
 
 class Watcher(Protocol):
-    """Somebody who sees what is decided and has no say in it."""
+    """An observer of decisions."""
 
     def see(self, view: View, placing: Placing, by: str, /) -> None:
         """This was decided, and by whom."""

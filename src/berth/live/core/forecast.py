@@ -1,4 +1,4 @@
-"""When a waiting job will start: the queue is played many times, with run times drawn from what was learned.
+"""Forecast when a waiting job starts: simulate the queue many times, with run times drawn from learned ones.
 
 Who runs ends some time after now, given that it runs so long already; who waits before the job starts in order where it
 leaves least, runs, and ends. How long a job runs is drawn from its prediction (`berth.live.core.runtimes`).

@@ -175,7 +175,7 @@ def _shapes_fit(state: State, numbers: Ints) -> Mask:
 
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
-    """Everybody who waits in a queue that starts jobs, with their level; whoever comes first is at the front."""
+    """Waiting jobs of queues that start jobs, each with its level, first come first."""
     rows, level = _standing(state, time)
     return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
 

@@ -1,4 +1,4 @@
-"""Everybody who waits, in the order in which they are looked at, each with the first thing that is in its way.
+"""Waiting jobs in queue order, each with the first reason why it does not start.
 
 `explain` says all there is to say of one job; this says a few words of many, for lists. `out_of_reach` says of new jobs
 what no server could give them, before anybody waits for it.

@@ -1,9 +1,9 @@
-"""What was learned of speed: for each type of job and server, how fast jobs of the type ran there.
+"""Learned speeds of each type of job on each server, and calibration of run-time predictions.
 
 Speed is work done by the second; where a job does not say its work, the first that ended says it for its type. So 1 is
 as fast as was said, or as the first one.
 
-A run that was cut off, because somebody ended it or a server was lost, is no measurement: had it gone on, it might
+A run that was cut off, because it was cancelled or a server was lost, is no measurement: had it gone on, it might
 have ended at any time. But it was no faster than if it had ended just then. So it counts, at that speed, where that is
 slower than what is known; otherwise it says nothing. Without this, servers where long runs are cut off would seem fast.
 """

@@ -169,7 +169,7 @@ class State(Holdings):
                 return Handled()
             case Foretold():
                 if event.job in self.jobs and self.jobs[event.job].phase == "waiting":
-                    self.foresight.foretell(event.job, event.time, Range(event.low, event.middle, event.high))
+                    self.foresight.forecast(event.job, event.time, Range(event.low, event.middle, event.high))
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:

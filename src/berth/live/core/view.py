@@ -1,4 +1,4 @@
-"""What there is to decide at a moment, as arrays: the jobs that may start, in their order, and what is free.
+"""Input of a decision as arrays: the jobs that may start, in their order, and free resources; and placings of jobs.
 
 Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """

@@ -1,6 +1,6 @@
 """The REST API: what a scheduler does and knows, over HTTP.
 
-`create_app` gives a FastAPI application around a `Scheduler`. Whoever may do what is in `berth.live.service.tokens`;
+`create_app` gives a FastAPI application around a `Scheduler`. Roles are in `berth.live.service.tokens`;
 errors are problems (`berth.live.service.problems`).
 """
 
@@ -165,7 +165,7 @@ def create_app(
 class Headers:
     """Headers that keep a browser from doing anything with our pages but show them, and one that says what is wrong.
 
-    What the API answers is what is on paper; where store or engine cannot be reached, whoever asks is to know.
+    What the API answers is what is on paper; where store or engine cannot be reached, a header of the answer says so.
     """
 
     SAFE = (

@@ -103,7 +103,7 @@ class EngineLink:
         self.tried.set()
 
     async def _adopt(self, job: Job) -> None:
-        """Take a job that somebody gave to the engine; what was cancelled on paper, not there, is to end there."""
+        """Take a job that a user gave to the engine itself; one that was cancelled here is cancelled there."""
         try:
             submission = Submission.of([self._dispatcher.state.queues.capped(job)], "", None)
             await self._journal.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)

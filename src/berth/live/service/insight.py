@@ -1,4 +1,4 @@
-"""The part of the API that says why: explanations, dry runs, shadows, and what would have been."""
+"""Routes of the API for explanations, dry runs, shadow policies and what-if replays."""
 
 from __future__ import annotations
 

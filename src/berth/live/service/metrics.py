@@ -1,4 +1,4 @@
-"""What Prometheus sees: numbers by the naming rules (base units, `_seconds`, `_total`), and no label by job or user."""
+"""Metrics for Prometheus, by its naming rules (base units, `_seconds`, `_total`), without labels by job or user."""
 
 from __future__ import annotations
 

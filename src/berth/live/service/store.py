@@ -1,4 +1,4 @@
-"""What is kept: the journal of all events, the record of every job, snapshots, idempotency keys and tokens.
+"""The store: the journal of all events, the record of every job, snapshots, idempotency keys and tokens.
 
 The journal is the truth. The table of jobs is written in the same transactions, so that it never tells anything else; a
 snapshot is what the journal leads to, so that a restart need not read all of it.

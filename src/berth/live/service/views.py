@@ -1,4 +1,4 @@
-"""What the API answers with: records as JSON, quantities as people write them, times as ISO 8601."""
+"""Answers of the API: records as JSON, quantities as people write them, times as ISO 8601."""
 
 from __future__ import annotations
 

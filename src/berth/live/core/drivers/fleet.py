@@ -1,4 +1,4 @@
-"""Servers and sets of them as problems have them: what the drivers of all families start from.
+"""The servers of a live cluster as the problem of a policy; shared by the drivers of all families.
 
 Axes: R servers, K resources, C sets of servers.
 """

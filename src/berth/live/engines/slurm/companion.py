@@ -1,4 +1,4 @@
-"""Jobs that people give to Slurm itself: held in one partition, they wait there until berth pins and releases them.
+"""Jobs that users submit to Slurm itself: held in one partition until berth pins and releases them.
 
 A job of theirs is one task on each of its nodes, with what it takes of a node. Its comment may say more, such as
 `berth:type=resnet,work=2h`; else its name is its type. It is taken when it may run (`--begin`). Jobs that ask for what

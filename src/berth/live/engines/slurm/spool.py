@@ -1,4 +1,4 @@
-"""What an engine must remember of its attempts when Slurm or berth is restarted: a file of lines in a directory.
+"""Attempts that the engine remembers when Slurm or berth is restarted: a file of lines in a directory.
 
 Slurm forgets jobs some minutes after their end, and an attempt must never begin twice. So each attempt is written down
 before it is submitted, when Slurm has taken it, and when it has ended.
