@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from berth.errors import BerthError, InvalidInput, UnknownName
-from berth.families.builtin import BUILTIN
+from berth.families import BUILTIN
 
 __all__ = ["PolicySpec", "describe_policies", "make_policy", "policy_names", "policy_settings", "resolve", "written"]
 

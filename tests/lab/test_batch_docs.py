@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.cli import main
-from berth.families.builtin import BUILTIN
+from berth.families import BUILTIN
 from berth.lab.replay import ReplaySetting, replay
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
+from berth.families.lab import Board
 from berth.lab import leaderboard as boards
 from berth.lab.compare import compare
-from berth.lab.leaderboard import Board, leaderboard
+from berth.lab.leaderboard import leaderboard
 from berth.lab.reproduce.run import reproduce
 from berth.lab.run.store import KIND, LOCK, ResultDirectory, opened
 from berth.lab.run.sweep import SweepFile, sweep

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.families.builtin import BUILTIN
+from berth.families import BUILTIN, FAMILIES
 from berth.families.placement.checks import PLACEMENT, malformed
 from berth.families.placement.policies.greedy import ORDERS
 from berth.families.placement.policies.ordered import WAITING
 from berth.families.placement.problem import PlacementDecision
 from berth.families.placement.world import PlacementWorld
 from berth.simulation import simulate
-from berth.testing import CHECKS, FAMILIES, check_policy
+from berth.testing import CHECKS, check_policy
 from berth.testing.broken.placement import BROKEN_PLACEMENT, PlacesNothing
 from berth.testing.strategies import placement_decisions, placement_problems, placement_worlds
 from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, draws, failed_checks
@@ -46,7 +46,7 @@ def worlds(seed: int = 0) -> list[PlacementWorld]:
 def test_every_check_has_a_broken_policy() -> None:
     assert list(BROKEN_PLACEMENT) == list(CHECKS)
     assert all(BROKEN_PLACEMENT.values())
-    assert FAMILIES["placement"] is PLACEMENT
+    assert FAMILIES["placement"].checks is PLACEMENT
 
 
 @pytest.mark.parametrize(("check", "policy"), CASES, ids=[policy.__name__ for _, policy in CASES])

@@ -12,9 +12,9 @@ import pytest
 
 import berth.testing
 from berth.errors import InvalidInput, MissingExtra, UnknownName
+from berth.families import BUILTIN
 from berth.families.allocation.checks import ALLOCATION, RandomGangs
 from berth.families.allocation.policies.fairness import Fairness
-from berth.families.builtin import BUILTIN
 from berth.testing import CHECKS, CheckResult, check_policy
 from berth.testing.broken.allocation import BROKEN, GivesNothing
 from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks

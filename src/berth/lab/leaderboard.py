@@ -18,77 +18,30 @@ from rich.markup import escape
 from rich.table import Table
 
 from berth.errors import InvalidInput, UnknownName
-from berth.families.builtin import BUILTIN
-from berth.lab.run.families import FAMILIES, LabFamily
+from berth.families import FAMILIES
+from berth.families.lab import Board, LabFamily
 from berth.lab.run.plans import Outcome, Plan, Progress, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import OracleRow, Row, Unsupported, spoken
 from berth.lab.run.store import now, opened, versions
 from berth.lab.show.words import MISSING, needs, number, percent, plus_minus
-from berth.registry import PolicySpec, resolve, written
+from berth.registry import PolicySpec, written
 from berth.scenario import load_scenario
 from berth.statistics import Estimate
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "BASELINES",
-    "BOARDS",
-    "Board",
-    "Leaderboard",
-    "Standing",
-    "leaderboard",
-    "policies_of",
-    "print_leaderboard",
-    "render_leaderboard",
-]
+__all__ = ["BOARDS", "Leaderboard", "Standing", "leaderboard", "policies_of", "print_leaderboard", "render_leaderboard"]
 
 KIND = "berth leaderboard"
 BROKEN = "†"
 
 
-@dataclass(frozen=True)
-class Board:
-    """A scenario of the leaderboard, how many slots are played, and how many in the quick version."""
-
-    scenario: str
-    slots: int
-    quick: int
-    oracle: bool = True
-    """Whether an oracle is computed: the bound for placement takes long where there are many tasks."""
-
-
 SEEDS, QUICK_SEEDS = 6, 2
 
-BOARDS: Mapping[str, tuple[Board, ...]] = {
-    "allocation": (
-        Board("ogasched-default", 2000, 10),
-        Board("ogasched-fig2", 2000, 10),
-        Board("ogasched-switching", 2000, 10),
-        Board("trace-openb-allocation", 300, 5),
-        Board("ogasched-gang", 200, 5),
-    ),
-    "selection": (
-        Board("esdp-default", 2000, 20),
-        Board("esdp-c8", 1000, 20),
-        Board("esdp-drift", 4000, 20),
-        Board("gang-30x40", 300, 5),
-        Board("trace-openb-selection", 500, 5),
-    ),
-    "placement": (
-        Board("drl-default", 100, 2),
-        Board("drl-scarce", 50, 2),
-        Board("drl-launch", 100, 2),
-        Board("trace-google-2011-placement", 100, 2, oracle=False),
-        Board("trace-openb-placement", 100, 2, oracle=False),
-    ),
-}
+BOARDS: Mapping[str, tuple[Board, ...]] = {name: family.lab.boards for name, family in FAMILIES.items()}
 """The whole list, by family; numbers are chosen so that all of it takes less than ten minutes on two cores."""
-
-BASELINES = {"allocation": "fairness", "selection": "random-selection", "placement": "fcfs"}
-"""The policy of each family that others are compared with: a plain one that can serve all scenarios but for gangs that
-are to be allocated."""
 
 
 def policies_of(family: str) -> list[str]:
@@ -97,8 +50,9 @@ def policies_of(family: str) -> list[str]:
     >>> "hswf" in policies_of("selection"), "hauf" in policies_of("selection")
     (False, True)
     """
-    first = {target: name for name, target in reversed(BUILTIN.items())}
-    return [name for name, target in BUILTIN.items() if first[target] == name and resolve(name).family == family]
+    policies = FAMILIES[family].policies
+    first = {target: name for name, target in reversed(policies.items())}
+    return [name for name, target in policies.items() if first[target] == name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,10 +214,10 @@ def _plan(family: str, board: Board, own: Sequence[str], seeds: int, quick: bool
     changes = {
         # as if the scenario named them: one that cannot serve it is listed there and stops nothing
         "policies": list(dict.fromkeys([*policies_of(family), *own])),
-        "baseline": BASELINES[family],
+        "baseline": FAMILIES[family].lab.baseline,
         "horizon": board.quick if quick else board.slots,
     }
-    arrivals = "both" if len(FAMILIES[family].information) > 1 else None
+    arrivals = "both" if len(FAMILIES[family].lab.information) > 1 else None
     return plan_comparison(board.scenario, None, seeds, None, arrivals, ["slot"] if board.oracle else [], changes)
 
 

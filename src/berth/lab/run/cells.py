@@ -10,7 +10,9 @@ import hashlib
 import inspect
 import json
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,7 +22,8 @@ import numpy as np
 
 from berth.about import HOME
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.run.families import FAMILIES, HIDDEN, REVEALED, LabFamily
+from berth.families import FAMILIES
+from berth.families.lab import HIDDEN, REVEALED, LabFamily
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -39,6 +42,8 @@ __all__ = [
     "run_cell",
     "run_in",
     "source_hash",
+    "warm_groups",
+    "warm_up",
 ]
 
 # What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
@@ -161,7 +166,7 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
 
 def run_cell(scenario: Scenario, cell: Cell) -> Record:
     """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
-    return run_in(FAMILIES[scenario.family], scenario.build(cell.seed, cell.information == REVEALED), cell)
+    return run_in(FAMILIES[scenario.family].lab, scenario.build(cell.seed, cell.information == REVEALED), cell)
 
 
 def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
@@ -182,3 +187,45 @@ def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
         "decide_seconds": result.decide_seconds,
     }
     return Record(series, share.mean())
+
+
+SLOTS = 2
+"""Slots of a cell that are run to compile what it needs."""
+
+
+def warm_groups(scenarios: Sequence[Scenario], works: Iterable[Work]) -> list[list[Work]]:
+    """Cells in groups to be compiled apart: by family all that use the solver together, the others by name.
+
+    The solver is by far the largest kernel. To miss that a policy uses it would cost time, nothing
+    else, so a look at its module is enough.
+    """
+    groups: dict[tuple[bool, str, str], list[Work]] = {}
+    for work in works:
+        family = scenarios[work.place].family
+        solver = work.cell.is_oracle or _uses(work.cell.name, FAMILIES[family].lab.solver)
+        groups.setdefault((solver, family, "" if solver else work.cell.name), []).append(work)
+    return [group for _, group in sorted(groups.items(), key=lambda item: not item[0][0])]  # the longest first
+
+
+def _uses(policy: str, solver: str | None) -> bool:
+    module = sys.modules.get(_class(policy).__module__)
+    if solver is None or module is None:
+        return False
+    return any(str(getattr(value, "__module__", "")).startswith(solver) for value in vars(module).values())
+
+
+def warm_up(scenarios: Sequence[Scenario], works: Iterable[Work]) -> None:
+    """Compile what these cells need: run the first slots of one cell of each kind.
+
+    Compiled kernels go to numba's cache on disk, where other processes find them. Two that need the same kernel at the
+    same time would both compile it; so cells are grouped by what they share.
+    """
+    first = {(work.cell.name, work.cell.information): work for work in works}
+    worlds: dict[tuple[int, bool], Any] = {}
+    for place, cell in first.values():
+        with suppress(Exception):  # whatever is wrong, the cell itself reports it
+            scenario, known = scenarios[place], cell.information == REVEALED
+            family = FAMILIES[scenario.family].lab
+            if (place, known) not in worlds:
+                worlds[place, known] = family.shortened(scenario.build(cell.seed, known), SLOTS)
+            run_in(family, worlds[place, known], cell)

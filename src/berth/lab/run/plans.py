@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.families import FAMILIES
+from berth.families.lab import REVEALED, LabFamily
 from berth.lab.run.cells import Cell, Record, Work, cell_key, check_unchanged
-from berth.lab.run.families import FAMILIES, REVEALED, LabFamily
 from berth.lab.run.processes import Done, Failure
 from berth.lab.run.results import Comparison, Unsupported
 from berth.lab.run.store import ResultDirectory, now
@@ -136,7 +137,7 @@ def plan_comparison(
 ) -> Plan:
     """A comparison as `berth.compare` describes it, checked but not run."""
     chosen = _scenario(scenario, overrides)
-    family = FAMILIES[chosen.family]
+    family = FAMILIES[chosen.family].lab
     names = _policies(policies if policies is not None else chosen.policies)
     (base,) = _policies([baseline if baseline is not None else chosen.baseline or names[0]])
     if base not in names:

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import UnsupportedProblem
-from berth.lab.run.cells import Cell, Record, Work, run_cell
-from berth.lab.run.warm import warm_groups, warm_up
+from berth.lab.run.cells import Cell, Record, Work, run_cell, warm_groups, warm_up
 from berth.scenario import Scenario
 
 __all__ = ["Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]

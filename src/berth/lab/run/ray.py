@@ -19,9 +19,8 @@ from typing import Any
 
 from berth.about import HOME
 from berth.errors import BerthError, InvalidInput, MissingExtra
-from berth.lab.run.cells import Cell, Record, Work, code_hash
+from berth.lab.run.cells import Cell, Record, Work, code_hash, warm_groups, warm_up
 from berth.lab.run.processes import DIED, Done, Failure, attempt
-from berth.lab.run.warm import warm_groups, warm_up
 from berth.ray_nodes import Nodes, host_and_port, on_node
 from berth.scenario import Scenario
 

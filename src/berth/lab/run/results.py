@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from berth.about import VERSION
+from berth.families import FAMILIES
+from berth.families.lab import LabFamily
 from berth.lab.run.cells import HIDDEN, Cell, Record
-from berth.lab.run.families import FAMILIES, LabFamily
 from berth.lab.run.processes import Failure
 from berth.model import Floats
 from berth.regret import cumulative_regret, growth_exponent, log_fit
@@ -157,7 +158,7 @@ class Comparison:
     @property
     def family(self) -> LabFamily:
         """What there is to know of the scenario's family."""
-        return FAMILIES[str(self.settings.get("family", "allocation"))]
+        return FAMILIES[str(self.settings.get("family", "allocation"))].lab
 
     @property
     def regretted(self) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from berth.families.selection.solvers.gang import warm
-from berth.live.core.drivers.selection import SelectionDriver
 from berth.live.core.events import Finished, ServerJoined, Started, Submitted
 from berth.live.core.jobs import Job, Role, Server
 
@@ -25,8 +23,8 @@ def play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
 
     Gives the reason why the first decision was refused, where all of them were.
     """
-    if isinstance(dispatcher.driver, SelectionDriver):
-        warm()
+    if dispatcher.driver is not None:
+        dispatcher.driver.warm()
     some = servers[:2] or (Server("a", {"cpu": 4000}), Server("b", {"cpu": 4000}))
     for server in some:
         dispatcher.handle(ServerJoined(0.0, server))

@@ -21,6 +21,7 @@ from berth.about import VERSION
 from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.ordered import WAITING
+from berth.families.placement.scenario.settings import PlacementSettings
 from berth.families.placement.training.cross_entropy import RuleSearch, rule_gain
 from berth.families.placement.training.episodes import Build, Episode, Source
 from berth.families.placement.training.evolution import Evolution, mean_gain
@@ -131,7 +132,7 @@ def train_on(
     """Carry the plan out on its scenarios, by name or file, each with `overrides`."""
     scenarios = [load_scenario(name, overrides) for name in plan.scenarios]
     for name, scenario in zip(plan.scenarios, scenarios, strict=True):
-        if scenario.family != "placement":
+        if not isinstance(scenario.settings, PlacementSettings):
             raise InvalidInput("a scenario of the placement family", value=name, key="scenario")
     told = json.dumps([scenario.dump() for scenario in scenarios], sort_keys=True, default=str)
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]

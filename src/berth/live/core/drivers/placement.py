@@ -26,6 +26,7 @@ from berth.families.placement.problem import (
     PlacementSlot,
     Tasks,
 )
+from berth.live.core.drivers import Driver
 from berth.live.core.drivers.fleet import Fleet, fleet_of, reach_of
 from berth.live.core.jobs import Place
 from berth.live.core.records import JobRecord, Outcome
@@ -44,7 +45,7 @@ ENDED = 10_000
 Needs = tuple[tuple[str, str], ...]
 
 
-class PlacementDriver:
+class PlacementDriver(Driver):
     """Shows a placement policy the queue as it stands."""
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
