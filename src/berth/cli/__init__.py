@@ -21,10 +21,9 @@ from berth.cli.lab.catalog import policies_command, scenarios_app
 from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
-from berth.cli.live.local_cluster import cluster_app
+from berth.cli.live.local_cluster import cluster_app, slurm_app
 from berth.cli.live.serve import serve_command, token_app
 from berth.cli.live.servers import decisions_command, learned_command, policy_app, servers_app
-from berth.cli.live.slurm import slurm_app
 from berth.errors import BerthError
 
 __all__ = ["app", "main"]

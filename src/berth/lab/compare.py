@@ -12,7 +12,7 @@ import yaml
 
 from berth.errors import InvalidInput, MissingExtra
 from berth.lab.run import results
-from berth.lab.run.plans import Outcome, Plan, Progress, concluded, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, concluded, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.store import ResultDirectory, command_line, now, opened, versions
 from berth.scenario import Scenario
@@ -110,7 +110,7 @@ def compare(
         return comparison
 
 
-def _processes(plan: Plan, workers: int | None, out: str | os.PathLike[str] | None) -> int:
+def _processes(plan: RunPlan, workers: int | None, out: str | os.PathLike[str] | None) -> int:
     """How many processes; other ones know nothing of a class that exists here only."""
     here = [name for name in plan.policies if name.startswith("__main__:")]
     if not here:

@@ -20,7 +20,7 @@ from rich.table import Table
 from berth.errors import InvalidInput, UnknownName
 from berth.families import FAMILIES
 from berth.families.lab import Board, LabFamily
-from berth.lab.run.plans import Outcome, Plan, Progress, part_of, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import OracleRow, Row, Unsupported, spoken
 from berth.lab.run.store import now, opened, versions
@@ -210,7 +210,7 @@ def _own(policies: Sequence[str | type[Any]]) -> dict[str, list[str]]:
     return found
 
 
-def _plan(family: str, board: Board, own: Sequence[str], seeds: int, quick: bool) -> Plan:
+def _plan(family: str, board: Board, own: Sequence[str], seeds: int, quick: bool) -> RunPlan:
     changes = {
         # as if the scenario named them: one that cannot serve it is listed there and stops nothing
         "policies": list(dict.fromkeys([*policies_of(family), *own])),
@@ -221,7 +221,7 @@ def _plan(family: str, board: Board, own: Sequence[str], seeds: int, quick: bool
     return plan_comparison(board.scenario, None, seeds, None, arrivals, ["slot"] if board.oracle else [], changes)
 
 
-def _standing(board: Board, plan: Plan, outcome: Outcome) -> Standing:
+def _standing(board: Board, plan: RunPlan, outcome: Outcome) -> Standing:
     comparison = part_of(plan, outcome)
     return Standing(
         board,

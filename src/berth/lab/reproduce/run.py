@@ -21,7 +21,7 @@ from berth.lab.reproduce.judge import judge
 from berth.lab.reproduce.results import ExperimentResult, Reproduced, kept
 from berth.lab.reproduce.traces import find_traces, traces_folder
 from berth.lab.reproduce.verdicts import RULE
-from berth.lab.run.plans import Outcome, Plan, Progress, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.store import ResultDirectory, now, opened, versions
 
@@ -99,9 +99,9 @@ def _results(
     return results
 
 
-def _plans(results: Sequence[ExperimentResult]) -> tuple[list[Plan], list[tuple[int, int]]]:
+def _plans(results: Sequence[ExperimentResult]) -> tuple[list[RunPlan], list[tuple[int, int]]]:
     """A plan for each point of each experiment, and whose point each is."""
-    plans: list[Plan] = []
+    plans: list[RunPlan] = []
     owners: list[tuple[int, int]] = []
     for which, result in enumerate(results):
         families: list[str] = []

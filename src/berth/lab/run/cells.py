@@ -34,7 +34,7 @@ __all__ = [
     "HIDDEN",
     "REVEALED",
     "Cell",
-    "Record",
+    "CellResult",
     "Work",
     "cell_key",
     "check_unchanged",
@@ -82,7 +82,7 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class CellResult:
     """What came of a cell.
 
     `series` holds arrays (T,): for a policy reward, claimed, violations, decide_seconds and the
@@ -164,18 +164,18 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def run_cell(scenario: Scenario, cell: Cell) -> Record:
+def run_cell(scenario: Scenario, cell: Cell) -> CellResult:
     """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
     return run_in(FAMILIES[scenario.family].lab, scenario.build(cell.seed, cell.information == REVEALED), cell)
 
 
-def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
+def run_in(family: LabFamily, world: Any, cell: Cell) -> CellResult:
     """Compute a cell in a world of this family that is already built."""
     if cell.is_oracle:
         if cell.name not in family.oracles:
             raise UnknownName("oracle", cell.name, family.oracles)
         reward, bound = family.oracles[cell.name](world)
-        return Record({"reward": reward}, bound=bound)
+        return CellResult({"reward": reward}, bound=bound)
     policy = PolicySpec.parse(cell.name).build(world.problem, stream(cell.seed, "policy", cell.name))
     share = family.share(world.problem)
     result = simulate(world, policy, observers=[share])
@@ -186,7 +186,7 @@ def run_in(family: LabFamily, world: Any, cell: Cell) -> Record:
         **result.measures,
         "decide_seconds": result.decide_seconds,
     }
-    return Record(series, share.mean())
+    return CellResult(series, share.mean())
 
 
 SLOTS = 2

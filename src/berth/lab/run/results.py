@@ -17,7 +17,7 @@ import numpy as np
 from berth.about import VERSION
 from berth.families import FAMILIES
 from berth.families.lab import LabFamily
-from berth.lab.run.cells import HIDDEN, Cell, Record
+from berth.lab.run.cells import HIDDEN, Cell, CellResult
 from berth.lab.run.processes import Failure
 from berth.model import Floats
 from berth.regret import cumulative_regret, growth_exponent, log_fit
@@ -144,7 +144,7 @@ class Comparison:
     oracles: tuple[str, ...]
     ports: int
     servers: int
-    records: Mapping[Cell, Record]
+    records: Mapping[Cell, CellResult]
     failed: Mapping[Cell, Failure]
     unsupported: tuple[Unsupported, ...]
     reused: int
@@ -165,12 +165,12 @@ class Comparison:
         """The oracles to which regret means something slot by slot."""
         return () if "regret" in self.family.left_out else self.oracles
 
-    def runs(self, information: str, policy: str) -> dict[int, Record]:
+    def runs(self, information: str, policy: str) -> dict[int, CellResult]:
         """The finished cells of one policy in one setting, by seed."""
         found = ((seed, self.records.get(Cell(policy, seed, information))) for seed in self.seeds)
         return {seed: record for seed, record in found if record is not None}
 
-    def oracle(self, name: str) -> dict[int, Record]:
+    def oracle(self, name: str) -> dict[int, CellResult]:
         """The finished cells of one oracle, by seed."""
         found = ((seed, self.records.get(Cell(name, seed))) for seed in self.seeds)
         return {seed: record for seed, record in found if record is not None}

@@ -30,7 +30,7 @@ import numpy as np
 
 from berth.about import VERSION
 from berth.errors import BerthError, InvalidInput
-from berth.lab.run.cells import Cell, Record
+from berth.lab.run.cells import Cell, CellResult
 
 if TYPE_CHECKING:
     import polars as pl
@@ -166,7 +166,7 @@ class ResultDirectory:
         table.write_parquet(whole)
         return self.write(name, lambda path: path.write_bytes(whole.getvalue()))
 
-    def save(self, key: str, cell: Cell, record: Record) -> None:
+    def save(self, key: str, cell: Cell, record: CellResult) -> None:
         """Keep a finished cell."""
         import polars as pl  # not before something is to be written: it takes its time
 
@@ -182,7 +182,7 @@ class ResultDirectory:
         }
         self.write_table(f"cells/{key}.parquet", pl.DataFrame(row))
 
-    def load(self, key: str, slots: int) -> Record | None:
+    def load(self, key: str, slots: int) -> CellResult | None:
         """A finished cell; None when there is none, or when its file is damaged or from something else."""
         import polars as pl
 
@@ -198,7 +198,7 @@ class ResultDirectory:
             }
             share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
             whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
-            return Record(series, share, float(row["bound"])) if whole else None
+            return CellResult(series, share, float(row["bound"])) if whole else None
         except Exception:  # whatever a damaged file makes the reader raise, the cell counts as not there
             return None
 

@@ -22,7 +22,7 @@ from pydantic import Field, PrivateAttr
 
 from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.files.yaml_tree import Key, Tree, read_file
-from berth.lab.run.plans import Outcome, Plan, Progress, part_of, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import Row
 from berth.lab.run.store import now, opened, versions
@@ -288,7 +288,7 @@ def sweep(
         return found
 
 
-def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> Plan:
+def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> RunPlan:
     """The comparison at one point; what is swept goes before what the file says for all points."""
     changes = {**plan.set, **point.changes}
 

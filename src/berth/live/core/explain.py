@@ -20,13 +20,13 @@ from berth.live.core import FALLBACK
 from berth.live.core.drivers import driver_of
 from berth.live.core.drivers.deferral import seconds_to_wait
 from berth.live.core.forecast import Eta, eta
-from berth.live.core.limits import blocked_by_limits, limits_of
+from berth.live.core.order import blocked_by_limits, fits_empty, limits_of, ordered
 from berth.live.core.reasons import labels_nowhere
 from berth.live.core.records import JobRecord
 from berth.live.core.remedies import Change, changes, new_servers
 from berth.live.core.runtimes import speeds
 from berth.live.core.state import State
-from berth.live.core.view import View, fits_empty, ordered, placed_in_order, view_of
+from berth.live.core.view import View, placed_in_order, view_of
 from berth.live.core.windows import Windows
 from berth.registry import PolicySpec
 

@@ -19,7 +19,7 @@ import numpy as np
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.families.allocation.utility import Utilities
 from berth.live.core.drivers import Driver
-from berth.live.core.drivers.fleet import Fleet, fleet_of, forget_old, reach_of
+from berth.live.core.drivers.fleet import ServerFleet, fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
@@ -46,7 +46,7 @@ class AllocationDriver(Driver):
         self._kinds: dict[Kind, JobRecord] = {}
         self._problem: AllocationProblem | None = None
         self._policy: Any = None
-        self._fleet: Fleet | None = None
+        self._fleet: ServerFleet | None = None
         self._slot = 0
 
     def learn(self, outcome: Outcome, /) -> None:
