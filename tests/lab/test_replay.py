@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.families.placement.kernels.gathering import Free, Pieces, Rows
+from berth.families.placement.policies.fcfs import FCFS
+from berth.families.placement.problem import PlacementDecision, PlacementSlot
 from berth.lab.replay import Replay, ReplaySetting, replay
 from berth.lab.replay import run as module
 from berth.traces.trace import GPUS, OUTAGE_COLUMNS, Trace
@@ -110,6 +114,30 @@ def test_estimates_are_what_policies_know() -> None:
 
 
 # --- policies that are asked at every moment
+
+
+class LastFirst(FCFS):
+    """A queue that starts tasks in its own way, and so has no pool form."""
+
+    def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
+        super().start(slot, pieces, free, rows)
+
+
+class Hasty(LastFirst):
+    """One that declares the pool form of its base class all the same."""
+
+    pool = FCFS.pool
+
+    def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
+        raise AssertionError("a policy with a pool form is not asked")
+
+
+def test_policies_declare_their_pool_form() -> None:
+    told: list[tuple[str, int, int]] = []
+    names = [f"{__name__}:{kind}" for kind in ("LastFirst", "Hasty")]
+    asked, pooled = (replay(trace(), [name], POOL, progress=lambda *now: told.append(now)) for name in names)
+    assert begun(asked) == begun(pooled) == begun(replay(trace(), ["fcfs"], POOL))
+    assert {name for name, _, _ in told} == {names[0]}
 
 
 def test_reservations_start_when_they_were_reserved_for() -> None:
@@ -219,6 +247,34 @@ def test_what_was_done_before_a_stop_is_kept(
     found = replay(trace(), ["fcfs", "tetris"], POOL, out=tmp_path)
     assert played == ["fcfs", "tetris", "tetris"]
     assert len(found.rows) == 2
+
+
+def test_a_policy_whose_code_has_changed_is_played_again(
+    tmp_path: Path, played: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, policy = tmp_path / "replayed_policies.py", "replayed_policies:Mine"
+    code = "from berth.families.placement.policies.fcfs import FCFS\n\nclass Mine(FCFS):\n    mark = 1\n"
+    file.write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    for text in (code, code, code.replace("1", "22")):
+        file.write_text(text)
+        sys.modules.pop("replayed_policies", None)
+        replay(trace(), ["fcfs", policy], POOL, out=tmp_path / "out")
+    assert played == ["fcfs", policy, policy]
+
+
+def test_directories_of_earlier_versions_are_continued(tmp_path: Path, played: list[str]) -> None:
+    """Their cells have no key, and their manifests neither the machine nor the number of cells."""
+    replay(trace(), ["fcfs"], POOL, out=tmp_path)
+    for path, more in ((cells(tmp_path, ".json")[0], {"key"}), (tmp_path / "manifest.json", {"machine", "platform"})):
+        path.write_text(
+            json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key not in more})
+        )
+    found = replay(trace(), ["easy"], POOL, out=tmp_path)
+    assert [row["policy"] for row in found.rows] == ["easy"]
+    assert [row["policy"] for row in json.loads((tmp_path / "summary.json").read_text())] == ["easy", "fcfs"]
+    assert len(replay(trace(), ["fcfs"], POOL, out=tmp_path).rows) == 1
+    assert played == ["fcfs", "easy"]
 
 
 def test_results_of_another_trace_or_setting_are_not_mixed(tmp_path: Path) -> None:

@@ -16,17 +16,9 @@ import typer
 
 from berth.about import VERSION
 from berth.cli import common
-from berth.cli.lab import workload
+from berth.cli.lab import compare, workload
 from berth.cli.lab.catalog import policies_command, scenarios_app
-from berth.cli.lab.compare import (
-    compare_command,
-    demo_command,
-    leaderboard_command,
-    sweep_command,
-    train_command,
-)
 from berth.cli.lab.replay import replay_command
-from berth.cli.lab.reproduce import reproduce_command
 from berth.cli.lab.trace import trace_app
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
 from berth.cli.live.local_cluster import cluster_app, slurm_app
@@ -58,13 +50,13 @@ app.add_typer(servers_app, name="servers")
 app.add_typer(policy_app, name="policy")
 app.command("learned")(learned_command)
 app.command("decisions")(decisions_command)
-app.command("demo")(demo_command)
-app.command("compare")(compare_command)
+app.command("demo")(compare.demo_command)
+app.command("compare")(compare.compare_command)
 app.command("replay")(replay_command)
-app.command("sweep")(sweep_command)
-app.command("reproduce")(reproduce_command)
-app.command("leaderboard")(leaderboard_command)
-app.command("train")(train_command)
+app.command("sweep")(compare.sweep_command)
+app.command("reproduce")(compare.reproduce_command)
+app.command("leaderboard")(compare.leaderboard_command)
+app.command("train")(compare.train_command)
 app.command("policies")(policies_command)
 
 
