@@ -16,8 +16,8 @@ import pytest
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import FAMILIES
 from berth.families.lab import grouped
+from berth.lab.compare import Progress, compare
 from berth.lab.run.cells import Cell, cell_key, run_cell
-from berth.lab.run.compare import Progress, compare
 from berth.lab.run.results import Comparison
 from berth.scenario import load_scenario
 

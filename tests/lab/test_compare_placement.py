@@ -17,7 +17,7 @@ from berth.families.placement.lab import PlacementShare
 from berth.families.placement.policies.greedy import Greedy
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.world import Failure, PlacementWorld
-from berth.lab.run.compare import compare
+from berth.lab.compare import compare
 from berth.lab.run.results import Comparison
 from berth.lab.show.words import verdict
 from berth.random import stream

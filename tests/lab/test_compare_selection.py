@@ -13,12 +13,11 @@ import pytest
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.families import FAMILIES
+from berth.lab.compare import compare
 from berth.lab.run.cells import Cell, Work, run_cell, warm_groups
-from berth.lab.run.compare import compare
 from berth.lab.run.results import Comparison
-from berth.lab.show.policies import describe_policies
 from berth.lab.show.words import verdict
-from berth.registry import resolve
+from berth.registry import describe_policies, resolve
 from berth.regret import growth_exponent, log_fit
 from berth.scenario import load_scenario
 from berth.simulation import simulate

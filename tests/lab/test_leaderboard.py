@@ -13,9 +13,8 @@ from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.families import BUILTIN, FAMILIES
 from berth.families.lab import Board
-from berth.lab.leaderboard import run as boards
-from berth.lab.leaderboard.page import render_leaderboard
-from berth.lab.leaderboard.run import BOARDS, Leaderboard, leaderboard, policies_of
+from berth.lab import leaderboard as boards
+from berth.lab.leaderboard import BOARDS, Leaderboard, leaderboard, policies_of, render_leaderboard
 from berth.registry import resolve
 from berth.scenario import load_scenario
 from tests.lab.policies import Cheat

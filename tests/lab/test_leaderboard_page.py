@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from berth.families import FAMILIES
-from berth.lab.leaderboard.run import BOARDS, policies_of
+from berth.lab.leaderboard import BOARDS, policies_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,11 +17,11 @@ from berth.lab.reproduce.experiments import Claim, Experiment, chosen, experimen
 from berth.lab.reproduce.judge import effect
 from berth.lab.reproduce.report import render_markdown
 from berth.lab.reproduce.results import ExperimentResult, Reproduced, Run
-from berth.lab.reproduce.run import ReproduceInterrupted, reproduce
+from berth.lab.reproduce.run import reproduce
 from berth.lab.reproduce.traces import find_traces
 from berth.lab.reproduce.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
 from berth.lab.run.cells import Cell
-from berth.lab.run.plans import Progress
+from berth.lab.run.plans import Interrupted, Progress
 from berth.lab.run.processes import run_cells
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
@@ -253,7 +253,7 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         if now.done == 5:
             raise KeyboardInterrupt
 
-    with pytest.raises(ReproduceInterrupted, match="5 of 24 cells are kept"):
+    with pytest.raises(Interrupted, match="5 of 24 cells are kept"):
         reproduce([path], out=out, workers=1, progress=stop)
     again = reproduce([path], out=out, workers=1)
     assert again.reused == 5

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from pydantic import BaseModel
+
 from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.families import FAMILIES
 from berth.files.yaml_tree import Key, Tree, key_text, read_file
@@ -164,9 +166,10 @@ def _marks() -> list[tuple[Key, Restated]]:
     def look(kind: Any, key: Key) -> None:
         if isinstance(kind, Restated):
             found.append((key, kind))
-        for name, field in getattr(kind, "model_fields", {}).items():
-            for part in (field.annotation, *field.metadata):
-                look(part, (*key, name))
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            for name, field in kind.model_fields.items():
+                for part in (field.annotation, *field.metadata):
+                    look(part, (*key, name))
         for part in get_args(kind):  # of a union, of a list or mapping, or annotations
             look(part, (*key, "*") if get_origin(kind) in (dict, list) else key)
 

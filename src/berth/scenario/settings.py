@@ -279,16 +279,18 @@ Workloads = Annotated[
 class Common(Part):
     """What the scenarios of every family say."""
 
-    name: Name | None = Field(None, description="the file's name where left out")
-    title: Text = ""
-    description: Text = ""
+    name: Name | None = Field(None, description="default: the name of the file")
+    title: Text = Field("", description="one line, shown above tables and plots")
+    description: Text = Field("", description="free text")
     family: str
-    horizon: Count | None = Field(None, description="slots; 2000, or as many as are given")
+    horizon: Count | None = Field(None, description="slots of a run; default: 2000, or as many as the file gives")
     arrivals_known: str
-    seeds: Types = 4
-    policies: Annotated[list[Name], Field(min_length=1)] | None = None
-    baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
+    seeds: Types = Field(4, description="how many seeds `berth compare` runs")
+    policies: Annotated[list[Name], Field(min_length=1)] | None = Field(
+        None, description="policies that `berth compare` runs"
+    )
+    baseline: Name | None = Field(None, description="the policy that `berth compare` compares the others with")
     oracles: Any = None
     workload: Annotated[Workloads | None, changed("name", "fit", "trace", missing=None, short="name")] = Field(
-        None, description="a name, or a mapping"
+        None, description="a real workload, by name or as a mapping"
     )

@@ -41,6 +41,7 @@ __all__ = [
     "code_hash",
     "run_cell",
     "run_in",
+    "source_hash",
     "warm_groups",
     "warm_up",
 ]
@@ -105,10 +106,10 @@ class CellResult:
 
 
 @cache
-def code_hash() -> str:
-    """A hash of all of berth that can change a number, networks too: whoever edits any of it wants cells run again."""
+def code_hash(*more: str) -> str:
+    """A hash of all of berth that can change a number, networks too, and of `more` folders: edit it, and cells run."""
     unused = [HOME / name for name in UNUSED]
-    counted = [path for name in COUNTED for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
+    counted = [path for name in (*COUNTED, *more) for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
     files = sorted(
         path for path in [*HOME.glob("*.py"), *counted] if not any(path.is_relative_to(part) for part in unused)
     )
@@ -120,6 +121,11 @@ def check_unchanged(name: str) -> None:
     if _source(_class(name)) != _digest(_class(name)):
         expected = "a module as it was imported: restart, or importlib.reload it"
         raise InvalidInput(expected, found="a file that was changed since", key=f"policy {name!r}")
+
+
+def source_hash(name: str) -> str:
+    """A hash of the package a policy is written in, when it was first asked for; nothing for berth's own."""
+    return _source(_class(name))
 
 
 def _class(name: str) -> Any:
@@ -153,7 +159,7 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
         "name": cell.name,
         "seed": cell.seed,
         "information": cell.information,
-        "source": "" if cell.is_oracle else _source(_class(cell.name)),
+        "source": "" if cell.is_oracle else source_hash(cell.name),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 

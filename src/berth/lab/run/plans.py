@@ -15,19 +15,17 @@ from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import FAMILIES
 from berth.families.lab import REVEALED, LabFamily
 from berth.lab.run.cells import Cell, CellResult, Work, cell_key, check_unchanged
-from berth.lab.run.manifest import now
 from berth.lab.run.processes import Done, Failure
 from berth.lab.run.results import Comparison, Unsupported
-from berth.lab.run.store import ResultDirectory
+from berth.lab.run.store import ResultDirectory, now
 from berth.random import stream
 from berth.registry import PolicySpec, written
 from berth.scenario import Scenario, load_scenario
 
 __all__ = [
+    "Interrupted",
     "Outcome",
     "Progress",
-    "RunPlan",
-    "Stopped",
     "concluded",
     "part_of",
     "plan_comparison",
@@ -50,12 +48,13 @@ class Progress:
     note: str
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C while plans ran: `done` of `total` cells are finished."""
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while plans ran: `done` of `total` cells are finished, and kept where there is an `out`."""
 
-    def __init__(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
-        super().__init__(f"stopped after {done} of {total} cells")
+    def __init__(self, done: int, total: int, out: str | None) -> None:
+        self.done, self.total, self.out = done, total, out
+        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
+        super().__init__(f"stopped; {kept}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +134,7 @@ def plan_comparison(
     oracles: Sequence[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> RunPlan:
-    """A comparison as `berth.lab.run.compare.compare` describes it, checked but not run."""
+    """A comparison as `berth.compare` describes it, checked but not run."""
     chosen = _scenario(scenario, overrides)
     family = FAMILIES[chosen.family].lab
     names = _policies(policies if policies is not None else chosen.policies)
@@ -245,7 +244,7 @@ def run_plans(
         if missing:
             runner([plan.scenario for plan in plans], missing, done)
     except KeyboardInterrupt as stop:
-        raise Stopped(finished_cells, total) from stop
+        raise Interrupted(finished_cells, total, None if directory is None else str(directory.path)) from stop
 
 
 def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:

@@ -25,7 +25,6 @@ from berth.statistics import Estimate, estimate, paired
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "OracleRow", "Row", "Unsupported", "spoken"]
 
@@ -290,19 +289,9 @@ class Comparison:
         """`rows` as a table, one column a number: an estimate has three, such as difference, _low and _high."""
         import polars as pl
 
-        return pl.DataFrame([row.flat(self.family.left_out) for row in self.rows], infer_schema_length=None)
-
-    def figure(self, name: str = "differences", arrivals: str | None = None) -> Figure:
-        """One picture of the report by its name, such as "differences" or "regret"; of the first setting by default."""
-        from berth.lab.show.plots import picture
-
-        return picture(self, name, arrivals or self.information[0])
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the tables of the report, and what they say."""
-        from berth.lab.show.report import summary
-
-        return summary(self)
+        rows = [row.flat(self.family.left_out) for row in self.rows]
+        plain = {"information": pl.String, "policy": pl.String, "seeds": pl.Int64, "violations": pl.Int64}
+        return pl.DataFrame(rows, {name: plain.get(name, pl.Float64) for name in rows[0]} if rows else None)
 
     def slots_frame(self) -> pl.DataFrame:
         """Every slot of every cell: information, policy, seed, slot, its numbers, and the oracles' rewards."""

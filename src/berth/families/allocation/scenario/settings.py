@@ -113,29 +113,33 @@ class Gangs(Part):
 class AllocationSettings(Common):
     """A whole scenario of the allocation family."""
 
-    family: Literal["allocation"] = "allocation"
+    family: Literal["allocation"] = Field("allocation", description="how much of each server each job gets")
     arrivals_known: Literal["hidden", "revealed", "both"] = Field(
         "both", description="whether policies see who has a job before they decide"
     )
-    oracles: list[Literal["stationary", "slot"]] | None = None
+    oracles: list[Literal["stationary", "slot"]] | None = Field(
+        None, description="the best stationary decision, and the optimum of each slot"
+    )
     cluster: Annotated[
         Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
         Discriminator(cluster_form),
         CLUSTER,
-    ]
+    ] = Field(description="servers and what they have")
     ports: Annotated[
         Annotated[DrawnPorts, Tag("<mapping>")] | Annotated[list[PortEntry], Field(min_length=1), Tag("<list>")],
         Discriminator(list_or_mapping),
         DRAW,
-    ]
-    channels: Channels | None = Field(None, description="density 3 for drawn ports, else all, where left out")
-    utilities: UtilitySettings = Field(default_factory=UtilitySettings)
+    ] = Field(description="job types")
+    channels: Channels | None = Field(None, description="default: density 3 for drawn ports, else all")
+    utilities: UtilitySettings = Field(
+        default_factory=UtilitySettings, description="what an amount of a resource on a server is worth to a job"
+    )
     overhead: Annotated[
         Annotated[AmountRange, Tag("<list>")]
         | Annotated[dict[str, Amount], Tag("<mapping>")]
         | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or one for each resource"), Tag("<one>")],
         Discriminator(shape_of),
     ] = Field([0.3, 0.5], description="β: one number, a range to draw from for each resource, or one by resource")
-    arrivals: Arrivals[Bernoulli] = Field(default_factory=Bernoulli)
-    gangs: Gangs | None = None
-    outages: Outages | None = None
+    arrivals: Arrivals[Bernoulli] = Field(default_factory=Bernoulli, description="when jobs come")
+    gangs: Gangs | None = Field(None, description="default: no gangs")
+    outages: Outages | None = Field(None, description="default: servers never fail")

@@ -44,7 +44,7 @@ class Evolution:
         workers: int = 1,
     ) -> None:
         if device != "cpu":
-            from berth.families.placement.training.device import check_device
+            from berth.families.placement.training.batched import check_device
 
             check_device(device)
         self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
