@@ -264,8 +264,6 @@ class _Course:
         """The best that was validated becomes the policy; the curve is drawn."""
         import polars as pl
 
-        from berth.families.placement.training.curve import draw_curve
-
         self.learner.restore(self.best_state)
         if isinstance(self.learner, RuleSearch):
             length, beta, price = (round(float(x), 4) for x in self.learner.numbers)
@@ -285,5 +283,21 @@ class _Course:
                 policy += f",only_order={str(self.plan.only_order).lower()},waiting={self.plan.waiting}"
         rows = pl.DataFrame(self.history, schema=["step", "training", "validation", "seconds"], orient="row")
         rows.write_parquet(out / "history.parquet")
-        draw_curve(self.history, out / "curve.png")
+        _draw_curve(self.history, out / "curve.png")
         return Trained(policy, self.best, self.step, tuple(self.history))
+
+
+def _draw_curve(history: Sequence[tuple[int, float, float, float]], path: Path) -> None:
+    """Gain over greedy with a queue, in per cent, against steps: in training and in validation."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    steps = [row[0] for row in history]
+    axes.plot(steps, [100.0 * (row[1] - 1.0) for row in history], color="0.6", label="training, all that was tried")
+    axes.plot(steps, [100.0 * (row[2] - 1.0) for row in history], marker="o", markersize=3, label="validation")
+    axes.axhline(0.0, color="0.8", linewidth=0.8)
+    axes.set_xlabel("step")
+    axes.set_ylabel("gain over greedy with a queue, %")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
