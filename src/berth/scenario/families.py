@@ -17,8 +17,9 @@ from berth.families.placement.scenario.settings import PlacementSettings, Worklo
 from berth.families.selection.scenario.building import build_selection
 from berth.families.selection.scenario.checks import across_selection, has_gangs
 from berth.families.selection.scenario.settings import SelectionSettings
+from berth.files.wording import Mistake
 from berth.files.yaml_tree import Tree
-from berth.scenario.checks import Mistake, across_allocation
+from berth.scenario.checks import across_allocation
 from berth.scenario.settings import Common, Given, Settings
 
 __all__ = ["FAMILIES", "Defaults", "ScenarioFamily", "family_of", "foreign_keys", "schema"]

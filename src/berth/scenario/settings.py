@@ -7,25 +7,13 @@ exist, lists that must match) is checked in `berth.scenario.checks`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BaseModel, Discriminator, Field, Tag
 
-__all__ = ["TAGS", "Common", "Settings"]
+from berth.files.wording import Part, said
 
-
-def said(words: str) -> WrapValidator:
-    """Whatever pydantic would say about a wrong value, say `words`: what a right one is."""
-
-    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise PydanticCustomError("said", words) from None
-
-    return WrapValidator(check)
+__all__ = ["Common", "Settings"]
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200), said("a text")]
@@ -40,13 +28,6 @@ Few = Annotated[int, Field(ge=1, le=1000), said("a whole number from 1 to 1000")
 Minimum = Annotated[int, Field(ge=0, le=1000), said("a whole number from 0 to 1000")]
 AmountRange = Annotated[list[Amount], Field(min_length=2, max_length=2), said("two numbers ≥ 0, [lowest, highest]")]
 PositiveRange = Annotated[list[Positive], Field(min_length=2, max_length=2), said("two numbers > 0, [lowest, highest]")]
-
-
-TAGS = {
-    *("<list>", "<mapping>", "<one>", "<text>", "<number>", "<name>", "<full>", "<drawn>"),
-    *("<given>", "<bernoulli>", "<switching>", "<poisson>", "<workload>"),
-}
-"""Tags of unions; they appear in pydantic's locations, and are written so that no key looks like them."""
 
 
 def shape_of(value: Any) -> str:
@@ -85,22 +66,6 @@ def process_of(value: Any) -> str:
 
 def resource_form(value: Any) -> str:
     return "<full>" if isinstance(value, (dict, BaseModel)) else "<name>"
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        """Refuse unknown keys ourselves: pydantic would not say which keys there are."""
-        unknown = [key for key in value if key not in cls.model_fields] if isinstance(value, dict) else []
-        if unknown:
-            known = {"known": sorted(cls.model_fields)}
-            wrong = PydanticCustomError("unknown_key", "an unknown key", known)
-            details = [InitErrorDetails(type=wrong, loc=(key,), input=value[key]) for key in unknown]
-            raise ValidationError.from_exception_data(cls.__name__, details)
-        return value
 
 
 class DrawnCluster(Part):
@@ -197,12 +162,12 @@ class FixedUtility(Part):
 class UtilitySettings(Part):
     """A kind and an α drawn for every server and resource; resources under `fixed` are not drawn."""
 
-    kinds: Annotated[list[Name], Field(min_length=1)] = ["linear", "log", "reciprocal", "poly"]
+    kinds: Annotated[list[Name], Field(min_length=1)] = Field(default=["linear", "log", "reciprocal", "poly"])
     alpha: Annotated[
         Annotated[PositiveRange, Tag("<list>")]
         | Annotated[Positive, said("a number > 0, or two, [lowest, highest]"), Tag("<one>")],
         Discriminator(list_or_one),
-    ] = [1.0, 1.5]
+    ] = Field(default=[1.0, 1.5])
     fixed: dict[str, FixedUtility] = Field(default_factory=dict, description="by resource")
 
 

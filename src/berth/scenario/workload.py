@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from berth.errors import InvalidInput, did_you_mean
 from berth.families.placement.scenario.checks import counts
+from berth.files.wording import Mistake, first_of, part_of
 from berth.files.yaml_tree import Key, Tree
 from berth.model import Floats, Ints
 from berth.random import stream
-from berth.scenario.checks import Mistake, first_of, part_of
 from berth.scenario.layering import laid
 from berth.scenario.settings import WorkloadSettings
 from berth.traces.fitting.fit import fit, prepared

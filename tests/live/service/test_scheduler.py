@@ -36,7 +36,7 @@ def job(name: str, seconds: float = 10.0, **changes: Any) -> Job:
 
 def settings(where: str | Path, **changes: Any) -> Settings:
     """An impatient scheduler, whose clock runs fast."""
-    return replace(Settings(str(where), faster=200.0, tick=0.05, soon=0.0, budget=60.0), **changes)
+    return Settings(store=str(where), faster=200.0, tick=0.05, soon=0.0, budget=60.0).replace(**changes)
 
 
 @asynccontextmanager

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from typing import Annotated
 
-from berth.errors import InvalidInput
+from pydantic import Field, InstanceOf
+
+from berth.files.wording import Part, Switch, by
 from berth.live.core.queues import Queues
+from berth.live.service.views import QueuesSpec
 
 __all__ = ["Settings"]
 
 
-@dataclass(frozen=True)
-class Settings:
+def _queues(value: object) -> object:
+    return value if isinstance(value, Queues | None) else QueuesSpec.model_validate(value).queues_()
+
+
+class Settings(Part):
     """What `Scheduler.open` needs.
 
     `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.live.engines`).
@@ -27,26 +32,18 @@ class Settings:
     store: str = "berth.db"
     engine: str = "simulated"
     policy: str | None = None
-    queues: Queues | None = None
+    queues: Annotated[InstanceOf[Queues] | None, by(_queues)] = None
     seed: int = 0
-    budget: float = 1.0
-    faster: float = 1.0
-    tick: float = 1.0
-    soon: float = 0.02
-    snapshot_every: int = 20_000
-    retention: float | None = None
+    budget: Annotated[float, Field(ge=0)] = 1.0
+    faster: Annotated[float, Field(ge=1e-6)] = 1.0
+    tick: Annotated[float, Field(ge=1e-3)] = 1.0
+    soon: Annotated[float, Field(ge=0)] = 0.02
+    snapshot_every: Annotated[int, Field(ge=1)] = 20_000
+    retention: Annotated[float, Field(ge=0)] | None = None
     engine_state: str | None = None
     learn_by: str | None = None
-    show_commands: bool = False
-    open: bool = False
-
-    def __post_init__(self) -> None:
-        for name, low in (("budget", 0.0), ("faster", 1e-6), ("tick", 1e-3), ("soon", 0.0), ("retention", 0.0)):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= low):
-                raise InvalidInput(f"a finite number ≥ {low:g}", value=value, key=name)
-        if self.snapshot_every < 1:
-            raise InvalidInput("a number ≥ 1", value=self.snapshot_every, key="snapshot_every")
+    show_commands: Switch = False
+    open: Switch = False
 
     @property
     def guarded(self) -> bool:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from berth.errors import InvalidInput
 from berth.files.quantities import amounts, format_amounts
-from berth.files.wording import NAME, Inside, Spec
+from berth.files.wording import NAME, Amounts, Spec
 from berth.live.core.events import Decided
 from berth.live.core.jobs import Place
 from berth.live.core.limits import limits_of
@@ -348,16 +347,6 @@ class PolicyChange(Spec):
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 
-def _amounts(value: object) -> object:
-    if isinstance(value, Mapping):
-        try:
-            amounts({str(name): item for name, item in value.items()}, "")
-        except InvalidInput as error:
-            raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
-    return value
-
-
-Given = Annotated[dict[str, str | int | float], BeforeValidator(_amounts), Field(max_length=64)]
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=NAME)]
 
@@ -376,7 +365,7 @@ class QueueSpec(Spec):
     priority: Priority = 0
     accepts: bool = True
     starts: bool = True
-    limit: Given = Field(default_factory=dict)
+    limit: Amounts = Field(default_factory=dict)
     default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
     max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
     max_priority: Priority = 0
@@ -395,7 +384,7 @@ class QueuesSpec(Spec):
     shares: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e12)]], Field(max_length=10_000)] = Field(
         default_factory=dict
     )
-    quotas: Annotated[dict[str, Given], Field(max_length=10_000)] = Field(default_factory=dict)
+    quotas: Annotated[dict[str, Amounts], Field(max_length=10_000)] = Field(default_factory=dict)
     aging: Number = 1.0
     fairness: Number = 1.0
     half_life: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 604800.0

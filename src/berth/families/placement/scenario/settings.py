@@ -7,18 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag
 
+from berth.files.wording import Part, said
 from berth.scenario.settings import (
     Amount,
     AmountRange,
     Chance,
     Common,
     Name,
-    Part,
     Positive,
     ResourceEntry,
     list_or_mapping,
     resource_form,
-    said,
 )
 
 __all__ = [

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from berth.files.wording import Part, said
 from berth.scenario.settings import (
     Amount,
     AmountRange,
@@ -19,7 +20,6 @@ from berth.scenario.settings import (
     GivenCluster,
     Name,
     Outages,
-    Part,
     Poisson,
     Port,
     Positive,
@@ -30,7 +30,6 @@ from berth.scenario.settings import (
     list_or_mapping,
     list_or_one,
     process_of,
-    said,
     shape_of,
 )
 

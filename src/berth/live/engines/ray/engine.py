@@ -21,10 +21,10 @@ from pathlib import Path
 
 import berth
 from berth.errors import InvalidInput, MissingExtra
-from berth.live.core.specs import parse_duration
+from berth.files.durations import parse_duration
 from berth.live.engines import EngineError, Owner
 from berth.live.engines.remote import RemoteEngine
-from berth.live.engines.simulated.server import LINE
+from berth.live.engines.wire import LINE
 from berth.ray_nodes import host_and_port
 
 __all__ = ["RayEngine"]
