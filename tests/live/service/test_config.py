@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.errors import InvalidInput
+from berth.errors import InvalidInput, UnknownName
 from berth.live.service.serving import Config, read_config
 
 
@@ -32,6 +32,20 @@ def test_the_ceilings_of_the_page_on_security(tmp_path: Path) -> None:
     urgent = settings.queues.queues["urgent"]
     assert (urgent.max_priority, urgent.users, urgent.teams) == (10, ("ann",), ("oncall",))
     assert settings.queues.members == {"oncall": ("bob", "carol"), "vision": ("ann",)}
+
+
+def test_a_file_that_the_engine_reads_is_relative_to_the_configuration(tmp_path: Path) -> None:
+    assert settings_of("engine: slurm:slurm.yaml", tmp_path).engine == f"slurm:{tmp_path}/slurm.yaml"
+    assert settings_of("engine: slurm:/etc/slurm.yaml", tmp_path).engine == "slurm:/etc/slurm.yaml"
+    assert settings_of("engine: simulated:unix:s", tmp_path).engine == f"simulated:unix:{tmp_path}/s"
+    assert settings_of("engine: simulated", tmp_path).engine == "simulated"
+    given = {"engine": "slurm:slurm.yaml", "tick": None, "port": 0}
+    config = read_config(tmp_path / "berth.yaml", given)
+    assert (config.engine, config.port) == ("slurm:slurm.yaml", 0)
+    with pytest.raises(InvalidInput, match=r"^port: got -1, expected a port"):
+        read_config(tmp_path / "berth.yaml", {"port": -1})
+    with pytest.raises(UnknownName, match="unknown engine 'slrum'; did you mean 'slurm'"):
+        settings_of("engine: slrum", tmp_path)
 
 
 @pytest.mark.parametrize(

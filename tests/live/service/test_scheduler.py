@@ -611,7 +611,7 @@ def test_any_life_ends_well(chosen: list[tuple[str, Any]]) -> None:
                 await asyncio.sleep(what / 1000)
             else:
                 await scheduler.close()
-                scheduler = await Scheduler.open(replace(given, engine_state=state if what else None))
+                scheduler = await Scheduler.open(given.replace(engine_state=state if what else None))
         await ended(scheduler, names)
         await scheduler.close()
         return names

@@ -30,7 +30,7 @@ except ImportError as error:
 
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import make_driver
-from berth.live.engines.registry import check_engine
+from berth.live.engines.registry import check_engine, engine_in
 from berth.live.service.app import create_app
 from berth.live.service.authenticator import Doorkeeper, check_open
 from berth.live.service.connections import Guarded, Listener, most_connections
@@ -100,10 +100,11 @@ class Config(Settings, Address):
 def read_config(file: Path | None, options: Mapping[str, Any] | None = None) -> Config:
     """The configuration of a YAML file; options of the command line that are not None override it."""
     tree = Tree({}) if file is None else read_file(file, "configuration", may_be_empty=True)
-    for name, value in (options or {}).items():
-        if value is not None:
-            tree.value[name], tree.places[name,] = value, (None, None)
-    tree.value = {name: value for name, value in tree.value.items() if value is not None}
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    if file is not None and "engine" not in given and isinstance(engine := tree.value.get("engine"), str):
+        tree.value["engine"] = engine_in(engine, file.parent)
+    tree.value = {name: value for name, value in {**tree.value, **given}.items() if value is not None}
+    tree.places.update({(name,): (None, None) for name in given})
     return checked(tree, Config)
 
 

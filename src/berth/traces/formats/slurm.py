@@ -24,12 +24,12 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.files.durations import CLOCK, clock_seconds
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading
 from berth.traces.formats.dates import first_midnight, with_seconds
 from berth.traces.rows import Field, Layout, Report, beside, converted, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, GPUS, MACHINE_COLUMNS, MEMORY, Source, filled, job_table
 
-__all__ = ["expand_hosts", "parse_duration", "parse_tres", "read"]
+__all__ = ["FORMAT", "expand_hosts", "parse_duration", "parse_tres", "read"]
 
 RESOURCES = (CORES, MEMORY, GPUS)
 MISSING = ("", "Unknown", "None", "UNLIMITED", "Partition_Limit", "INVALID", "N/A", "None assigned")
@@ -280,3 +280,10 @@ def _number(text: str) -> float:
     if not re.fullmatch(r"\d+\+?", text, re.ASCII):
         raise InvalidInput("a whole number", value=text)
     return float(text.removesuffix("+"))
+
+
+FORMAT = Format(
+    "Slurm accounting, sacct --parsable2",
+    read,
+    lambda _, line: bool({"JobID", "JobIDRaw", "NODELIST"} & set(line.split("|"))),
+)

@@ -22,12 +22,13 @@ from berth.files.wording import NAME, Amounts, Mistake, Part, checked, said
 from berth.files.yaml_tree import read_file
 from berth.live.core.events import Command, Event
 from berth.live.core.jobs import Job, Server
-from berth.live.engines import Snapshot
+from berth.live.engines import Engine, EngineKind, Owner, Snapshot
 from berth.live.engines.clock import Clock
+from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.engines.wire import read_order, write_order
 
-__all__ = ["SimulatedEngine", "example_cluster", "read_cluster"]
+__all__ = ["ENGINE", "SimulatedEngine", "example_cluster", "read_cluster"]
 
 LONGEST = 3600.0
 """The longest sleep, in seconds."""
@@ -149,3 +150,19 @@ def _doubled(file: _ClusterFile) -> Iterator[Mistake]:
         if both := sorted(names & known):
             yield Mistake(("servers", i, "name"), "each server once", both[0])
         known |= names
+
+
+def _settings(rest: str) -> SimulatedCluster | Path:
+    """A cluster in this process, or the socket of one in another."""
+    if rest.startswith("unix:"):
+        return Path(rest.removeprefix("unix:"))
+    return read_cluster(Path(rest)) if rest else example_cluster()
+
+
+def _make(settings: SimulatedCluster | Path, clock: Clock, state_file: Path | None, _: Owner | None) -> Engine:
+    if isinstance(settings, Path):
+        return RemoteEngine(settings)
+    return SimulatedEngine(settings, clock, state_file)
+
+
+ENGINE = EngineKind(_settings, _make, reads_file=True)
