@@ -10,13 +10,21 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 
 from berth.families.allocation.checks import ShrinkingWorld
+from berth.families.placement.world import PlacementWorld
+from berth.families.selection.checks import ShrinkingSelection
 from berth.testing import example_problem, example_slot
 from berth.testing.strategies import (
     ProjectionCase,
     allocation_problems,
     allocation_worlds,
     decisions,
+    placement_decisions,
+    placement_problems,
+    placement_worlds,
     projection_cases,
+    selection_decisions,
+    selection_problems,
+    selection_worlds,
 )
 from tests.testing.harness import draws
 
@@ -55,3 +63,40 @@ def test_problems_reveal_arrivals_as_asked() -> None:
 def test_checks_and_examples_need_no_hypothesis() -> None:
     code = "import sys; sys.modules['hypothesis'] = None; from berth.testing import check_policy, example_problem"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@given(selection_worlds(gangs=None), st.data())
+def test_selections_are_feasible_when_asked_to_be(world: ShrinkingSelection, data: st.DataObject) -> None:
+    for slot in world:
+        decision = data.draw(selection_decisions(world.problem, slot))
+        assert world.problem.violations(slot, decision) == []
+        wild = data.draw(selection_decisions(world.problem, slot, feasible=False))
+        assert world.problem.violations(slot, world.problem.repaired(slot, wild)) == []
+
+
+@given(placement_worlds(), st.data())
+def test_placements_are_feasible_when_asked_to_be(world: PlacementWorld, data: st.DataObject) -> None:
+    for slot in world:
+        decision = data.draw(placement_decisions(world.problem, slot))
+        assert world.problem.violations(slot, decision) == []
+        wild = data.draw(placement_decisions(world.problem, slot, feasible=False))
+        assert world.problem.violations(slot, world.problem.repaired(slot, wild)) == []
+        world.step(decision)
+
+
+def test_the_corners_of_selection_are_drawn() -> None:
+    assert draws(selection_problems(), lambda p: len(p.instance.ports) > 1 and len(p.cost) == 0)
+    assert draws(selection_problems(), lambda p: p.pool is not None and not p.pool.any())
+    assert draws(
+        selection_problems(gangs=None),
+        lambda p: p.roles is not None and bool((p.roles.minimum == 0).any()),
+    )
+    assert draws(selection_worlds(), lambda w: not w.all_free[-1].any() and bool(w.problem.limits.any()))
+
+
+def test_the_corners_of_placement_are_drawn() -> None:
+    assert draws(placement_problems(), lambda p: not p.instance.capacity.any())
+    assert draws(placement_problems(), lambda p: bool(np.isinf(p.idle)) and len(p.speed) > 1)
+    assert draws(placement_worlds(), lambda w: len(w.tasks) == 0)
+    assert draws(placement_worlds(), lambda w: any(np.isinf(f.until) for f in w.failures))
+    assert draws(placement_worlds(failures=False), lambda w: len(w.tasks) > 3 and not w.failures)

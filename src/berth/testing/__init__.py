@@ -1,10 +1,10 @@
 """What anyone who writes a policy or an engine needs to test it.
 
 `check_policy` runs every promise that a policy makes, and `check_engine` every promise of an engine on a `Site`, with a
-`Ledger` as a witness or another one, such as `SimulatedSite` has; `example_problem`, `example_slot` and
-`example_selection` are tiny problems for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
-`allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
-`selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
+`Ledger` as a witness or another one, such as `SimulatedSite` has; `example_problem`, `example_slot`,
+`example_selection` and `example_placement` are tiny problems for docstrings and first tries. The hypothesis strategies
+(`allocation_problems`, `allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`,
+`selection_worlds`, `selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
 `pip install 'berth[test]'` and are only imported when they are first used.
 
 >>> from berth.testing import check_policy
@@ -17,13 +17,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from berth.families.cases import Case, Family
+from berth.families.cases import Case, CheckFamily
 from berth.testing.engines.contract import ENGINE_CHECKS, EngineResult, check_engine
 from berth.testing.engines.ledger import Ledger
 from berth.testing.engines.simulated_site import SimulatedSite
 from berth.testing.engines.site import Script, Sighting, Site
-from berth.testing.examples import example_problem, example_selection, example_slot
-from berth.testing.policy_checks import CHECKS, FAMILIES, CheckResult, check_policy
+from berth.testing.examples import example_placement, example_problem, example_selection, example_slot
+from berth.testing.policy_checks import CHECKS, CheckResult, check_policy
 
 if TYPE_CHECKING:
     from berth.testing.strategies import allocation_problems as allocation_problems
@@ -53,11 +53,10 @@ _STRATEGIES = (
 __all__ = [
     "CHECKS",
     "ENGINE_CHECKS",
-    "FAMILIES",
     "Case",
+    "CheckFamily",
     "CheckResult",
     "EngineResult",
-    "Family",
     "Ledger",
     "Script",
     "Sighting",
@@ -65,6 +64,7 @@ __all__ = [
     "Site",
     "check_engine",
     "check_policy",
+    "example_placement",
     "example_problem",
     "example_selection",
     "example_slot",

@@ -6,10 +6,11 @@ import numpy as np
 
 from berth.families.allocation.problem import AllocationProblem, AllocationSlot, Gang
 from berth.families.allocation.utility import Utilities
+from berth.families.placement.problem import PlacementProblem
 from berth.families.selection.problem import SelectionProblem, SelectionSlot
 from berth.model import Cluster, Instance, JobType, Resource
 
-__all__ = ["example_problem", "example_selection", "example_slot"]
+__all__ = ["example_placement", "example_problem", "example_selection", "example_slot"]
 
 
 def example_problem(arrivals_known: bool = False, *, gang: bool = False) -> AllocationProblem:
@@ -60,3 +61,12 @@ def example_selection() -> tuple[SelectionProblem, SelectionSlot]:
     arrivals = np.array([1.0, 0.0])
     arrivals.setflags(write=False)
     return problem, SelectionSlot(0, problem.limits, arrivals)
+
+
+def example_placement() -> PlacementProblem:
+    """Two servers of one resource, the first with twice the speed and twice the launch cost.
+
+    >>> example_placement().speed
+    array([2., 1.])
+    """
+    return PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])

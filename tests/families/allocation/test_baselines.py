@@ -143,3 +143,11 @@ def test_a_quota_is_a_share(quota: float) -> None:
 def test_gangs_are_refused(policy: Any) -> None:
     with pytest.raises(UnsupportedProblem, match=f"{policy.__name__} cannot keep gangs whole; use ogasched-gang"):
         policy(example_problem(gang=True), np.random.default_rng(0))
+
+
+def test_drf_orders_ports_whatever_the_capacity() -> None:
+    """A share of a capacity near zero overflows: it is infinite, as a share of none at all is."""
+    graph = Instance.from_arrays([[1e-310], [4.0]], [[1.0], [2.0]], [(0, 0), (1, 1)])
+    utilities = Utilities(("linear",), np.zeros((2, 1), dtype=np.int64), np.ones((2, 1)))
+    problem = AllocationProblem(graph, utilities, np.ones(1))
+    assert DRF(problem).decide(AllocationSlot(0, graph.capacity, None)).tolist() == [[1e-310], [2.0]]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from berth.live.service.local_token import local_token
+from berth.live.local_token import local_token
 
 __all__ = ["Live", "serving"]
 

@@ -29,7 +29,7 @@ import pytest
 import berth
 from berth.live.core.events import Failed
 from berth.live.service.serving import Address, service
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import digest, new_secret
 from tests.live.service.live import Live, serving
@@ -113,7 +113,7 @@ def seen_by(where: Path, users: dict[str, str], **settings: Any) -> dict[str, di
     seen: dict[str, dict[str, str]] = {user: {} for user in users}
 
     async def play() -> None:
-        made = Settings(store=str(where / "berth.db"), tick=0.05, **settings)
+        made = ServiceSettings(store=str(where / "berth.db"), tick=0.05, **settings)
         async with service(made, Address()) as (scheduler, app):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:

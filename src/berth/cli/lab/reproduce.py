@@ -14,8 +14,8 @@ from berth.cli.common import (
     QuietOption,
     WorkersOption,
     cell_progress,
+    finish,
     print_json,
-    told_when_stopped,
 )
 
 __all__ = ["reproduce_command"]
@@ -63,30 +63,17 @@ def reproduce_command(
             return
         from rich.console import Console
 
-        from berth.lab.reproduce.table import print_experiments
+        from berth.lab.reproduce.report import print_experiments
 
         print_experiments(wanted, Console(highlight=False))
         return
+    from berth.lab.reproduce.report import print_reproduced, render_markdown
     from berth.lab.reproduce.run import reproduce
 
-    with told_when_stopped(), cell_progress(quiet) as show:
+    with cell_progress(quiet) as show:
         found = reproduce(names, quick=quick, out=out, workers=workers, progress=show, traces=traces)
     if docs is not None:
-        from berth.lab.reproduce.report import render_markdown
-
         options = [*(["--quick"] if quick else []), *(["--traces", "DIR"] if traces is not None else [])]
         said = shlex.join(["berth", "reproduce", *names, *options, "--docs", str(docs)])
         docs.write_text(render_markdown(found, said), encoding="utf-8")
-    if output is Output.json:
-        print_json(found.as_dict())
-    else:
-        from rich.console import Console
-
-        from berth.lab.reproduce.table import print_reproduced
-
-        print_reproduced(found, Console(highlight=False))
-        typer.echo(f"\nReport: {(out / 'report.html').resolve()}")
-    for cell, error in found.failed.items():
-        typer.echo(f"berth: failed: {cell}: {error}", err=True)
-    if found.failed:
-        raise typer.Exit(1)
+    finish(found, output, print_reproduced, f"\nReport: {(out / 'report.html').resolve()}", found.failed)

@@ -188,7 +188,7 @@ def _there(store: str | None) -> str:
 @token_app.command("list")
 def list_tokens(store: StoreOption = None) -> None:
     """List every token: its role and user, and when it was made, expires, was last rotated and was revoked."""
-    from berth.cli.live.jobs import table
+    from berth.cli.live.common import table
     from berth.live.service.store import Store
     from berth.live.service.views import iso
 

@@ -109,9 +109,9 @@ def placement_bound(world: PlacementWorld, step: float = 0.5) -> PlacementBound:
     of an interval, its gain and what it holds are linear in the start, so that a mixture of these starts stands for any
     other. So every run is a solution, and a smaller `step` mostly gives a lower bound.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
+    >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
-    >>> round(placement_bound(PlacementWorld(problem, tasks, 1)).gain, 3)
+    >>> round(placement_bound(PlacementWorld(example_placement(), tasks, 1)).gain, 3)
     9.45
     """
     problem, tasks = world.problem, world.tasks
@@ -168,9 +168,9 @@ def placement_optimum(world: PlacementWorld) -> PlacementOptimum:
     launching is free or for good. Then some best schedule has every task start at an arrival or when another task on
     its server ends, so at an arrival plus durations of other tasks: a finite set, all of which are tried.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
+    >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
-    >>> placement_optimum(PlacementWorld(problem, tasks, 1)).server
+    >>> placement_optimum(PlacementWorld(example_placement(), tasks, 1)).server
     array([0, 0])
     """
     problem, tasks = world.problem, world.tasks

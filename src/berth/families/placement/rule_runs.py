@@ -134,9 +134,9 @@ def run_rule(
 
     The score of a task on a server counts `beta` of the launch cost, and `price` for each weighted unit and time.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
+    >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
-    >>> run_rule(problem, tasks, rank=[0, 1]).server
+    >>> run_rule(example_placement(), tasks, rank=[0, 1]).server
     array([1, 0])
     """
     ranks = np.array(rank, dtype=np.float64)

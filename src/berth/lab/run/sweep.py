@@ -23,18 +23,17 @@ from pydantic import Field, PrivateAttr
 from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.files.wording import Mistake, Part, checked, first_of, said
 from berth.files.yaml_tree import Key, Tree, read_file
-from berth.lab.run.manifest import manifest, now, versions
-from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, part_of, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import Row
-from berth.lab.run.store import opened
+from berth.lab.run.store import now, opened, versions
 from berth.random import stream
 from berth.scenario.layering import find_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Drawn", "Point", "Sweep", "SweepFile", "SweepInterrupted", "load_sweep", "points_of", "sweep"]
+__all__ = ["Drawn", "Point", "Sweep", "SweepFile", "load_sweep", "points_of", "sweep"]
 
 KIND = "berth sweep"
 
@@ -173,14 +172,6 @@ def _alike(values: list[Any]) -> list[Any]:
     return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
 
 
-class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep."""
-
-    def __init__(self, done: int, total: int, out: str | None) -> None:
-        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
-        super().__init__(f"stopped; {kept}")
-
-
 def load_sweep(path: str | os.PathLike[str]) -> SweepFile:
     """Read and check a sweep file.
 
@@ -272,7 +263,7 @@ def sweep(
             "started": now(),
         }
         if directory is not None:
-            directory.create({**manifest(facts), "kind": KIND})
+            directory.create(facts)
         rows: dict[int, tuple[Row, ...]] = {}
         failed: dict[int, dict[str, str]] = {}
         left_out: dict[int, dict[str, str]] = {}
@@ -286,20 +277,17 @@ def sweep(
             left_out[place] = {f"{item.policy}, {item.information}": item.reason for item in comparison.unsupported}
             reused += comparison.reused
 
-        try:
-            run_plans(plans, directory, runner, progress, finished)
-        except Stopped as stop:
-            raise SweepInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        run_plans(plans, directory, runner, progress, finished)
         keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
         found = Sweep(tuple(points), rows, failed, left_out, keys, reused, time.perf_counter() - began)
         if directory is not None:
-            directory.write("summary.parquet", found.frame().write_parquet)
-            done = manifest(facts, now(), reused, sum(map(len, failed.values())))
-            directory.write_json("manifest.json", {**done, "kind": KIND})
+            directory.write_table("summary.parquet", found.frame())
+            done = directory.described(facts, now(), reused, sum(map(len, failed.values())))
+            directory.write_json("manifest.json", done)
         return found
 
 
-def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> Plan:
+def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> RunPlan:
     """The comparison at one point; what is swept goes before what the file says for all points."""
     changes = {**plan.set, **point.changes}
 

@@ -18,11 +18,11 @@ import numpy as np
 from berth.files.wording import spoken
 from berth.live.core.calibration import ENOUGH, Range
 from berth.live.core.jobs import Job, Place
-from berth.live.core.limits import limits_of
+from berth.live.core.order import limits_of, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.runtimes import Means, expected, remaining, speeds
 from berth.live.core.state import State
-from berth.live.core.view import Mask, holdings, ordered, placed_in_order, view_of
+from berth.live.core.view import Mask, holdings, placed_in_order, view_of
 from berth.live.core.windows import Windows
 from berth.model import Floats, Ints
 from berth.random import stream

@@ -10,7 +10,6 @@ berth.errors.PolicyCheckFailed: GivesNothing broke 1 of 10 promises:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,17 @@ from berth.families.allocation.policies.fairness import Fairness
 from berth.families.allocation.policies.requests import requested
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.model import Floats
+from berth.testing.broken import Sound, faults
 
 __all__ = ["BROKEN"]
+
+
+class _Sound(Fairness, Sound):
+    of_problem, of_slot, of_outcome = "cap", "arrivals", "arrivals"
+
+    @staticmethod
+    def unwelcome(problem: AllocationProblem) -> bool:
+        return problem.gang is not None
 
 
 class Overfills(Fairness):
@@ -95,108 +103,6 @@ class DecidesTransposed(Fairness):
         return np.ascontiguousarray(super().decide(slot).T)
 
 
-class ReusesItsBuffer(Fairness):
-    """Returns the same array every slot, and so changes its earlier decisions."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._buffer = np.zeros(problem.cap.shape)
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        self._buffer[...] = super().decide(slot)
-        return self._buffer
-
-
-class LendsItsState(Fairness):
-    """Returns the array that it goes on from: whoever writes into a decision changes the next one."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._y = np.zeros(problem.cap.shape)
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        self._y = self.problem.repaired(slot, 0.5 * (self._y + super().decide(slot)))
-        return self._y
-
-
-class UsesGlobalRandom(Fairness):
-    """Draws from NumPy's shared random state instead of the generator that it was given."""
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        return super().decide(slot) * np.random.uniform(0.9, 1.0)  # noqa: NPY002
-
-
-class CannotBePickled(Fairness):
-    """Keeps a lambda."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._scale: Callable[[int], float] = lambda index: 1.0 - 0.1 * (index % 2)
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        return super().decide(slot) * self._scale(slot.index)
-
-
-class ForgetsWhenPickled(Fairness):
-    """Leaves what it has learned out of its pickle."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._seen = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_seen": 0}
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        return super().decide(slot) * (1.0 - 0.1 / (1 + self._seen))
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        self._seen += 1
-
-
-class WritesArrivals(Fairness):
-    """Changes the slot that it was lent."""
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        decision = super().decide(slot)
-        if slot.arrivals is not None and slot.arrivals.flags.writeable:
-            slot.arrivals[:] = 0.0
-        return decision
-
-
-class WritesOutcomes(Fairness):
-    """Changes the outcome that it was lent."""
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        if outcome.arrivals.flags.writeable:
-            outcome.arrivals[:] += 1.0
-
-
-class WritesTheProblem(Fairness):
-    """Unlocks the requests of the problem and wears them down."""
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        self.problem.cap.setflags(write=True)
-        self.problem.cap[...] *= 0.999
-        self.problem.cap.setflags(write=False)
-        return super().decide(slot)
-
-
-class ExpectsOutcomesInOrder(Fairness):
-    """Insists that every outcome is that of the last decision."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._pending: set[int] = set()
-
-    def decide(self, slot: AllocationSlot, /) -> Floats:
-        self._pending = {slot.index}
-        return super().decide(slot)
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        self._pending.remove(outcome.slot)
-
-
 class CountsOnEveryOutcome(Fairness):
     """Allots without looking at what servers have, unless an outcome has come since."""
 
@@ -212,17 +118,6 @@ class CountsOnEveryOutcome(Fairness):
         self._told = True
 
 
-class RemembersEverything(Fairness):
-    """Keeps the arrivals of every slot."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._past: list[Floats] = []
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        self._past.append(outcome.arrivals.copy())
-
-
 class RemembersRewards(Fairness):
     """Keeps one number a slot."""
 
@@ -232,15 +127,6 @@ class RemembersRewards(Fairness):
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
         self._past.append(outcome.reward)
-
-
-class RefusesWithValueError(Fairness):
-    """Refuses problems that it cannot serve with an error of another kind."""
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        if problem.gang is not None:
-            raise ValueError("no gangs please")
-        super().__init__(problem, rng)
 
 
 class RefusesWithoutReason(Fairness):
@@ -275,16 +161,16 @@ class FavoursWaste(Fairness):
         return decision
 
 
-BROKEN: dict[str, tuple[type[Any], ...]] = {
-    "feasible-on-random-instances": (Overfills, IgnoresRequests, GoesNegative, BreaksGangs),
-    "feasible-on-edge-instances": (ForgetsLostServers, DividesByNothing),
-    "decisions-are-fresh": (DecidesNaN, DecidesIntegers, DecidesTransposed, ReusesItsBuffer, LendsItsState),
-    "same-seed-same-decisions": (UsesGlobalRandom,),
-    "pickling-resumes": (CannotBePickled, ForgetsWhenPickled),
-    "inputs-untouched": (WritesArrivals, WritesOutcomes, WritesTheProblem),
-    "outcomes-in-any-order": (ExpectsOutcomesInOrder, CountsOnEveryOutcome),
-    "bounded-memory": (RemembersEverything, RemembersRewards),
-    "refuses-clearly": (RefusesWithValueError, RefusesWithoutReason, RefusesEverything),
-    "beats-random": (GivesNothing, FavoursWaste),
-}
+BROKEN = faults(
+    _Sound,
+    {
+        "feasible-on-random-instances": (Overfills, IgnoresRequests, GoesNegative, BreaksGangs),
+        "feasible-on-edge-instances": (ForgetsLostServers, DividesByNothing),
+        "decisions-are-fresh": (DecidesNaN, DecidesIntegers, DecidesTransposed),
+        "outcomes-in-any-order": (CountsOnEveryOutcome,),
+        "bounded-memory": (RemembersRewards,),
+        "refuses-clearly": (RefusesWithoutReason, RefusesEverything),
+        "beats-random": (GivesNothing, FavoursWaste),
+    },
+)
 """For each check, the policies that it must catch."""

@@ -1,7 +1,7 @@
 """Selection policies that each break one promise on purpose; see `berth.testing.broken.allocation` for the allocation
 family.
 
-All but `BreaksGangs` are HAUF, which skips what does not fit, with one fault. `BROKEN_SELECTION` says which check must
+All but `BreaksGangs` are HAUF, which skips what does not fit, with one fault. `BROKEN` says which check must
 catch which.
 
 >>> from berth.testing import check_policy
@@ -12,7 +12,6 @@ berth.errors.PolicyCheckFailed: OpensNothing broke 1 of 10 promises:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,21 @@ import numpy as np
 from berth.errors import UnsupportedProblem
 from berth.families.selection.policies.hauf import HAUF
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
-from berth.model import Floats, Ints
+from berth.model import Ints
+from berth.testing.broken import Sound, faults
 
-__all__ = ["BROKEN_SELECTION"]
+__all__ = ["BROKEN"]
 
 
-class _Sound(HAUF):
+class _Sound(HAUF, Sound):
+    of_problem, of_slot, of_outcome = "cost", "arrivals", "gains"
+
     def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
         super().__init__(problem, rng, misfit="skip")
+
+    @staticmethod
+    def unwelcome(problem: SelectionProblem) -> bool:
+        return problem.roles is not None
 
 
 class OpensAbsentPorts(_Sound):
@@ -103,136 +109,6 @@ class DecidesIndices(_Sound):
         return np.flatnonzero(super().decide(slot)).astype(np.int64)
 
 
-class ReusesItsBuffer(_Sound):
-    """Returns the same array every slot, and so changes its earlier decisions."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._buffer = np.zeros(len(problem.cost), dtype=np.int64)
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        self._buffer[...] = super().decide(slot)
-        return self._buffer
-
-
-class LendsItsState(_Sound):
-    """Closes what was open in the slot before, as said by the array that it returned, which others may write to."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._last = np.zeros(len(problem.cost), dtype=np.int64)
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        decision = super().decide(slot)
-        if slot.index % 2:
-            decision[self._last > 0] = 0
-        self._last = decision
-        return decision
-
-
-class UsesGlobalRandom(_Sound):
-    """Draws from NumPy's shared random state instead of the generator that it was given."""
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        decision = super().decide(slot)
-        return decision if np.random.uniform() < 0.9 else 0 * decision  # noqa: NPY002
-
-
-class CannotBePickled(_Sound):
-    """Keeps a lambda."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._pause: Callable[[int], bool] = lambda index: index % 10 == 9
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        return super().decide(slot) * int(not self._pause(slot.index))
-
-
-class ForgetsWhenPickled(_Sound):
-    """Leaves what it has learned out of its pickle."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._seen = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_seen": 0}
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        return super().decide(slot) * int(self._seen % 7 != 0 or self._seen < 3)
-
-    def observe(self, outcome: SelectionOutcome, /) -> None:
-        super().observe(outcome)
-        self._seen += 1
-
-
-class WritesArrivals(_Sound):
-    """Changes the slot that it was lent."""
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        decision = super().decide(slot)
-        if slot.arrivals.flags.writeable:
-            slot.arrivals[:] = 0.0
-        return decision
-
-
-class WritesOutcomes(_Sound):
-    """Changes the outcome that it was lent."""
-
-    def observe(self, outcome: SelectionOutcome, /) -> None:
-        super().observe(outcome)
-        if outcome.gains.flags.writeable:
-            outcome.gains[:] += 1.0
-
-
-class WritesTheProblem(_Sound):
-    """Unlocks the costs of the problem and wears them down."""
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        self.problem.cost.setflags(write=True)
-        self.problem.cost[...] *= 0.999
-        self.problem.cost.setflags(write=False)
-        return super().decide(slot)
-
-
-class ExpectsOutcomesInOrder(_Sound):
-    """Insists that every outcome is that of the last decision."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._pending: set[int] = set()
-
-    def decide(self, slot: SelectionSlot, /) -> Ints:
-        self._pending = {slot.index}
-        return super().decide(slot)
-
-    def observe(self, outcome: SelectionOutcome, /) -> None:
-        self._pending.remove(outcome.slot)
-        super().observe(outcome)
-
-
-class RemembersGains(_Sound):
-    """Keeps the gains of every slot."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        super().__init__(problem, rng)
-        self._past: list[Floats] = []
-
-    def observe(self, outcome: SelectionOutcome, /) -> None:
-        super().observe(outcome)
-        self._past.append(outcome.gains.copy())
-
-
-class RefusesWithValueError(_Sound):
-    """Refuses problems that it cannot serve with an error of another kind."""
-
-    def __init__(self, problem: SelectionProblem, rng: Any = None) -> None:
-        if problem.roles is not None:
-            raise ValueError("no gangs please")
-        super().__init__(problem, rng)
-
-
 class OpensNothing(_Sound):
     """Is always feasible, and never earns anything."""
 
@@ -247,16 +123,13 @@ class DearestFirst(_Sound):
         return np.argsort(-self.problem.cost, kind="stable").astype(np.int64)
 
 
-BROKEN_SELECTION: dict[str, tuple[type[Any], ...]] = {
-    "feasible-on-random-instances": (OpensAbsentPorts, Overcommits, AddsUpServers, OpensTwice, BreaksGangs),
-    "feasible-on-edge-instances": (ForgetsLostServers,),
-    "decisions-are-fresh": (DecidesFloats, DecidesIndices, ReusesItsBuffer, LendsItsState),
-    "same-seed-same-decisions": (UsesGlobalRandom,),
-    "pickling-resumes": (CannotBePickled, ForgetsWhenPickled),
-    "inputs-untouched": (WritesArrivals, WritesOutcomes, WritesTheProblem),
-    "outcomes-in-any-order": (ExpectsOutcomesInOrder,),
-    "bounded-memory": (RemembersGains,),
-    "refuses-clearly": (RefusesWithValueError,),
-    "beats-random": (OpensNothing, DearestFirst),
-}
+BROKEN = faults(
+    _Sound,
+    {
+        "feasible-on-random-instances": (OpensAbsentPorts, Overcommits, AddsUpServers, OpensTwice, BreaksGangs),
+        "feasible-on-edge-instances": (ForgetsLostServers,),
+        "decisions-are-fresh": (DecidesFloats, DecidesIndices),
+        "beats-random": (OpensNothing, DearestFirst),
+    },
+)
 """For each check, the policies that it must catch."""

@@ -32,6 +32,6 @@ def dominant_share_order(problem: AllocationProblem) -> Ints:
     graph = problem.instance
     reachable = np.zeros(graph.demand.shape)
     np.add.at(reachable, graph.channel_port, graph.capacity[graph.channel_server])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = np.where(graph.demand > 0, graph.demand / reachable, 0.0).max(axis=1)
     return np.argsort(share, kind="stable").astype(np.int64)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from berth.families.placement.policies.queued import InOrder
-from berth.families.placement.problem import PlacementProblem, Tasks
-from berth.model import Floats
+from berth.families.placement.problem import PlacementProblem
 
 __all__ = ["BestFit"]
 
@@ -16,15 +15,12 @@ class BestFit(InOrder):
 
     What is left counts as a sum over resources of shares of the largest server.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> BestFit(problem, np.random.default_rng(0)).backfill
+    >>> from berth.testing import example_placement
+    >>> BestFit(example_placement(), np.random.default_rng(0)).backfill
     'any'
     """
 
     reference = "Panigrahy et al., Heuristics for Vector Bin Packing, 2011"
 
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator) -> None:
-        super().__init__(problem, backfill="any", fit="best")
-
-    def key(self, tasks: Tasks) -> Floats:
-        return np.zeros(len(tasks))
+        super().__init__(problem, rng, backfill="any", fit="best")

@@ -29,8 +29,8 @@ class EASY(InOrder):
 
     Settings: `order` (`arrival`, `shortest`) and `fit`, as of fcfs.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> EASY(problem, np.random.default_rng(0)).backfill
+    >>> from berth.testing import example_placement
+    >>> EASY(example_placement(), np.random.default_rng(0)).backfill
     'easy'
     """
 
@@ -39,10 +39,10 @@ class EASY(InOrder):
     def __init__(
         self, problem: PlacementProblem, rng: np.random.Generator, *, order: str = "arrival", fit: str = "first"
     ) -> None:
-        super().__init__(problem, backfill="easy", fit=fit)
+        super().__init__(problem, rng, backfill="easy", fit=fit)
         if order not in ORDERS:
             raise InvalidInput(f"one of {', '.join(ORDERS)}", value=order, key="order")
         self.order = order
 
     def key(self, tasks: Tasks) -> Floats:
-        return tasks.work if self.order == "shortest" else np.zeros(len(tasks))
+        return tasks.work if self.order == "shortest" else super().key(tasks)

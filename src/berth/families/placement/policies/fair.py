@@ -22,8 +22,8 @@ class FairQueue(QueuedPolicy):
 
     Setting: `fit`, as of fcfs.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> FairQueue(problem, np.random.default_rng(0)).fit
+    >>> from berth.testing import example_placement
+    >>> FairQueue(example_placement(), np.random.default_rng(0)).fit
     'first'
     """
 

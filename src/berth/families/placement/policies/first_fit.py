@@ -23,8 +23,8 @@ class FirstFit(PreferredPolicy):
     The paper knows single tasks. Where tasks are gangs, may use only some servers or share devices, every waiting task
     that fits starts, in the order of arrival, on the first servers with room, those that are on before others.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> FirstFit(problem, np.random.default_rng(0)).waiting
+    >>> from berth.testing import example_placement
+    >>> FirstFit(example_placement(), np.random.default_rng(0)).waiting
     'queue'
     """
 

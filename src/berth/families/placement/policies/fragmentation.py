@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from berth.families.placement.policies.queued import InOrder
-from berth.families.placement.problem import PlacementProblem, Tasks
-from berth.model import Floats
+from berth.families.placement.problem import PlacementProblem
 
 __all__ = ["FragmentationAware"]
 
@@ -23,15 +22,12 @@ class FragmentationAware(InOrder):
 
     Setting: `backfill`, as of fcfs.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> FragmentationAware(problem, np.random.default_rng(0)).fit
+    >>> from berth.testing import example_placement
+    >>> FragmentationAware(example_placement(), np.random.default_rng(0)).fit
     'whole'
     """
 
     reference = "Weng et al., Beware of Fragmentation, USENIX ATC 2023"
 
     def __init__(self, problem: PlacementProblem, rng: np.random.Generator, *, backfill: str = "any") -> None:
-        super().__init__(problem, backfill=backfill, fit="whole")
-
-    def key(self, tasks: Tasks) -> Floats:
-        return np.zeros(len(tasks))
+        super().__init__(problem, rng, backfill=backfill, fit="whole")

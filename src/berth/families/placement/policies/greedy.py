@@ -24,8 +24,8 @@ class Greedy(OrderedPolicy):
     * `waiting`: `commit-immediate` as the paper reads, `commit-any` or `queue`;
     * `beta`, `price`, `forced`: as in every greedy policy; the paper has 1, 0 and false.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> Greedy(problem, np.random.default_rng(0), order="shortest").waiting
+    >>> from berth.testing import example_placement
+    >>> Greedy(example_placement(), np.random.default_rng(0), order="shortest").waiting
     'commit-immediate'
     """
 

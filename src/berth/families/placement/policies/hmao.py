@@ -22,8 +22,8 @@ class HMAO:
     survives. The paper gives neither the number of generations nor what becomes of a task that does not fit where it
     is assigned: here it waits.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> HMAO(problem, np.random.default_rng(0)).generations
+    >>> from berth.testing import example_placement
+    >>> HMAO(example_placement(), np.random.default_rng(0)).generations
     50
     """
 

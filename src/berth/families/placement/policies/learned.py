@@ -49,8 +49,8 @@ class Learned(OrderedPolicy):
       now (over a whole run this need not pay);
     * `spread`: how far drawn orders stray.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> Learned(problem, np.random.default_rng(0)).waiting
+    >>> from berth.testing import example_placement
+    >>> Learned(example_placement(), np.random.default_rng(0)).waiting
     'queue'
     """
 

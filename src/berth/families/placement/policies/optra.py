@@ -19,8 +19,8 @@ class OptRA(PreferredPolicy):
     batches, unless `across`, with which the shortest of all comes first. Gains are not looked at (`paying` false), and
     a task that fits nowhere waits: the paper says none of this.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> OptRA(problem, np.random.default_rng(0)).waiting
+    >>> from berth.testing import example_placement
+    >>> OptRA(example_placement(), np.random.default_rng(0)).waiting
     'queue'
     """
 

@@ -17,8 +17,8 @@ class OSSA(OrderedPolicy):
     The paper names OSSA, which knows the price of servers alone, and gives no more; this is a reading of it. `waiting`
     is `commit-immediate`, as in the paper's own greedy.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> OSSA(problem, np.random.default_rng(0)).waiting
+    >>> from berth.testing import example_placement
+    >>> OSSA(example_placement(), np.random.default_rng(0)).waiting
     'commit-immediate'
     """
 

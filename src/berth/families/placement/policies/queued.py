@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,15 @@ class QueuedPolicy(ABC):
         self._seen: dict[tuple[int, ...], tuple[int, Floats]] = {}  # of tasks alike, to a hundredth, how many, and one
         self._last = -1  # the latest task that was counted
         self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def __init_subclass__(cls) -> None:
+        """A class that decides in its own way has no pool form unless it declares one."""
+        if {"start", "decide"} & vars(cls).keys() and "pool" not in vars(cls):
+            cls.pool = QueuedPolicy.pool  # type: ignore[method-assign]
+
+    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
+        """Its form on one pool, for a kernel that plays whole logs: backfilling and the key of each task, or None."""
+        return None
 
     @abstractmethod
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
@@ -129,7 +139,9 @@ class InOrder(QueuedPolicy):
     asked once each in the order of the queue, and may also use what the reservation leaves.
     """
 
-    def __init__(self, problem: PlacementProblem, *, backfill: str = "none", fit: str = "first") -> None:
+    def __init__(
+        self, problem: PlacementProblem, rng: Any = None, *, backfill: str = "none", fit: str = "first"
+    ) -> None:
         super().__init__(problem, fit=fit)
         if backfill not in BACKFILL:
             raise InvalidInput(f"one of {', '.join(BACKFILL)}", value=backfill, key="backfill")
@@ -137,9 +149,12 @@ class InOrder(QueuedPolicy):
             raise UnsupportedProblem("EASY backfilling cannot keep a reservation on devices that tasks share")
         self.backfill = backfill
 
-    @abstractmethod
     def key(self, tasks: Tasks) -> Floats:
         """A number for each task (n,): those with smaller ones come first, of equal ones the earlier."""
+        return np.zeros(len(tasks))
+
+    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
+        return self.backfill, self.key(tasks)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         order = np.argsort(self.key(slot.tasks), kind="stable")

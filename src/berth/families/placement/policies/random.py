@@ -19,8 +19,8 @@ __all__ = ["RandomPlacement"]
 class RandomPlacement:
     """Places tasks in a random order, each on a random server that has room for it; the others wait.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> RandomPlacement(problem, np.random.default_rng(0)).family
+    >>> from berth.testing import example_placement
+    >>> RandomPlacement(example_placement(), np.random.default_rng(0)).family
     'placement'
     """
 

@@ -26,8 +26,8 @@ class Rule(OrderedPolicy):
 
     `berth train SCENARIO --method rule` finds the three numbers for a scenario.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> Rule(problem, price=0.1).price
+    >>> from berth.testing import example_placement
+    >>> Rule(example_placement(), price=0.1).price
     0.1
     """
 

@@ -20,8 +20,8 @@ class Tetris(QueuedPolicy):
     times the known work, each relative to its mean over the tasks that fit. With 0 it only packs. A gang's pieces go to
     its best aligned servers in turn. Nothing is kept for tasks that do not fit: large ones may wait for ever.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
-    >>> Tetris(problem, np.random.default_rng(0)).hurry
+    >>> from berth.testing import example_placement
+    >>> Tetris(example_placement(), np.random.default_rng(0)).hurry
     1.0
     """
 

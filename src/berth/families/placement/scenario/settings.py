@@ -9,15 +9,17 @@ from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag
 
 from berth.files.wording import Part, said
 from berth.scenario.settings import (
+    PROCESS,
+    WHOLE,
     Amount,
     AmountRange,
     Chance,
     Common,
     Name,
     Positive,
-    ResourceEntry,
+    ResourceEntries,
+    Restated,
     list_or_mapping,
-    resource_form,
 )
 
 __all__ = [
@@ -66,14 +68,7 @@ class ServerKind(Part):
 class PlacementCluster(Part):
     """Resources and kinds of servers by name; ties are broken by what is left of the first resource."""
 
-    resources: Annotated[
-        list[
-            Annotated[
-                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(resource_form)
-            ]
-        ],
-        Field(min_length=1),
-    ]
+    resources: ResourceEntries
     count: Many | None = Field(default=None, description="of all servers, where kinds say their share")
     servers: Annotated[list[ServerKind], Field(min_length=1)]
 
@@ -164,8 +159,8 @@ class DrawnTasks(Part):
     """Tasks that need no list."""
 
     value: Value = Field(default_factory=Value)
-    work: Quantity = Field(default_factory=lambda: Draw(per_value=1.0))
-    demand: dict[str, Quantity] = Field(description="by resource; 0 of those left out")
+    work: Annotated[Quantity, WHOLE] = Field(default_factory=lambda: Draw(per_value=1.0))
+    demand: dict[str, Annotated[Quantity, WHOLE]] = Field(description="by resource; 0 of those left out")
     sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(
         default=[0.5, 1.0, 2.0], description="value lost in each unit of time until the task is done: one of these"
     )
@@ -233,7 +228,7 @@ class GivenFailure(Part):
 class Failures(Part):
     """Servers that fail: their tasks are lost and wait again."""
 
-    permanent: Permanent | None = None
+    permanent: Annotated[Permanent | None, WHOLE] = None
     transient: Transient | None = None
     given: list[GivenFailure] = Field(default_factory=list)
 
@@ -261,7 +256,9 @@ class PlacementSettings(Common):
     execution_cost: ExecutionCost = Field(default_factory=ExecutionCost)
     arrivals: (
         Annotated[
-            Annotated[PoissonSizes, Tag("<poisson>")] | Annotated[GivenSizes, Tag("<given>")], Discriminator(_process)
+            Annotated[PoissonSizes, Tag("<poisson>")] | Annotated[GivenSizes, Tag("<given>")],
+            Discriminator(_process),
+            PROCESS,
         ]
         | None
     ) = Field(default=None, description="how many tasks each batch has: Poisson with mean 10 where tasks are drawn")
@@ -270,5 +267,6 @@ class PlacementSettings(Common):
         | Annotated[WorkloadTasks, Tag("<workload>")]
         | Annotated[list[PlacementTask], Tag("<list>")],
         Discriminator(_tasks_form),
+        Restated(lambda below, above: "draw" in below and "demand" in above),
     ]
     failures: Failures | None = None

@@ -45,9 +45,9 @@ def run_network(
 ) -> Schedule:
     """Greedy in the order of a network; on `tape`, where given (only with a queue), is then what it was shown.
 
-    >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
+    >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
-    >>> run_network(problem, tasks, Network.fresh(np.random.default_rng(0))).server
+    >>> run_network(example_placement(), tasks, Network.fresh(np.random.default_rng(0))).server
     array([0, 0])
     """
     if scope.waiting != "queue":

@@ -8,28 +8,27 @@ from pydantic import Discriminator, Field, Tag
 
 from berth.files.wording import Part, said
 from berth.scenario.settings import (
+    CLUSTER,
+    DRAW,
     Amount,
     AmountRange,
+    Arrivals,
     Bernoulli,
     Chance,
     Chances,
     Common,
     Count,
-    FromWorkload,
-    Given,
     GivenCluster,
     Name,
     Outages,
-    Poisson,
     Port,
     Positive,
     Servers,
-    Switching,
     Types,
+    changed,
     cluster_form,
     list_or_mapping,
     list_or_one,
-    process_of,
     shape_of,
 )
 
@@ -213,17 +212,20 @@ class SelectionSettings(Common):
     ] = "revealed"
     oracles: list[Literal["slot"]] | None = None
     cluster: Annotated[
-        Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(cluster_form)
+        Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
+        Discriminator(cluster_form),
+        CLUSTER,
     ] = Field(default_factory=DrawnServers)
     ports: Annotated[
         Annotated[DrawnTypes, Tag("<mapping>")] | Annotated[list[SelectionPort], Field(min_length=1), Tag("<list>")],
         Discriminator(list_or_mapping),
+        DRAW,
     ] = Field(default_factory=DrawnTypes)
     channels: EdgeChannels | None = Field(
         None, description="probability 0.1 and at least 8 for drawn ports, else all, where left out"
     )
     capacity: Capacity | None = None
-    gains: GainSettings = Field(default_factory=GainSettings)
+    gains: Annotated[GainSettings, changed("distribution")] = Field(default_factory=GainSettings)
     costs: (
         Annotated[
             Annotated[AmountRange, Tag("<list>")]
@@ -237,14 +239,7 @@ class SelectionSettings(Common):
         description="of a task, known to policies: one number, a range to draw from for each channel, or prices of "
         "what it takes, by resource (a number, or {price, shape}); where left out 0, or the papers' where gains are",
     )
-    drift: Drift | None = None
+    drift: Annotated[Drift | None, changed("kind", missing=None)] = None
     delay: Delay | None = None
-    arrivals: Annotated[
-        Annotated[SelectionBernoulli, Tag("<bernoulli>")]
-        | Annotated[Switching, Tag("<switching>")]
-        | Annotated[Poisson, Tag("<poisson>")]
-        | Annotated[Given, Tag("<given>")]
-        | Annotated[FromWorkload, Tag("<workload>")],
-        Discriminator(process_of),
-    ] = Field(default_factory=SelectionBernoulli)
+    arrivals: Arrivals[SelectionBernoulli] = Field(default_factory=SelectionBernoulli)
     outages: Outages | None = None
