@@ -22,24 +22,20 @@ import berth
 from berth.model import Floats
 from berth.random import stream
 from berth.traces.fitting.closeness import compared, held_out
+from berth.traces.fitting.distributions import LEVELS, Mix, Quantiles, read_histograms, read_marginals, short
 from berth.traces.fitting.fit import files_read, fit, machine_table_of
 from berth.traces.fitting.generate import offered_load
-from berth.traces.fitting.histograms import read_histograms, read_marginals
 from berth.traces.fitting.workload import (
     FOLDER,
-    LEVELS,
     Arrivals,
     Demand,
     JobClass,
     Machine,
-    Mix,
     Provenance,
-    Quantiles,
     Speeds,
     UnitOf,
     Workload,
     load_workload,
-    short,
 )
 from berth.traces.formats import load_trace
 from berth.traces.formats.pai import read_minibatch

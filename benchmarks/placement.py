@@ -18,7 +18,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.families.placement.kernels.run import EVENTS, play, prepare
+from berth.families.placement.kernels.run import play, prepare
+from berth.families.placement.kernels.run_state import EVENTS
 from berth.families.placement.policies.greedy import Greedy
 from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.families.placement.rule_runs import batch_of, run_of, run_rule, servers_of, shelves_of

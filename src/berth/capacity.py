@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from berth.kernels.capacity import server_usage
+from berth.kernels.small import server_usage
 from berth.model import Floats, Instance, Ints
 
 __all__ = ["TOLERANCE", "Found", "Violation", "overfull", "usage"]

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput
-from berth.traces.fitting.histograms import read_histograms
+from berth.traces.fitting.distributions import read_histograms
 from berth.traces.formats import load_trace, open_trace
 from berth.traces.formats.alibaba2018 import read_instances, read_usage
 from berth.traces.rows import Report

@@ -18,9 +18,10 @@ from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.random import stream
 from berth.traces.fitting.closeness import closeness, held_out, marginals
+from berth.traces.fitting.distributions import LEVELS, Mix, Quantiles
 from berth.traces.fitting.fit import fit, fit_arrivals, operational, prepared, seconds, weekly
 from berth.traces.fitting.generate import generate, job_rate, machine_mix, offered_load
-from berth.traces.fitting.workload import FOLDER, LEVELS, Mix, Quantiles, Workload, load_workload, workload_names
+from berth.traces.fitting.workload import FOLDER, Workload, load_workload, workload_names
 from berth.traces.formats import load_trace
 from berth.traces.trace import CORES, GPUS, MEMORY, Trace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.errors import InvalidInput, UnknownName
-from berth.traces.fitting.histograms import read_marginals
+from berth.traces.fitting.distributions import read_marginals
 from berth.traces.formats import load_trace
 from berth.traces.formats.pai import read_minibatch, read_minibatch_cov
 

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput
-from berth.traces.fitting.histograms import read_histograms, read_marginals
+from berth.traces.fitting.distributions import read_histograms, read_marginals
 from berth.traces.formats import alibaba2017, alibaba2018, load_trace, open_trace, pai, recognised
 from berth.traces.rows import Report
 from tests.traces.conftest import SAMPLES

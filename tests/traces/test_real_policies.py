@@ -20,7 +20,7 @@ import pytest
 
 from berth.errors import InvalidInput
 from berth.lab.replay import Replay, ReplaySetting, replay
-from berth.traces.fitting.histograms import read_histograms, read_marginals
+from berth.traces.fitting.distributions import read_histograms, read_marginals
 from berth.traces.formats import alibaba2017, alibaba2018, load_trace, open_trace, pai
 from berth.traces.lint import lint, usable
 from berth.traces.rows import Report

@@ -23,7 +23,7 @@ from berth.errors import InvalidInput
 from berth.families.allocation.kernels.lanes import Lanes, build_lanes
 from berth.families.allocation.kernels.reward import decision_gradient, job_rewards
 from berth.families.allocation.utility import Utilities
-from berth.kernels.capacity import scale_to_fit
+from berth.kernels.small import scale_to_fit
 from berth.model import Berth, Floats, FrozenArrays, Instance, Ints, frozen_array
 
 __all__ = ["AllocationOutcome", "AllocationProblem", "AllocationSlot", "Gang"]

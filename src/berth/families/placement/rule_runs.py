@@ -29,7 +29,8 @@ from berth.families.placement.kernels.berth_index import (
     Shelves,
 )
 from berth.families.placement.kernels.greedy import ROOM, Batch, Servers
-from berth.families.placement.kernels.run import CAPACITY, DEMAND, EVENTS, Run, play, prepare, tell
+from berth.families.placement.kernels.run import play, prepare, tell
+from berth.families.placement.kernels.run_state import CAPACITY, DEMAND, EVENTS, Run
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.model import Floats, Ints
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Floats, Ints
+from berth.traces.fitting.distributions import Mix, Quantiles, short
 from berth.traces.fitting.workload import (
     DAY_S,
     WEEK_S,
@@ -23,13 +24,10 @@ from berth.traces.fitting.workload import (
     File,
     JobClass,
     Machine,
-    Mix,
     Provenance,
-    Quantiles,
     UnitOf,
     Users,
     Workload,
-    short,
 )
 from berth.traces.lint import usable
 from berth.traces.trace import Trace

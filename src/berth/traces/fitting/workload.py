@@ -4,41 +4,35 @@ A number of a job is a `Mix`: the commonest values with their shares, and the re
 and inside a class numbers are drawn independently; so what hangs together does so because classes differ, or because
 it lies in one row of a table (the amounts of all resources, with the machines that they need).
 
-Axes: N draws, K resources.
+Axes: K resources.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from berth.errors import InvalidInput, UnknownName
-from berth.model import Floats, Resource
+from berth.model import Resource
+from berth.traces.fitting.distributions import Amount, Mix, Part, Positive, Quantiles, Share
 
 __all__ = [
     "FOLDER",
-    "LEVELS",
     "Arrivals",
     "Demand",
     "JobClass",
     "Machine",
-    "Mix",
     "Provenance",
-    "Quantiles",
     "Speeds",
     "UnitOf",
     "Users",
     "Workload",
     "load_workload",
-    "short",
     "workload_names",
 ]
 
@@ -46,171 +40,15 @@ FOLDER = Path(__file__).parents[2] / "data" / "workloads"
 LARGEST_FILE = 4 * 2**20
 DAY_S, WEEK_S = 86400.0, 604800.0
 
-LEVELS: tuple[float, ...] = (
-    *(0.0, 0.002, 0.005, 0.01, 0.02, 0.035),
-    *(round(0.05 + 0.025 * i, 3) for i in range(37)),
-    *(0.965, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999, 1.0),
-)
-"""Where quantiles are taken that say nothing else: closer at both ends, where the mean of a long tail hangs."""
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Amount = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Quantiles(_Part):
-    """A distribution by its quantile function: `values` at `levels`, geometric between them (even from a 0).
-
-    >>> Quantiles(levels=[0, 0.5, 1], values=[1, 10, 1000]).draw(np.array([0.25, 0.75])).round(2).tolist()
-    [3.16, 100.0]
-    """
-
-    values: Annotated[list[Amount], Field(min_length=2)]
-    levels: list[Share] | None = Field(default=None, description="LEVELS where left out")
-
-    @model_validator(mode="after")
-    def _rising(self) -> Self:
-        levels = self._levels()
-        if len(levels) != len(self.values):
-            raise ValueError(f"as many values as levels, {len(levels)}")
-        if levels[0] != 0 or levels[-1] != 1 or any(a >= b for a, b in pairwise(levels)):
-            raise ValueError("levels that rise from 0 to 1")
-        if any(a > b for a, b in pairwise(self.values)):
-            raise ValueError("values that do not fall")
-        return self
-
-    def _levels(self) -> list[float]:
-        return list(LEVELS) if self.levels is None else self.levels
-
-    def draw(self, luck: Floats) -> Floats:
-        """The value at each level of `luck` in [0, 1), (N,) → (N,)."""
-        levels, values = np.array(self._levels()), np.array(self.values)
-        at = np.searchsorted(levels, luck, side="right").clip(1, len(levels) - 1)
-        low, high = values[at - 1], values[at]
-        part = (luck - levels[at - 1]) / (levels[at] - levels[at - 1])
-        even = low <= 0
-        drawn: Floats = np.where(even, high * part, np.where(even, 1.0, low) ** (1 - part) * high**part)
-        return drawn
-
-    def mean(self) -> float:
-        """The mean of what is drawn, exact."""
-        levels, values = np.array(self._levels()), np.array(self.values)
-        low, high = values[:-1], values[1:]
-        safe = np.where((low > 0) & (high > low * (1 + 1e-9)), high / np.where(low > 0, low, 1.0), math.e)
-        inside = np.where(high > low * (1 + 1e-9), (high - low) / np.log(safe), low)
-        return float((np.diff(levels) * np.where(low > 0, inside, high / 2)).sum())
-
-    @classmethod
-    def of(cls, sample: Floats) -> Self:
-        """The quantiles of a sample (N,)."""
-        return cls(values=[short(value) for value in np.quantile(sample, LEVELS)])
-
-    @classmethod
-    def from_cdf(cls, values: Floats, percent: Floats, lowest: float, highest: float) -> Self:
-        """From a published curve: `percent` of all lie at or below each of `values`.
-
-        A curve says little of its ends: `lowest` and `highest` are where it is taken to begin and to end.
-        """
-        levels, kept = [0.0], [lowest]
-        for value, share in zip(values, np.asarray(percent) / 100, strict=True):
-            if levels[-1] < share < 1 and value >= kept[-1]:
-                levels.append(float(share))
-                kept.append(float(value))
-        return cls(levels=[*levels, 1.0], values=[*(short(v) for v in kept), short(max(highest, kept[-1]))])
-
-    @classmethod
-    def from_counts(cls, upper: Floats, count: Floats) -> Self:
-        """From a histogram of values that are whole, or nearly: so many are `upper`, which rises."""
-        ends = np.cumsum(count) / np.sum(count)
-        at = np.searchsorted(ends, np.array(LEVELS) - 1e-12).clip(0, len(upper) - 1)
-        return cls(values=[short(value) for value in np.asarray(upper)[at]])
-
-
-class Mix(_Part):
-    """A number: the commonest `values` with their `shares`, and the rest by quantiles.
-
-    >>> Mix(values=[1, 64], shares=[0.75, 0.25]).draw(np.array([0.0, 0.8])).tolist()
-    [1.0, 64.0]
-    """
-
-    values: list[Amount] = Field(default_factory=list)
-    shares: list[Share] = Field(default_factory=list)
-    rest: Quantiles | None = None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if len(self.values) != len(self.shares):
-            raise ValueError("a share for each value")
-        total = sum(self.shares)
-        if self.rest is None and abs(total - 1) > 1e-3:
-            raise ValueError(f"shares that add up to 1 where there is no rest, not to {total:g}")
-        if total > 1 + 1e-3:
-            raise ValueError(f"shares that add up to at most 1, not to {total:g}")
-        return self
-
-    def draw(self, luck: Floats) -> Floats:
-        """The value for each number in [0, 1), (N,) → (N,)."""
-        ends = np.cumsum(self.shares)
-        total = float(ends[-1]) if len(ends) else 0.0
-        if self.rest is None:
-            return np.array(self.values)[np.searchsorted(ends[:-1], luck, side="right")]
-        if not self.values:
-            return self.rest.draw(luck)
-        common = luck < total
-        left = max(1.0 - total, 1e-12)
-        drawn: Floats = np.where(
-            common,
-            np.array(self.values)[np.searchsorted(ends[:-1], luck, side="right")],
-            self.rest.draw(((luck - total) / left).clip(0.0, 1.0)),
-        )
-        return drawn
-
-    def mean(self) -> float:
-        """The mean of what is drawn."""
-        common = sum(v * s for v, s in zip(self.values, self.shares, strict=True))
-        total = sum(self.shares)
-        return common / total if self.rest is None else common + max(1.0 - total, 0.0) * self.rest.mean()
-
-    @classmethod
-    def of(cls, sample: Floats, common: float = 0.01, most: int = 24) -> Self:
-        """The values with at least this share, at most so many of them, and quantiles of the others."""
-        values, counts = np.unique(sample, return_counts=True)
-        top = _commonest(counts, common, most)
-        if len(top) == len(values):
-            return cls(values=[short(v, 9) for v in values], shares=_whole(counts / len(sample)))
-        return cls(
-            values=[short(v, 9) for v in values[top]],
-            shares=[round(float(s), 5) for s in counts[top] / len(sample)],
-            rest=Quantiles.of(sample[~np.isin(sample, values[top])]),
-        )
-
-    @classmethod
-    def from_counts(cls, upper: Floats, count: Floats, common: float = 0.01, most: int = 24) -> Self:
-        """The same from a histogram: so many are `upper`, which rises."""
-        upper, count = np.asarray(upper, dtype=np.float64), np.asarray(count, dtype=np.float64)
-        top = _commonest(count, common, most)
-        if len(top) == len(upper):
-            return cls(values=[short(v, 9) for v in upper], shares=_whole(count / count.sum()))
-        others = np.setdiff1d(np.arange(len(upper)), top)
-        return cls(
-            values=[short(v, 9) for v in upper[top]],
-            shares=[round(float(s), 5) for s in count[top] / count.sum()],
-            rest=Quantiles.from_counts(upper[others], count[others]),
-        )
-
-
-class UnitOf(_Part):
+class UnitOf(Part):
     """A resource."""
 
     name: Annotated[str, Field(min_length=1)]
     unit: str = ""
 
 
-class Machine(_Part):
+class Machine(Part):
     """`count` machines that are alike; `capacity` in the order of the resources."""
 
     capacity: list[Amount]
@@ -219,7 +57,7 @@ class Machine(_Part):
     speed: Positive = 1.0
 
 
-class Arrivals(_Part):
+class Arrivals(Part):
     """When jobs come: at events, whose rate follows the hours of the day and the days of the week.
 
     Gaps between events are drawn from one distribution in a time that runs as fast as the rate (a renewal process in
@@ -241,7 +79,7 @@ class Arrivals(_Part):
         return self
 
 
-class Demand(_Part):
+class Demand(Part):
     """What each piece takes of every resource, and on which machines; `share` of the jobs of its class."""
 
     amounts: list[Amount]
@@ -249,7 +87,7 @@ class Demand(_Part):
     needs: str | None = None
 
 
-class JobClass(_Part):
+class JobClass(Part):
     """Jobs that are alike: of one kind and about one size."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -272,7 +110,7 @@ class JobClass(_Part):
         return self
 
 
-class Users(_Part):
+class Users(Part):
     """Shares of jobs by user, the busiest first: `cumulative` of the first `ranks` users."""
 
     ranks: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
@@ -285,7 +123,7 @@ class Users(_Part):
         return self
 
 
-class Speeds(_Part):
+class Speeds(Part):
     """How far the speed of nominally equal machines spreads, measured: evenly spaced quantiles."""
 
     between: Annotated[list[Positive], Field(min_length=2)] = Field(
@@ -296,14 +134,14 @@ class Speeds(_Part):
     )
 
 
-class File(_Part):
+class File(Part):
     """A file that was read."""
 
     name: str
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Provenance(_Part):
+class Provenance(Part):
     """Where the numbers come from."""
 
     source: str
@@ -316,7 +154,7 @@ class Provenance(_Part):
     berth: str = ""
 
 
-class Workload(_Part):
+class Workload(Part):
     """A fitted workload; `generate` in `berth.traces.fitting.generate` makes jobs of it."""
 
     format: Literal["berth-workload"] = "berth-workload"
@@ -362,26 +200,6 @@ class Workload(_Part):
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def short(value: float, digits: int = 5) -> float:
-    """A number with few digits: files stay small, and nothing fitted is known any better."""
-    return float(f"{float(value):.{digits}g}")
-
-
-def _commonest(counts: Any, common: float, most: int) -> Any:
-    """Places of the values that a mix names: all, where they are few."""
-    if len(counts) <= most:
-        return np.arange(len(counts))
-    top = np.flatnonzero(counts >= common * counts.sum())
-    return np.sort(top[np.argsort(-counts[top], kind="stable")[:most]])
-
-
-def _whole(shares: Floats) -> list[float]:
-    """Rounded shares that still add up to 1."""
-    rounded = np.round(shares, 6)
-    rounded[int(np.argmax(shares))] += 1.0 - rounded.sum()
-    return [round(float(share), 6) for share in rounded]
 
 
 def _lines(tree: Any, depth: int) -> str:

@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.families.allocation.kernels.bound import upper_bound
+from berth.families.allocation.kernels.bound import upper_bound, value
 from berth.families.allocation.kernels.lanes import Lanes, by_cell, cell_pairs
-from berth.families.allocation.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope, utility
+from berth.families.allocation.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, slope
 from berth.kernels.compiled import compiled, inlined
 from berth.kernels.vector import (
     WIDTH,
@@ -377,33 +377,6 @@ def maximise(
     _prepare(lanes, limit, weight, beta.shape[1], floor, y, dual, work)
     _ascend(lanes, beta, weight, max(iterations, 1), y.dtype.type(1.0), y, dual, work)
     _remember(work, y)
-
-
-@compiled
-def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
-    """F(y), summed in float64 whatever the type of y."""
-    jobs, resources = beta.shape
-    weights = by_cell(weight, resources, weight)
-    sums = np.zeros(jobs * resources + 1)
-    cells, alphas, start = lanes.cell, lanes.alpha, lanes.start
-    slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
-    reward = 0.0
-    for b in range(lanes.kind.shape[0]):
-        kind = lanes.kind[b]
-        for i in range(start[b], start[b + 1]):
-            for j in range(WIDTH):
-                cell = cells[i, j]
-                if weights[cell, 0] > 0.0 and y[i, j] > 0.0:
-                    amount, alpha = np.float64(y[i, j]), np.float64(alphas[b, j])
-                    gain = utility(kind, alpha, amount, slopes, values, steps)
-                    reward += np.float64(weights[cell, 0]) * gain
-                    sums[cell] += amount
-    for job in range(jobs):
-        worst = 0.0
-        for k in range(resources):
-            worst = max(worst, np.float64(beta[job, k]) * sums[job * resources + k])
-        reward -= np.float64(weight[job]) * worst
-    return reward
 
 
 def solve(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from berth.kernels.compiled import compiled
+from berth.kernels.small import sort_places
 
 
 @compiled
@@ -39,26 +40,6 @@ def one_after_another(
 
 
 @compiled
-def _sort(score: Any, order: Any) -> None:
-    """Put `order` in ascending order of score, equal scores by place (Shell's sort: short to compile)."""
-    size = order.shape[0]
-    gap = 1
-    while gap < size // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, size):
-            item, j = order[i], i
-            while j >= gap:
-                other = order[j - gap]
-                if score[other] < score[item] or (score[other] == score[item] and other < item):
-                    break
-                order[j] = other
-                j -= gap
-            order[j] = item
-        gap //= 3
-
-
-@compiled
 def by_utilisation(
     order: Any,
     port_start: Any,
@@ -78,10 +59,10 @@ def by_utilisation(
     servers changes nothing and both favours give the same allocation.
     """
     resources = want.shape[1]
-    rest = np.empty(resources)
+    rest, score = np.empty(resources), np.empty(want.shape[0])
+    visit, scratch = np.empty(want.shape[0], np.int64), np.empty(want.shape[0], np.int64)
     for port in order:
         first, last = port_start[port], port_start[port + 1]
-        score = np.empty(last - first)
         rest[:] = 0.0
         for place in range(first, last):
             e = port_channel[place]
@@ -94,10 +75,9 @@ def by_utilisation(
                     kinds += 1
             mean = full / kinds if kinds > 0 else 0.0
             score[place - first] = -mean if favour_full else mean
-        visit = np.arange(last - first)
-        _sort(score, visit)
-        for step in visit:
-            e = port_channel[first + step]
+        sort_places(score, last - first, visit, scratch)
+        for place in range(last - first):
+            e = port_channel[first + visit[place]]
             r = channel_server[e]
             for k in range(resources):
                 amount = max(0.0, min(want[e, k], min(left[r, k], rest[k])))

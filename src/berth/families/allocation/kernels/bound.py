@@ -1,4 +1,4 @@
-"""The certificate: a number that no allocation can exceed, from any prices of the overheads.
+"""The value of an allocation, and the certificate: a number that no allocation can exceed, from any prices.
 
 With the simplex weights p of each job's overhead fixed, every segment stands alone, and for any τ ≥ 0 its maximum is at
 most Σ_l max_y (w f(y) − (w β p + τ) y) + τ c. A poor τ gives a looser bound, never a wrong one.
@@ -16,7 +16,7 @@ from berth.families.allocation.kernels.utilities import LINEAR, LOG, POLY, RECIP
 from berth.kernels.compiled import compiled
 from berth.kernels.vector import WIDTH
 
-__all__ = ["upper_bound"]
+__all__ = ["upper_bound", "value"]
 
 MAX_EVALUATIONS = 100
 
@@ -173,3 +173,30 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
                     gain = utility(kind, alpha[j], out[i, j], slopes, values, steps)
                     bound += w[i, j] * (gain - q[i, j] * out[i, j])
     return bound
+
+
+@compiled
+def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
+    """F(y), summed in float64 whatever the type of y."""
+    jobs, resources = beta.shape
+    weights = by_cell(weight, resources, weight)
+    sums = np.zeros(jobs * resources + 1)
+    cells, alphas, start = lanes.cell, lanes.alpha, lanes.start
+    slopes, values, steps = lanes.slopes, lanes.values, lanes.steps
+    reward = 0.0
+    for b in range(lanes.kind.shape[0]):
+        kind = lanes.kind[b]
+        for i in range(start[b], start[b + 1]):
+            for j in range(WIDTH):
+                cell = cells[i, j]
+                if weights[cell, 0] > 0.0 and y[i, j] > 0.0:
+                    amount, alpha = np.float64(y[i, j]), np.float64(alphas[b, j])
+                    gain = utility(kind, alpha, amount, slopes, values, steps)
+                    reward += np.float64(weights[cell, 0]) * gain
+                    sums[cell] += amount
+    for job in range(jobs):
+        worst = 0.0
+        for k in range(resources):
+            worst = max(worst, np.float64(beta[job, k]) * sums[job * resources + k])
+        reward -= np.float64(weight[job]) * worst
+    return reward

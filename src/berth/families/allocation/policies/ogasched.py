@@ -13,7 +13,7 @@ from berth.families.allocation.kernels.lanes import Lanes, limits, unpack
 from berth.families.allocation.kernels.mirror import mirror_step
 from berth.families.allocation.policies.requests import no_gangs
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
-from berth.kernels.capacity import scale_to_fit
+from berth.kernels.small import scale_to_fit
 from berth.model import Floats
 
 __all__ = ["OGASched"]

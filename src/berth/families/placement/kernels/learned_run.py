@@ -14,6 +14,16 @@ from berth.families.placement.kernels.berth_index import Shelves
 from berth.families.placement.kernels.greedy import Batch, Servers
 from berth.families.placement.kernels.network import Net, Scratch, meet, rank_tasks
 from berth.families.placement.kernels.run import (
+    _fits_empty,
+    _join,
+    _place,
+    _place_all,
+    _refill,
+    _score,
+    advance,
+    set_price,
+)
+from berth.families.placement.kernels.run_state import (
     DEADLINE,
     ENDS,
     LAUNCHED,
@@ -23,17 +33,10 @@ from berth.families.placement.kernels.run import (
     TURN,
     WAITING,
     Run,
-    _fits_empty,
-    _join,
-    _place,
-    _place_all,
-    _push_waiting,
-    _refill,
-    _score,
-    advance,
-    set_price,
+    push_waiting,
 )
 from berth.kernels.compiled import inner, lean
+from berth.kernels.small import sort_by
 
 
 class Tape(NamedTuple):
@@ -60,31 +63,11 @@ class Ranked(NamedTuple):
 
 
 @inner
-def _sort(rank: Any, items: Any, spare: Any, size: int) -> None:
-    """Sort the first `size` places by rank, the largest first, of equal ones the smaller place."""
-    width = 1
-    while width < size:
-        for begin in range(0, size, 2 * width):
-            middle, end = min(begin + width, size), min(begin + 2 * width, size)
-            a, b = begin, middle
-            for at in range(begin, end):
-                if a < middle and (b >= end or rank[items[a]] >= rank[items[b]]):
-                    spare[at] = items[a]
-                    a += 1
-                else:
-                    spare[at] = items[b]
-                    b += 1
-        for at in range(size):
-            items[at] = spare[at]
-        width *= 2
-
-
-@inner
 def _stand(run: Run, i: int, now: float) -> None:
     """Let task i stand in line for every kind of server that it fits and pays on now; it may pay on others later."""
     for kind in range(run.kind.shape[0]):
         if _score(run, i, kind, now) > 0.0 and _fits_empty(run, i, kind):
-            _push_waiting(run, kind, i)
+            push_waiting(run, kind, i)
     run.queue[run.counts[QUEUE]] = i
     run.counts[QUEUE] += 1
 
@@ -126,14 +109,17 @@ def _renew(
         ranked.on_until[r] = run.free[r, run.free.shape[1] - 1]
     rank_tasks(batch, run.asked, size, servers, run.free, ranked.on_until, now, net, scratch, ranked.rank)
     beta, toll = (1.0, 0.0) if only_order else (scratch.heads[0], scratch.heads[1])
-    for a in range(size):
-        ranked.order[a] = a
-    if tape.start.shape[0] > 0:
+    taped, turn, at = tape.start.shape[0] > 0, 0, 0
+    if taped:
         turn = tape.counts[0]
         at = tape.start[turn]
         for a in range(size):
             ranked.rank[a] += tape.noise[at + a]
-        _sort(ranked.rank, ranked.order, ranked.spare, size)
+    for a in range(size):
+        ranked.order[a] = a
+        ranked.rank[a] = -ranked.rank[a]  # the largest first
+    sort_by(ranked.rank, ranked.order, ranked.spare, size)
+    if taped:
         for a in range(size):
             for f in range(scratch.features.shape[1]):
                 tape.features[at + a, f] = scratch.features[ranked.order[a], f]
@@ -143,8 +129,6 @@ def _renew(
         tape.counts[0] = turn + 1
         beta *= np.exp(tape.head_noise[turn, 0])
         toll *= np.exp(tape.head_noise[turn, 1])
-    else:
-        _sort(ranked.rank, ranked.order, ranked.spare, size)
     for a in range(size):
         ranked.spare[a] = run.asked[ranked.order[a]]
     for a in range(size):

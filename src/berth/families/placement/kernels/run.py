@@ -6,10 +6,8 @@ The same as asking `families.placement.kernels.greedy.place_now` at every event 
 * scores only fall with time, so that when a batch arrives only its own tasks can find a place, and when a task ends or
   launches a server only that server can newly take one. Only when several things happen at once is everything asked
   again;
-* tasks that wait stand in one heap for each kind of server and each whole number of units they need; one that no
-  longer pays on a kind never will again, and leaves that heap for good;
-* a task that pays ends by its deadline, so that all ends lie in a known span: they are kept in equal intervals of it,
-  and only those of the present interval in a heap.
+* tasks that wait stand in heaps (`families.placement.kernels.run_state`); one that no longer pays on a kind of server
+  never will again, and leaves the heap of that kind for good.
 
 Tasks are numbered in the order in which they come to be asked: by arrival, then by turn. The **turn** of a task is its
 place among all when they are sorted by rank.
@@ -19,7 +17,7 @@ Axes: N tasks, R servers, Q kinds, K resources, D numbers of units that tasks ne
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,169 +34,43 @@ from berth.families.placement.kernels.berth_index import (
     next_shelf,
 )
 from berth.families.placement.kernels.greedy import ROOM, Batch, Servers, worth
+from berth.families.placement.kernels.run_state import (
+    ARRIVAL,
+    CAPACITY,
+    DEADLINE,
+    DEAR,
+    DECAY,
+    DEMAND,
+    DISCOUNTED,
+    DROPPED,
+    END,
+    ENDS,
+    EVENTS,
+    HEAVY,
+    LAUNCH,
+    LAUNCHED,
+    LAUNCHES,
+    NEAR,
+    NUMBER,
+    QUEUE,
+    RATE,
+    SERVER,
+    SPEED,
+    START,
+    TURN,
+    VALUE,
+    WAITING,
+    WORK,
+    Run,
+    approach,
+    interval_of,
+    pop_near,
+    push_end,
+    push_waiting,
+    rest_of,
+)
 from berth.kernels.compiled import inlined, inner, lean
-
-# columns of `task`, what is read when it is placed
-ARRIVAL, WORK, VALUE, DECAY, DEADLINE, HEAVY, START, TURN = range(8)
-# columns of `held`, what is read when it ends; then its demand
-END, SERVER, NEXT, NUMBER, DEMAND = range(5)
-WAITING, DROPPED = -1, -2
-# columns of `kind`; then the capacity of each resource, then how far a sum may exceed it
-SPEED, RATE, DEAR, LAUNCH, DISCOUNTED, CAPACITY = range(6)
-# entries of `counts`
-ENDS, NEAR, INTERVAL, QUEUE, EVENTS, LAUNCHES, LAUNCHED = range(7)
-
-
-class Run(NamedTuple):
-    """Everything else that changes in a run. Node q·N + turn stands for a task in the heaps of kind q."""
-
-    task: Any  # (N, 8)
-    held: Any  # (N, 4 + K) end, server or `WAITING` or `DROPPED`, next task of the same interval, number as given
-    kind: Any  # (Q, 5 + 2 K)
-    free: Any  # (R, K + 1) of each resource; last, until when the server is on
-    of_turn: Any  # (N,) tasks by turn
-    root: Any  # (Q, D) of heaps, -1: empty
-    link: Any  # (Q·N, 2) first child and next sibling
-    aside: Any  # (N,) tasks taken out while others are looked at
-    asked: Any  # (N,) tasks to place now
-    queue: Any  # (N,) tasks that had to wait, in the order in which they began to
-    interval: Any  # (B,) the first task that ends in it, -1: none
-    near_time: Any  # (N,) heap of the ends of the present interval
-    near_task: Any  # (N,)
-    sums: Any  # (3,) value, execution, launch
-    counts: Any  # (7,) ends to come, those in the heap, the present interval, length of the queue, events so far,
-    #              launches at this moment, the server launched last
-    span: Any  # (2,) where intervals begin, how many there are in a unit of time
-
-
-# ---------------------------------------------------------------------------- ends
-
-
-@inlined
-def _before(run: Run, time: float, i: int, b: int) -> Any:
-    return time < run.near_time[b] or (
-        time == run.near_time[b] and run.held[i, NUMBER] < run.held[run.near_task[b], NUMBER]
-    )
-
-
-@inlined
-def _push_near(run: Run, time: float, i: int) -> None:
-    at = run.counts[NEAR]
-    run.counts[NEAR] = at + 1
-    while at > 0:
-        up = (at - 1) >> 2
-        if not _before(run, time, i, up):
-            break
-        run.near_time[at] = run.near_time[up]
-        run.near_task[at] = run.near_task[up]
-        at = up
-    run.near_time[at] = time
-    run.near_task[at] = i
-
-
-@inlined
-def _pop_near(run: Run) -> Any:
-    """Remove the first end, and say whose it is."""
-    found = run.near_task[0]
-    last = run.counts[NEAR] - 1
-    run.counts[NEAR] = last
-    time, i = run.near_time[last], run.near_task[last]
-    at = 0
-    while True:
-        down = 4 * at + 1
-        if down >= last:
-            break
-        least = down
-        for other in range(down + 1, min(down + 4, last)):
-            if _before(run, run.near_time[other], run.near_task[other], least):
-                least = other
-        if _before(run, time, i, least):
-            break
-        run.near_time[at] = run.near_time[least]
-        run.near_task[at] = run.near_task[least]
-        at = least
-    run.near_time[at] = time
-    run.near_task[at] = i
-    return found
-
-
-@inlined
-def _interval(run: Run, time: float) -> Any:
-    at = (time - run.span[0]) * run.span[1]
-    return int(min(at, run.interval.shape[0] - 1.0))
-
-
-@inlined
-def _push_end(run: Run, time: float, i: int) -> None:
-    run.counts[ENDS] += 1
-    at = _interval(run, time)
-    if at <= run.counts[INTERVAL]:
-        _push_near(run, time, i)
-    else:
-        run.held[i, NEXT] = run.interval[at]
-        run.interval[at] = i
-
-
-@inner
-def _approach(run: Run, until: int) -> None:
-    """Go on to the next interval with an end in it, or to interval `until`."""
-    at = run.counts[INTERVAL]
-    while at < until and run.counts[NEAR] == 0:
-        at += 1
-        i = run.interval[at]
-        while i >= 0:
-            _push_near(run, run.held[i, END], i)
-            i = int(run.held[i, NEXT])
-    run.counts[INTERVAL] = at
-
-
-# ---------------------------------------------------------------------------- waiting tasks, pairing heaps
-
-
-@inlined
-def _meld(link: Any, a: int, b: int) -> Any:
-    if a < 0:
-        return b
-    if b < 0:
-        return a
-    if b < a:
-        a, b = b, a
-    link[b, 1] = link[a, 0]
-    link[a, 0] = b
-    return a
-
-
-@inlined
-def _push_waiting(run: Run, kind: int, i: int) -> None:
-    node, need = kind * run.task.shape[0] + int(run.task[i, TURN]), int(run.held[i, DEMAND])
-    run.link[node, 0] = -1
-    run.link[node, 1] = -1
-    run.root[kind, need] = _meld(run.link, run.root[kind, need], node)
-
-
-@inner
-def _rest(link: Any, root: int) -> int:
-    """The heap without its first."""
-    node = link[root, 0]
-    pairs = -1  # melded pairs, the latest first
-    while node >= 0:
-        a = node
-        b = link[a, 1]
-        node = -1 if b < 0 else link[b, 1]
-        link[a, 1] = -1
-        if b >= 0:
-            link[b, 1] = -1
-        a = _meld(link, a, b)
-        link[a, 1] = pairs
-        pairs = a
-    whole = -1
-    while pairs >= 0:
-        after = link[pairs, 1]
-        link[pairs, 1] = -1
-        whole = _meld(link, whole, pairs)
-        pairs = after
-    return whole
-
+from berth.kernels.small import sort_by
 
 # ---------------------------------------------------------------------------- placing
 
@@ -257,7 +129,7 @@ def _begin(shelves: Shelves, run: Run, i: int, r: int, now: float) -> None:
     run.held[i, SERVER] = r
     task[i, START] = now
     run.held[i, END] = end
-    _push_end(run, end, i)
+    push_end(run, end, i)
 
 
 @inlined
@@ -332,7 +204,7 @@ def _wait(run: Run, i: int, now: float) -> None:
     some = False
     for kind in range(run.kind.shape[0]):
         if _score(run, i, kind, now) > 0.0 and _fits_empty(run, i, kind):
-            _push_waiting(run, kind, i)
+            push_waiting(run, kind, i)
             some = True
     if some:
         run.queue[run.counts[QUEUE]] = i
@@ -354,7 +226,7 @@ def _refill(shelves: Shelves, run: Run, r: int, now: float) -> None:
                 best, best_need = node, need
         if best < 0:
             break
-        run.root[kind, best_need] = _rest(run.link, best)
+        run.root[kind, best_need] = rest_of(run.link, best)
         i = run.of_turn[best - kind * tasks]
         if run.held[i, SERVER] != WAITING or _score(run, i, kind, now) <= 0.0:
             continue
@@ -364,28 +236,7 @@ def _refill(shelves: Shelves, run: Run, r: int, now: float) -> None:
             run.aside[aside] = i
             aside += 1
     for a in range(aside):
-        _push_waiting(run, kind, run.aside[a])
-
-
-@inner
-def _sort(run: Run, size: int) -> None:
-    """Sort the first `size` tasks that are asked by turn."""
-    items, spare = run.asked, run.aside
-    width = 1
-    while width < size:
-        for begin in range(0, size, 2 * width):
-            middle, end = min(begin + width, size), min(begin + 2 * width, size)
-            a, b = begin, middle
-            for at in range(begin, end):
-                if a < middle and (b >= end or run.task[items[a], TURN] < run.task[items[b], TURN]):
-                    spare[at] = items[a]
-                    a += 1
-                else:
-                    spare[at] = items[b]
-                    b += 1
-        for at in range(size):
-            items[at] = spare[at]
-        width *= 2
+        push_waiting(run, kind, run.aside[a])
 
 
 @inner
@@ -401,7 +252,7 @@ def _join(run: Run, now: float, size: int, after: int) -> int:
                 run.asked[size] = i
                 size += 1
     run.counts[QUEUE] = left
-    _sort(run, size)
+    sort_by(run.task[:, TURN], run.asked, run.aside, size)
     return size
 
 
@@ -478,14 +329,14 @@ def advance(shelves: Shelves, run: Run, first: int, idle: float) -> Any:
     tasks, now, until = run.task.shape[0], np.inf, run.interval.shape[0] - 1
     if first < tasks:
         now = run.task[first, ARRIVAL]
-        until = _interval(run, now)
+        until = interval_of(run, now)
     if run.counts[NEAR] == 0:
-        _approach(run, until)
+        approach(run, until)
     if run.counts[NEAR] > 0:
         now = min(now, run.near_time[0])
     ended, freed = 0, -1
     while run.counts[NEAR] > 0 and run.near_time[0] == now:
-        freed = _end(shelves, run, _pop_near(run), now, idle)
+        freed = _end(shelves, run, pop_near(run), now, idle)
         ended += 1
     run.counts[ENDS] -= ended
     later = first

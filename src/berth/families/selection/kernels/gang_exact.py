@@ -13,7 +13,7 @@ import numpy as np
 
 from berth.families.selection.kernels.gang_answers import Answer, Gangs, put, room, show
 from berth.kernels.compiled import compiled, inner
-from berth.kernels.sorting import sort_places
+from berth.kernels.small import sort_places
 
 __all__ = ["search_all"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from berth.families.selection.kernels.gang_answers import Answer, Gangs, drop, keep, put, room, worth_of
 from berth.kernels.compiled import inlined, inner
-from berth.kernels.draws import draw
+from berth.kernels.small import draw
 
 __all__ = ["Manner", "Scratch", "fill", "rank", "recreate"]
 

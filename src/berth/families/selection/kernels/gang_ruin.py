@@ -19,7 +19,7 @@ from berth.families.selection.kernels.gang_answers import (
 )
 from berth.families.selection.kernels.gang_places import Manner, Scratch, fill, rank, recreate
 from berth.kernels.compiled import compiled, inlined, inner
-from berth.kernels.draws import below, draw
+from berth.kernels.small import below, draw
 
 __all__ = ["ruin_and_recreate"]
 

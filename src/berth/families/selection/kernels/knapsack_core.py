@@ -15,7 +15,7 @@ import numpy as np
 
 from berth.families.selection.kernels.knapsack import pack
 from berth.kernels.compiled import compiled
-from berth.kernels.sorting import sort_places
+from berth.kernels.small import sort_places
 
 __all__ = ["Items", "improve"]
 

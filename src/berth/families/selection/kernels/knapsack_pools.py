@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from berth.kernels.compiled import compiled
-from berth.kernels.sorting import sort_places
+from berth.kernels.small import sort_places
 
 __all__ = ["best_slope", "combine", "fronts"]
 

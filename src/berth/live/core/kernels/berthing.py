@@ -47,11 +47,11 @@ class Placed(NamedTuple):
 
 
 @inner
-def room(gangs: Gangs, free: Any, role: int, server: int, most: int) -> Any:
+def room(demand: Any, free: Any, role: int, server: int, most: int) -> Any:
     """How many tasks of a role a server has room for, up to `most`."""
     count = most
     for k in range(free.shape[1]):
-        need = gangs.demand[role, k]
+        need = demand[role, k]
         if need > 0:
             here = free[server, k] // need
             if here < count:
@@ -81,7 +81,7 @@ def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job:
         best = -1
         least = 0.0
         for r in range(free.shape[0]):
-            if not reach[gangs.reach[job], r] or room(gangs, free, role, r, 1) == 0:
+            if not reach[gangs.reach[job], r] or room(gangs.demand, free, role, r, 1) == 0:
                 continue
             if more(gangs, placed, job, role, r, 1) == 0:
                 continue
@@ -93,7 +93,7 @@ def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job:
                 least = rest
         if best < 0 or placed.size[0] == placed.job.shape[0]:
             return left
-        count = room(gangs, free, role, best, more(gangs, placed, job, role, best, left))
+        count = room(gangs.demand, free, role, best, more(gangs, placed, job, role, best, left))
         for k in range(free.shape[1]):
             free[best, k] -= count * gangs.demand[role, k]
         row = placed.size[0]
@@ -117,7 +117,7 @@ def hardest(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Any, job: 
             continue
         servers = 0
         for r in range(free.shape[0]):
-            if reach[gangs.reach[job], r] and room(gangs, free, role, r, 1) > 0:
+            if reach[gangs.reach[job], r] and room(gangs.demand, free, role, r, 1) > 0:
                 servers += 1
         size = 0.0
         for k in range(free.shape[1]):

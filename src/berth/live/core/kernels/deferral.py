@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from berth.kernels.compiled import compiled, inner
+from berth.live.core.kernels.berthing import room
 
 __all__ = ["Releases", "ends_later"]
 
@@ -21,16 +22,6 @@ class Releases(NamedTuple):
 
 
 @inner
-def _room(demand: Any, role: int, each: int, left: Any, server: int) -> Any:
-    """Tasks of a role that a server has room for."""
-    count = each
-    for k in range(left.shape[1]):
-        if demand[role, k] > 0:
-            count = min(count, left[server, k] // demand[role, k])
-    return max(count, 0)
-
-
-@inner
 def _lack(speed: Any, level: float, demand: Any, minimum: Any, each: Any, left: Any, lacking: Any) -> Any:
     """How many tasks of each role find no room (m,) on servers of at least this speed; how many roles lack some."""
     missing = 0
@@ -38,7 +29,7 @@ def _lack(speed: Any, level: float, demand: Any, minimum: Any, each: Any, left: 
         lacking[role] = minimum[role]
         for r in range(speed.shape[0]):
             if speed[r] >= level:
-                lacking[role] -= _room(demand, role, each[role], left, r)
+                lacking[role] -= room(demand, left, role, r, each[role])
         if lacking[role] > 0:
             missing += 1
     return missing
@@ -83,13 +74,13 @@ def ends_later(
                 break
             for role in range(minimum.shape[0]):
                 if lacking[role] > 0:
-                    lacking[role] += _room(demand, role, each[role], left, r)
+                    lacking[role] += room(demand, left, role, r, each[role])
             for k in range(left.shape[1]):
                 left[r, k] += releases.amount[i, k]
             missing = 0
             for role in range(minimum.shape[0]):
                 if lacking[role] > 0:
-                    lacking[role] -= _room(demand, role, each[role], left, r)
+                    lacking[role] -= room(demand, left, role, r, each[role])
                     if lacking[role] > 0:
                         missing += 1
             if missing == 0:

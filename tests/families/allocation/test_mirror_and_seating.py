@@ -1,4 +1,4 @@
-"""Small kernels against plain loops: usage, scaling, mirror steps, seating."""
+"""Mirror steps and seating against plain loops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -14,26 +13,8 @@ from scipy.optimize import minimize
 from berth.families.allocation.kernels.lanes import build_lanes, limits, pack, unpack
 from berth.families.allocation.kernels.mirror import mirror_step
 from berth.families.allocation.kernels.seating import seat_components
-from berth.kernels.capacity import scale_to_fit, server_usage
 
 seeds = st.integers(0, 10**6)
-
-
-@given(seeds)
-def test_usage_and_scaling(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    start = np.concatenate([[0], np.cumsum(rng.integers(0, 4, 5))])
-    amounts = rng.uniform(0, 2, (int(start[-1]), 3)) * (rng.random((int(start[-1]), 3)) < 0.8)
-    free = rng.choice([0.0, 1.0, 3.0], (5, 3))
-    used = np.empty((5, 3))
-    server_usage(start, amounts, used)
-    scaled = amounts.copy()
-    scale_to_fit(start, free, scaled)
-    for r, k in itertools.product(range(5), range(3)):
-        mine = amounts[start[r] : start[r + 1], k]
-        assert used[r, k] == pytest.approx(sum(mine.tolist()))
-        share = 1.0 if mine.sum() <= free[r, k] else free[r, k] / mine.sum()
-        assert scaled[start[r] : start[r + 1], k] == pytest.approx(share * mine)
 
 
 @given(seeds)
