@@ -4,6 +4,9 @@
 python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo`
 python3 dev.py test        sets up .venv, then lint, types, import rules, docs and tests
 python3 dev.py test --slow the same with the slow tests too
+python3 dev.py test --changed [--since REV]
+                           lint, types, import rules and, for two minutes, the tests that a change touches, nearest
+                           first; the change is all work since REV (default: since the last commit)
 python3 dev.py docs        builds the documentation into site/
 python3 dev.py run ARGS    runs `berth ARGS` in that environment
 """
@@ -57,32 +60,27 @@ def install(extras: str) -> None:
 def test(arguments: list[str]) -> None:
     """Everything that must hold before a change is accepted."""
     install("test,docs,gym,ray,serve")
-    slow = "--slow" in arguments
-    rest = [argument for argument in arguments if argument != "--slow"]
+    slow, changed = "--slow" in arguments, "--changed" in arguments
+    rest = [argument for argument in arguments if argument not in ("--slow", "--changed")]
+    if changed:
+        os.environ.setdefault("BERTH_TEST_BUDGET", "120")
+        finder = subprocess.run([PYTHON, ROOT / "scripts" / "changed.py", *rest], stdout=subprocess.PIPE, text=True)
+        if finder.returncode:
+            sys.exit(finder.returncode)
+        rest = finder.stdout.split()
+    marked = "not gpu" if slow else "not slow and not gpu"
+    pytest = [PYTHON, "-m", "pytest", "-n", "auto", "--dist", "loadgroup", "-m", marked, *rest]
     for title, command in (
         ("lint", [BIN / "ruff", "check", "."]),
         ("format", [BIN / "ruff", "format", "--check", "."]),
         ("types", [BIN / "mypy"]),
         ("import rules", [BIN / "lint-imports"]),
-        ("docs", [BIN / "mkdocs", "build", "--strict", "--quiet"]),
-        (
-            "tests",
-            [
-                PYTHON,
-                "-m",
-                "pytest",
-                "-n",
-                "auto",
-                "--dist",
-                "loadgroup",
-                "-m",
-                "not gpu" if slow else "not slow and not gpu",
-                *rest,
-            ],
-        ),
+        ("docs", [] if changed else [BIN / "mkdocs", "build", "--strict", "--quiet"]),
+        ("tests", [] if changed and not rest else pytest),
     ):
-        say(title)
-        run(*command)
+        if command:
+            say(title)
+            run(*command)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Figure, at_least, command, markdown, row, run, said, show
-from berth.families.placement.training.train import Plan, train_on
+from berth.families.placement.training.train import TrainingPlan, train_on
 from berth.registry import PolicySpec
 from berth.statistics import paired
 
@@ -63,7 +63,7 @@ class Trained:
 def trained(arguments: argparse.Namespace, scenario: str, method: str, steps: int, **more: Any) -> Trained:
     """Train, or take up what was trained before."""
     name = "-".join([scenario, method, *(str(value) for value in more.values())])
-    plan = Plan((scenario,), method=method, steps=2 if arguments.quick else steps, **more)
+    plan = TrainingPlan((scenario,), method=method, steps=2 if arguments.quick else steps, **more)
     began = time.process_time()
     found = train_on(plan, {}, arguments.out / ("quick-" * arguments.quick + name))
     flags = "".join(

@@ -21,8 +21,8 @@ from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.events import Decided, Event, Foretold, Submitted
 from berth.live.core.forecast import played
 from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.order import ordered
 from berth.live.core.records import Handled
-from berth.live.core.view import ordered
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.simulation import play
 from berth.random import stream

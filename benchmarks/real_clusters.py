@@ -15,13 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
-import sys
 import tempfile
-import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -37,6 +33,7 @@ from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
 from berth.random import stream
 from berth.statistics import Estimate, estimate, paired
+from tests.live.service.live import Live, serving
 
 __all__ = ["Gang", "Ran", "gangs", "main", "summary"]
 
@@ -154,48 +151,28 @@ def by_slurm(place: Place, stream_: Sequence[Gang], patience: float) -> float:
 
 def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str | None, patience: float) -> float:
     """A berth service places them."""
-    with served(place, policy, learn_by) as url:
+    with served(place, policy, learn_by) as live:
 
         def submit(gang: Gang) -> None:
             job = {"name": gang.name, "type": gang.type, "tasks": gang.tasks, "resources": {"cpu": 1}}
-            ask(url, "jobs", {**job, "work": gang.work, "command": place.command(gang)})
+            live.ask("POST", "/v1/jobs", {**job, "work": gang.work, "command": place.command(gang)})
 
-        ask(url, "servers")
+        live.ask("GET", "/v1/servers")
         first = follow(stream_, submit)
         wait_until_all(place, stream_, patience)
         return first
 
 
-def ask(url: str, what: str, given: dict[str, Any] | None = None) -> Any:
-    """A question to the service."""
-    body = None if given is None else json.dumps(given).encode()
-    request = urllib.request.Request(f"{url}/v1/{what}", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)
-
-
 @contextmanager
-def served(place: Place, policy: str, learn_by: str | None) -> Iterator[str]:
+def served(place: Place, policy: str, learn_by: str | None) -> Iterator[Live]:
     """A service of its own for one run."""
-    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(place.folder / "berth.db")]
-    command += ["--open"]
-    command += ["--engine", place.engine, "--policy", policy, *(["--learn-by", learn_by] if learn_by else [])]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=place.environment) as process:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if "serving at" in line:
-                break
-        else:
-            raise SystemExit(f"the service did not start: {''.join(said[-5:])}")
-        log = (place.folder / "serve.log").open("w")
-        threading.Thread(target=lambda: [log.write(line) for line in process.stderr or ()], daemon=True).start()
+    learn = ["--learn-by", learn_by] if learn_by else []
+    arguments = ["--open", "--engine", place.engine, "--policy", policy, *learn]
+    with serving(place.folder, *arguments, env=place.environment) as live:
         try:
-            yield said[-1].split("serving at ")[1].split()[0]
+            yield live
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            (place.folder / "serve.log").write_text("".join(live.lines))
 
 
 def lines(place: Place) -> list[list[str]]:

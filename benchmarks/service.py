@@ -26,7 +26,7 @@ from berth.live.core.events import Finished, ServerJoined, Started, Submitted
 from berth.live.core.explain import explain
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.service.scheduler import Scheduler
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.model import Floats
 from scripts.postgres import binaries, postgres_server
 
@@ -127,7 +127,7 @@ def submissions(store: str, total: int, batch: int, together: int = 4) -> float:
     """Jobs that a scheduler takes in a second."""
 
     async def run() -> float:
-        scheduler = await Scheduler.open(Settings(store, tick=1.0, faster=60.0))
+        scheduler = await Scheduler.open(ServiceSettings(store, tick=1.0, faster=60.0))
         coming = jobs(2)
         batches = [[next(coming) for _ in range(batch)] for _ in range(total // batch)]
         begin = time.perf_counter()

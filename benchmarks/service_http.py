@@ -12,9 +12,6 @@ import http.client
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scripts.postgres import binaries, postgres_server
+from tests.live.service.live import serving
 
 __all__ = ["main", "rate", "served", "soak"]
 
@@ -34,23 +32,8 @@ __all__ = ["main", "rate", "served", "soak"]
 @contextmanager
 def served(store: str, faster: float = 60.0) -> Iterator[tuple[int, int]]:
     """A service: its process and its port."""
-    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", store, "--faster", str(faster)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        port = 0
-        for line in process.stderr:
-            if "serving at" in line:
-                port = int(line.split("serving at ")[1].split()[0].rsplit(":", 1)[1])
-                break
-        if not port:
-            raise SystemExit("the service did not start")
-        drain = threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True)
-        drain.start()
-        try:
-            yield process.pid, port
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+    with serving(Path(), "--store", store, "--faster", str(faster)) as live:
+        yield live.process.pid, live.port
 
 
 def _jobs(count: int, kind: int, work: float) -> bytes:

@@ -25,8 +25,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.real_clusters import Gang, Place, ask, cluster, lines, served, wait_until_all
+from benchmarks.real_clusters import Gang, Place, cluster, lines, served, wait_until_all
 from berth.random import stream
+from tests.live.service.live import Live
 
 __all__ = ["main"]
 
@@ -79,11 +80,11 @@ def ended(place: Place, names: set[str]) -> float:
     return max(float(end) for gang, _, _, end in lines(place) if gang in names)
 
 
-def chosen(url: str, gangs: Sequence[Gang]) -> dict[str, tuple[float, Nodes]]:
+def chosen(live: Live, gangs: Sequence[Gang]) -> dict[str, tuple[float, Nodes]]:
     """When berth decided about each gang, and on which nodes."""
     found: dict[str, tuple[float, Nodes]] = {}
     wanted = {gang.name for gang in gangs}
-    for decided in ask(url, "decisions?limit=1000"):
+    for decided in live.ask("GET", "/v1/decisions?limit=1000"):
         for start in decided["starts"]:
             if start["job"] in wanted:
                 nodes = [(place["server"], place["tasks"]) for place in start["places"]]
@@ -99,14 +100,14 @@ def now_and_then(gangs: Sequence[Gang]) -> Iterator[Gang]:
         yield gang
 
 
-def one_by_one(place: Place, url: str, seed: int, block: int, count: int) -> tuple[list[float], list[float]]:
+def one_by_one(place: Place, live: Live, seed: int, block: int, count: int) -> tuple[list[float], list[float]]:
     """Seconds from decision to start, through berth and straight."""
     gangs = some_gangs(seed, f"lone{block}", count, 0.3)
     before = len(lines(place))
     for gang in now_and_then(gangs):
-        ask(url, "jobs", spec(place, gang))
+        live.ask("POST", "/v1/jobs", spec(place, gang))
     wait_for(place, before + sum(gang.tasks for gang in gangs))
-    where = chosen(url, gangs)
+    where = chosen(live, gangs)
     called = {}
     for gang in now_and_then(gangs):
         name = f"s{gang.name}"
@@ -120,15 +121,15 @@ def one_by_one(place: Place, url: str, seed: int, block: int, count: int) -> tup
     )
 
 
-def all_at_once(place: Place, url: str, seed: int, block: int, count: int) -> tuple[float, float]:
+def all_at_once(place: Place, live: Live, seed: int, block: int, count: int) -> tuple[float, float]:
     """Seconds that many gangs take, through berth and straight."""
     gangs = some_gangs(seed, f"many{block}", count, 1.0)
     before, tasks = len(lines(place)), sum(gang.tasks for gang in gangs)
     at = time.time()
-    ask(url, "jobs", [spec(place, gang) for gang in gangs])  # type: ignore[arg-type]
+    live.ask("POST", "/v1/jobs", [spec(place, gang) for gang in gangs])
     wait_for(place, before + tasks)
     through = ended(place, {gang.name for gang in gangs}) - at
-    where = chosen(url, gangs)
+    where = chosen(live, gangs)
     order = sorted(gangs, key=lambda gang: where[gang.name][0])
     at = time.time()
     with ThreadPoolExecutor(8) as pool:
@@ -153,11 +154,11 @@ def main() -> None:
     console = Console()
     lone: tuple[list[float], list[float]] = ([], [])
     many: list[tuple[float, float]] = []
-    with cluster("slurm", NODES) as place, served(place, "best-fit", None) as url:
+    with cluster("slurm", NODES) as place, served(place, "best-fit", None) as live:
         for block in range(given.blocks):
-            for all_, mine in zip(lone, one_by_one(place, url, given.seed, block, given.lone), strict=True):
+            for all_, mine in zip(lone, one_by_one(place, live, given.seed, block, given.lone), strict=True):
                 all_ += mine
-            many.append(all_at_once(place, url, given.seed, block, given.many))
+            many.append(all_at_once(place, live, given.seed, block, given.many))
             medians = [float(np.median(times)) for times in lone]
             console.print(
                 f"block {block}: {medians[0]:.3f} and {medians[1]:.3f} s; {many[-1][0]:.1f} and {many[-1][1]:.1f} s"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from berth import __version__
-from berth.lab.run.compare import compare
+from berth.lab.compare import compare
 from berth.lab.run.results import Comparison, Row
 from berth.statistics import Estimate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import hypothesis
@@ -11,6 +12,28 @@ import pytest
 # Compiling a kernel on first use is slow once; hypothesis must not take that for a slow test.
 hypothesis.settings.register_profile("berth", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("berth")
+
+# `dev.py test --changed` begins no test after this many seconds.
+BUDGET = float(os.environ.get("BERTH_TEST_BUDGET", "inf"))
+BEGAN = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Pass over a test when the time is spent."""
+    return True if time.monotonic() - BEGAN > BUDGET else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were passed over."""
+    session = terminalreporter._session
+    left = (session.testscollected if session else 0) - sum(
+        getattr(report, "when", "") == "call" or getattr(report, "outcome", "") == "skipped"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+    )
+    if left and time.monotonic() - BEGAN > BUDGET:
+        terminalreporter.write_line(f"{left} tests were not run: {BUDGET:g} seconds are over", yellow=True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,9 +12,9 @@ import pytest
 
 from berth import registry
 from berth.errors import InvalidInput, UnknownName
+from berth.families import BUILTIN
 from berth.families.allocation.policies.binpacking import BinPacking
 from berth.families.allocation.policies.fairness import Fairness
-from berth.families.builtin import BUILTIN
 from berth.registry import PolicySpec, policy_names, policy_settings, resolve, written
 from berth.testing import example_problem
 
@@ -69,7 +69,7 @@ MODULE = "expected a module in this directory, or an installed one, as package.m
         ("nowhere:Policy", f"policy 'nowhere:Policy': got no module 'nowhere', {MODULE}"),
         ("berth.nowhere:Policy", f"policy 'berth.nowhere:Policy': got no module 'berth.nowhere', {MODULE}"),
         ("berth.families.allocation.policies.fairness:Farness", "fairness.py has; did you mean 'Fairness'?"),
-        ("berth.families.builtin:", "got '', expected a class that"),
+        ("berth.families:", "got '', expected a class that"),
         (":Fairness", "policy: got ':Fairness', expected package.module:Class"),
         (".relative:Fairness", "policy: got '.relative:Fairness', expected package.module:Class"),
     ],
@@ -89,7 +89,7 @@ def test_a_module_that_raises_is_told_with_its_error(
         resolve("raising_module:Policy")
 
 
-@pytest.mark.parametrize("name", ["berth.model:Cluster", "berth.families.builtin:BUILTIN", "berth.registry:resolve"])
+@pytest.mark.parametrize("name", ["berth.model:Cluster", "berth.families:BUILTIN", "berth.registry:resolve"])
 def test_what_is_no_policy(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"got '{name}', expected a class with the methods decide and observe"):
         resolve(name)

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.errors import UnsupportedProblem
-from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
-from berth.model import Floats
+from berth import AllocationOutcome, AllocationProblem, AllocationSlot, Floats, UnsupportedProblem
 
 __all__ = ["GreedyGain"]
 

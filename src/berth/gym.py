@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from berth.capacity import TOLERANCE
 from berth.errors import InvalidInput, MissingExtra
 from berth.families.placement.problem import WAIT, PlacementDecision, PlacementSlot
+from berth.families.placement.scenario.settings import PlacementSettings
 from berth.families.placement.world import PlacementWorld
 from berth.model import Ints
 from berth.scenario import load_scenario
@@ -80,7 +81,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         self.scenario = load_scenario(scenario if isinstance(scenario, Mapping) else os.fspath(scenario), overrides)
-        if self.scenario.family != "placement":
+        if not isinstance(self.scenario.settings, PlacementSettings):
             raise InvalidInput("a scenario of the placement family", value=self.scenario.family, key="family")
         world: PlacementWorld = self.scenario.build(0)
         self.problem = problem = world.problem

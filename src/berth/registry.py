@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
-from berth.errors import InvalidInput, UnknownName
-from berth.families.builtin import BUILTIN
+from berth.errors import BerthError, InvalidInput, UnknownName
+from berth.families import BUILTIN
 
-__all__ = ["PolicySpec", "policy_names", "policy_settings", "resolve", "written"]
+__all__ = ["PolicySpec", "describe_policies", "make_policy", "policy_names", "policy_settings", "resolve", "written"]
 
 GROUP = "berth.policies"
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
@@ -193,3 +193,58 @@ class PolicySpec:
     def __str__(self) -> str:
         tail = ",".join(f"{k}={v}" for k, v in self.settings)
         return f"{self.name}:{tail}" if tail else self.name
+
+
+def make_policy(policy: str | type[Any], problem: Any, seed: int = 0) -> Any:
+    """A policy for a problem: the same that `berth.compare` runs under this seed.
+
+    `policy` is a name with its settings, "module:Class", or the class itself.
+
+    >>> from berth.testing import example_problem
+    >>> type(make_policy("fairness", example_problem())).__name__
+    'Fairness'
+    """
+    from berth.random import stream  # here: completion asks for names and should not wait for NumPy
+
+    spec = PolicySpec.parse(written(policy))
+    return spec.build(problem, stream(seed, "policy", str(spec)))
+
+
+def describe_policies() -> list[dict[str, Any]]:
+    """Every policy by name: its family, one line about it, settings with defaults, reference and source.
+
+    A policy of an installed package that cannot be imported is listed with the reason as its summary.
+
+    >>> [item["source"] for item in describe_policies() if item["name"] == "fairness"]
+    ['builtin']
+    """
+    packages = {p.name: p.dist.name if p.dist else p.value for p in entry_points(group=GROUP)}
+    listed = []
+    for name, target in policy_names().items():
+        item: dict[str, Any] = {
+            "name": name,
+            "family": None,
+            "summary": "",
+            "settings": {},
+            "reference": None,
+            "source": "builtin" if name in BUILTIN else packages.get(name, target),
+            "class": target,
+        }
+        try:
+            found = resolve(name)
+        except BerthError as error:
+            item["summary"] = f"cannot be loaded: {error}"
+        else:
+            item["family"] = getattr(found, "family", None)
+            item["summary"] = (inspect.getdoc(found) or "").partition("\n\n")[0].replace("\n", " ")
+            item["settings"] = {key: _plain(value) for key, value in policy_settings(found).items()}
+            item["reference"] = getattr(found, "reference", None)
+        listed.append(item)
+    return listed
+
+
+def _plain(value: Any) -> Any:
+    """A default as JSON has it; one that must be given is null."""
+    if value is inspect.Parameter.empty:
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)

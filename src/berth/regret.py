@@ -17,7 +17,15 @@ from scipy.special import stdtrit
 from berth.errors import InvalidInput
 from berth.model import Floats
 
-__all__ = ["Band", "band", "cumulative_regret", "growth_exponent", "half_width", "log_fit"]
+__all__ = ["Band", "SlotOptima", "band", "cumulative_regret", "growth_exponent", "half_width", "log_fit"]
+
+
+@dataclass(frozen=True, eq=False)
+class SlotOptima:
+    """The best reward of each slot (T,) when its arrivals are known, and a certified upper bound on it."""
+
+    reward: Floats
+    bound: Floats
 
 
 def cumulative_regret(reward: ArrayLike, reference: ArrayLike) -> Floats:

@@ -14,7 +14,7 @@ from berth.cli.common import complete_policy, complete_scenario
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--set", "horizon=15", "--set", "cluster.servers=4", "--oracle", "none", "--workers", "1", "--quiet"]
-HEAVY = ("numpy", "numba", "scipy", "polars", "matplotlib", "rich", "yaml")
+HEAVY = ("numpy", "numba", "scipy", "polars", "matplotlib", "rich", "yaml", "ray", "pandas")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -35,10 +35,12 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert "Usage: berth" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["['--help']", "['compare', '--help']"])
-def test_help_imports_nothing_heavy(words: str) -> None:
+@pytest.mark.parametrize("command", ["", "compare", "replay", "sweep", "trace check", "scenarios"])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    words = [*command.split(), "--help"]
     code = f"import sys; from berth.cli import main; main({words}); print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"Usage: berth {command}".rstrip())
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -170,7 +172,7 @@ def test_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's own words and files; on a smaller scenario, so that it takes no time."""
-    import berth.lab.run.compare as lab
+    import berth.lab.compare as lab
 
     real = lab.compare
     monkeypatch.setattr(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from berth.cli import main
 from berth.cli.lab import replay as commands
-from tests.cli.test_trace import CLEAN, HEAVY, as_json
+from tests.cli.test_trace import CLEAN, as_json
 
 SAMPLES = Path(__file__).parent.parent / "data" / "traces"
 ITP = str(SAMPLES / "itp" / "cluster01.csv")
@@ -45,16 +43,6 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     assert main(["replay", *words, "-o", "json"]) == 0
     return as_json(capsys.readouterr().out)
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; from berth.cli import main; main(['replay', '--help']);"
-        f"print([m for m in {HEAVY} if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: berth replay")
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_one_policy_is_an_object_and_several_are_a_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +193,6 @@ def test_stopping_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("berth.lab.replay.run._played", stop)
+    monkeypatch.setattr("berth.lab.replay.run.played", stop)
     assert main(["replay", CLEAN]) == 130
     assert capsys.readouterr().err == "berth: stopped\n"

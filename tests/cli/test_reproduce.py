@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from berth.cli import main
-from berth.cli.lab.reproduce import complete_experiment
+from berth.cli.lab.compare import complete_experiment
 from berth.lab.reproduce.experiments import experiment_names
 from tests.lab.test_reproduce import TINY
 

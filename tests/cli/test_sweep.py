@@ -14,7 +14,7 @@ import pytest
 
 from berth.cli import main
 from berth.lab.run.sweep import load_sweep, points_of, sweep
-from tests.cli.test_cli import HEAVY, ROOT, run
+from tests.cli.test_cli import ROOT, run
 
 FILE = """\
 scenario: small
@@ -34,15 +34,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "sweep.yaml"
     path.write_text(FILE)
     return path
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; from berth.cli import main; main(['sweep', '--help']);"
-        f"print([m for m in {(*HEAVY, 'ray')} if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

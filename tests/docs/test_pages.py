@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.live.clusters.processes import end, marked
+from berth.live.clusters import end, marked
 from berth.live.clusters.slurm import missing_programs
 from berth.live.clusters.supervisor import down
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from berth.cli import main
-from berth.families.builtin import BUILTIN
-from berth.lab.replay.run import Setting, replay
+from berth.families import BUILTIN
+from berth.lab.replay import ReplaySetting, replay
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "batch.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_every_queue_policy_and_number_is_told() -> None:
     told = set(re.findall(r"^`([a-z-]+)` — ", PAGE, re.MULTILINE))
     assert told == {"fcfs", "sjf", "easy", "conservative", "best-fit", "tetris", "drf-placement", "fgd"}
     assert told <= BUILTIN.keys()
-    row = replay(ROOT / "examples" / "batch.swf", ["fcfs"], Setting(processors=8)).rows[0]
+    row = replay(ROOT / "examples" / "batch.swf", ["fcfs"], ReplaySetting(processors=8)).rows[0]
     for name in row.keys() - {"policy", "jobs", "owners"}:
         general = re.sub(r"^(mean|p\d\d|max)_", "…_", name)
         assert f"`{name}`" in PAGE or f"`{general}`" in PAGE or name == "resource"

@@ -14,10 +14,11 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.families import FAMILIES
+from berth.families.lab import grouped
+from berth.lab.compare import Progress, compare
 from berth.lab.run.cells import Cell, cell_key, run_cell
-from berth.lab.run.compare import Progress, compare
 from berth.lab.run.results import Comparison
-from berth.lab.run.shares import MeanShare, grouped
 from berth.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -309,7 +310,7 @@ def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
 def test_mean_share_adds_up_to_what_is_held() -> None:
     world = load_scenario("small", SMALL).build(0, True)
     graph = world.problem.instance
-    watch = MeanShare(graph)
+    watch = FAMILIES["allocation"].lab.share(world.problem)
     for slot in world:
         watch(slot, world.problem.cap * 0, None)
     assert watch.mean().sum() == 0

@@ -6,15 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from berth.errors import InvalidInput, UnknownName
-from berth.lab.run.compare import compare
-from berth.lab.run.results import Comparison
+from berth.errors import InvalidInput, MissingExtra, UnknownName
+from berth.lab.compare import Comparison, compare
 from berth.lab.show.canvas import Picture
 from berth.lab.show.plots import PICTURES, SEEDS_BELOW
 from tests.lab.policies import Cheat
@@ -133,6 +133,53 @@ def test_every_picture_can_be_had_by_name(comparison: Comparison) -> None:
     alone = compare("small", ["drf"], 1, "drf", "hidden", [], workers=1, overrides=SMALL)
     with pytest.raises(InvalidInput, match="picture 'differences': got nothing"):
         alone.figure()
+
+
+def test_every_plot_is_a_figure_without_pyplot(comparison: Comparison, tmp_path: Path) -> None:
+    titles = [axes.get_ylabel() for axes in comparison.plot("reward", arrivals="revealed").axes]
+    assert titles == ["reward a slot, mean so far"]
+    comparison.plot("regret").savefig(tmp_path / "regret.png")
+    assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
+    code = "import berth, sys; berth.compare('small', ['drf'], 2, oracles=[], overrides={'horizon': 8}).plot('reward')"
+    done = python(f"{code}; print('matplotlib.pyplot' in sys.modules)", tmp_path)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_a_comparison_prints_as_a_table_of_80_columns(comparison: Comparison) -> None:
+    lines = repr(comparison).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "Arrivals hidden until the decision"
+    assert "Arrivals revealed before the decision" in lines
+    rewards = {row.policy: f"{row.reward.mean:.4g}" for row in comparison.rows[:4] if row.reward}
+    for policy in ("fairness", "drf"):
+        (shown, *_) = (line for line in lines if line.startswith(policy))
+        assert rewards[policy] in shown
+    assert "\x1b" not in repr(comparison)
+
+
+def test_the_frame_has_plain_columns_also_for_pandas(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = compare("small", ["drf"], 1, "drf", "hidden", [], workers=1, overrides=SMALL).frame()
+    assert frame.schema == comparison.frame().schema  # also where no oracle, no second seed and no baseline fill them
+    assert set(frame.dtypes) == {pl.String, pl.Int64, pl.Float64}
+    given: dict[str, Any] = {}
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=given.update))
+    comparison.to_pandas()
+    assert list(given) == comparison.frame().columns
+    assert given["policy"].tolist() == comparison.frame()["policy"].to_list()
+    assert given["reward"].dtype == np.float64
+    assert given["violations"].dtype == np.int64
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match=r"to_pandas needs .* pip install 'berth\[pandas\]'"):
+        comparison.to_pandas()
+
+
+def test_pandas_reads_the_frame(comparison: Comparison) -> None:
+    pandas = pytest.importorskip("pandas")
+    found = comparison.to_pandas()
+    assert isinstance(found, pandas.DataFrame)
+    assert found.shape == comparison.frame().shape
+    assert found["claimed"].isna().sum() == comparison.frame()["claimed"].null_count() > 0
+    assert found.groupby("policy")["reward"].mean()["drf"] > 0
 
 
 def test_a_notebook_shows_the_tables(comparison: Comparison) -> None:

@@ -12,13 +12,13 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
+from berth.families import FAMILIES
+from berth.families.placement.lab import PlacementShare
 from berth.families.placement.policies.greedy import Greedy
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.world import Failure, PlacementWorld
-from berth.lab.run.compare import compare
-from berth.lab.run.families import FAMILIES
+from berth.lab.compare import compare
 from berth.lab.run.results import Comparison
-from berth.lab.run.shares import PlacementShare
 from berth.lab.show.words import verdict
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -135,7 +135,7 @@ def test_the_usual_policies_serve_the_usual_scenarios() -> None:
 
 def test_the_first_batches_of_a_world() -> None:
     world = load_scenario("drl-scarce-failures").build(0)
-    first = FAMILIES["placement"].shortened(world, 2)
+    first = FAMILIES["placement"].lab.shortened(world, 2)
     assert len(first) == 2
     assert len(first.tasks) == int((world.tasks.arrival < 2).sum())
     assert sum(1 for _ in first) >= 2

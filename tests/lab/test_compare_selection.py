@@ -12,17 +12,14 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
-from berth.lab.run.cells import Cell, Work, run_cell
-from berth.lab.run.compare import compare
-from berth.lab.run.families import FAMILIES
+from berth.families import FAMILIES
+from berth.lab.compare import compare
+from berth.lab.run.cells import Cell, Work, run_cell, warm_groups
 from berth.lab.run.results import Comparison
-from berth.lab.run.shares import SelectionShare
-from berth.lab.run.warm import warm_groups
-from berth.lab.show.policies import describe_policies
 from berth.lab.show.words import verdict
+from berth.registry import describe_policies, resolve
 from berth.regret import growth_exponent, log_fit
 from berth.scenario import load_scenario
-from berth.scenario.families import FAMILIES as SCENARIO_FAMILIES
 from berth.simulation import simulate
 
 POLICIES = ["escb", "random-selection"]
@@ -190,7 +187,10 @@ def test_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 def test_families_agree_about_each_other() -> None:
-    assert list(FAMILIES) == list(SCENARIO_FAMILIES)
+    for family in FAMILIES.values():
+        assert family.name == family.lab.name == family.checks.name
+        assert load_scenario(family.lab.boards[0].scenario).settings.family == family.name
+        assert all(resolve(policy).family == family.name for policy in family.policies)
     families = {item["name"]: item["family"] for item in describe_policies() if item["source"] == "builtin"}
     assert set(families.values()) == set(FAMILIES)
     for name in load_scenario("esdp-default").policies + load_scenario("gang-30x40").policies:
@@ -201,7 +201,7 @@ def test_shares_are_of_the_pool() -> None:
     scenario = load_scenario("esdp-small", SMALL)
     world = scenario.build(0)
     problem = world.problem
-    watch = SelectionShare(problem)
+    watch = FAMILIES["selection"].lab.share(problem)
     from berth.families.selection.policies.random import RandomSelection
 
     simulate(world, RandomSelection(problem, np.random.default_rng(0)), observers=[watch])

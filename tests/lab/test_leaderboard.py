@@ -11,10 +11,10 @@ import pytest
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
-from berth.families.builtin import BUILTIN
-from berth.lab.leaderboard import run as boards
-from berth.lab.leaderboard.page import render_leaderboard
-from berth.lab.leaderboard.run import BASELINES, BOARDS, Board, Leaderboard, leaderboard, policies_of
+from berth.families import BUILTIN, FAMILIES
+from berth.families.lab import Board
+from berth.lab import leaderboard as boards
+from berth.lab.leaderboard import BOARDS, Leaderboard, leaderboard, policies_of, render_leaderboard
 from berth.registry import resolve
 from berth.scenario import load_scenario
 from tests.lab.policies import Cheat
@@ -42,7 +42,7 @@ def test_every_builtin_policy_has_its_place() -> None:
 
 @pytest.mark.parametrize("family", list(BOARDS))
 def test_every_scenario_is_of_its_family_and_not_longer_than_it(family: str) -> None:
-    assert BASELINES[family] in policies_of(family)
+    assert FAMILIES[family].lab.baseline in policies_of(family)
     for board in BOARDS[family]:
         scenario = load_scenario(board.scenario)
         assert scenario.family == family

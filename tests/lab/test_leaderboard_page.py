@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from berth.lab.leaderboard.run import BASELINES, BOARDS, policies_of
+from berth.families import FAMILIES
+from berth.lab.leaderboard import BOARDS, policies_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ def test_the_page_of_the_documentation_is_of_this_list() -> None:
     assert "quick version" not in page
     assert re.findall(r"^### (\S+)$", page, re.MULTILINE) == [b.scenario for found in BOARDS.values() for b in found]
     for family, found in BOARDS.items():
-        assert f"## {family.capitalize()}\n\nBaseline: `{BASELINES[family]}`." in page
+        assert f"## {family.capitalize()}\n\nBaseline: `{FAMILIES[family].lab.baseline}`." in page
         section = page.split(f"## {family.capitalize()}\n")[1].split("\n## ")[0]
         for board in found:
             part = section.split(f"### {board.scenario}\n")[1].split("\n### ")[0]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from berth import ray_nodes
 from berth.errors import BerthError
 from berth.lab.run import ray as ray_cells
-from berth.lab.run.cells import Cell, Record, Work
+from berth.lab.run.cells import Cell, CellResult, Work
 from berth.lab.run.processes import Failure
 
 PING = 0.1
@@ -95,7 +95,7 @@ class Pretence:
         end = machine.end(self.now, self.seconds(seed) if given else PING)
         if end > machine.dies:
             return Reference(max(machine.dies, self.now), Lost())
-        return Reference(end, Lost() if seed in self.deadly else Record({"reward": np.array([float(seed)])}))
+        return Reference(end, Lost() if seed in self.deadly else CellResult({"reward": np.array([float(seed)])}))
 
     def wait(self, references: Sequence[Reference], timeout: float) -> tuple[list[Reference], list[Reference]]:
         first = min(reference.at for reference in references)
@@ -118,9 +118,9 @@ class Pretence:
         self.now += seconds
 
 
-def play(ray: Pretence, cells: int, workers: int | None = None) -> dict[int, list[Record | Failure]]:
+def play(ray: Pretence, cells: int, workers: int | None = None) -> dict[int, list[CellResult | Failure]]:
     """Run so many cells, and say what was counted for each."""
-    counted: dict[int, list[Record | Failure]] = {seed: [] for seed in range(cells)}
+    counted: dict[int, list[CellResult | Failure]] = {seed: [] for seed in range(cells)}
     works = [Work(0, Cell("fairness", seed, "hidden")) for seed in range(cells)]
     with pytest.MonkeyPatch.context() as patch:
         clock = SimpleNamespace(monotonic=lambda: ray.now, sleep=ray.sleep)
@@ -158,7 +158,7 @@ def test_every_cell_counts_once_whatever_other_nodes_do(
     for seed, results in counted.items():
         assert len(results) == 1
         if seed not in deadly and not any(machine.dies < math.inf for machine in others):
-            assert isinstance(results[0], Record)
+            assert isinstance(results[0], CellResult)
             assert results[0].reward.tolist() == [float(seed)]
         if seed in deadly:
             assert isinstance(results[0], Failure)
@@ -172,7 +172,7 @@ def test_every_cell_counts_once_whatever_other_nodes_do(
 def test_cells_of_a_node_that_hangs_for_ever_are_elsewhere_within_its_patience() -> None:
     ray = Pretence([Machine(1), Machine(1, hangs=2.5)], lambda seed: 1.0)
     counted = play(ray, 10)
-    assert all(len(results) == 1 and isinstance(results[0], Record) for results in counted.values())
+    assert all(len(results) == 1 and isinstance(results[0], CellResult) for results in counted.values())
     assert ray.now < ray_nodes.PATIENCE + ray_nodes.EVERY + 10
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.families.placement.kernels.gathering import Free, Pieces, Rows
+from berth.families.placement.policies.fcfs import FCFS
+from berth.families.placement.problem import PlacementDecision, PlacementSlot
+from berth.lab.replay import Replay, ReplaySetting, replay
 from berth.lab.replay import run as module
-from berth.lab.replay.run import Replay, Setting, replay
 from berth.traces.trace import GPUS, OUTAGE_COLUMNS, Trace
 
 JOBS: dict[str, list[Any]] = {
@@ -22,7 +26,7 @@ JOBS: dict[str, list[Any]] = {
     "user": ["ann", "bob", "ann", "eve"],
     "cpu": [1.0, 1.0, 1.0, 1.0],
 }
-POOL = Setting(processors=4)
+POOL = ReplaySetting(processors=4)
 CLUSTER: dict[str, list[Any]] = {"machine": ["m", "n"], "count": [1, 1], "cpu": [3.0, 2.0]}
 
 
@@ -40,13 +44,13 @@ def begun(found: Replay, policy: str | None = None) -> dict[str, float | None]:
 def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The policies that were really played."""
     names: list[str] = []
-    truly = module._played
+    truly = module.played
 
     def note(spec: Any, *rest: Any) -> Any:
         names.append(str(spec))
         return truly(spec, *rest)
 
-    monkeypatch.setattr(module, "_played", note)
+    monkeypatch.setattr(module, "played", note)
     return names
 
 
@@ -90,11 +94,11 @@ def test_what_is_left_out_is_counted() -> None:
 
 
 def test_only_the_first_jobs() -> None:
-    assert list(begun(replay(trace(), ["fcfs"], Setting(processors=4, first=2)))) == ["a", "b"]
+    assert list(begun(replay(trace(), ["fcfs"], ReplaySetting(processors=4, first=2)))) == ["a", "b"]
 
 
 def test_load_is_the_work_over_the_time_in_which_it_comes() -> None:
-    found = replay(trace(), ["fcfs"], Setting(processors=4, load=0.5))
+    found = replay(trace(), ["fcfs"], ReplaySetting(processors=4, load=0.5))
     assert found.jobs["submit_s"].to_list() == [0.0, 0.0, 20.0, 20.0]  # 40 s of work on 4 processors
 
 
@@ -102,14 +106,38 @@ def test_estimates_are_what_policies_know() -> None:
     """c says that it takes 9 s and so may not pass b; told the truth, or stopped at 3 s, it may."""
     late = trace(estimate_s=[5.0, 5.0, 9.0, 2.0])
     assert begun(replay(late, ["easy"], POOL))["c"] == 10.0
-    assert begun(replay(late, ["easy"], Setting(processors=4, exact=True)))["c"] == 1.0
+    assert begun(replay(late, ["easy"], ReplaySetting(processors=4, exact=True)))["c"] == 1.0
     short = trace(estimate_s=[5.0, 5.0, 3.0, 2.0])
-    stopped = replay(short, ["easy"], Setting(processors=4, stopped=True))
+    stopped = replay(short, ["easy"], ReplaySetting(processors=4, stopped=True))
     row = stopped.jobs.row(2, named=True)
     assert (row["start_s"], row["end_s"]) == (1.0, 4.0)
 
 
 # --- policies that are asked at every moment
+
+
+class LastFirst(FCFS):
+    """A queue that starts tasks in its own way, and so has no pool form."""
+
+    def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
+        super().start(slot, pieces, free, rows)
+
+
+class Hasty(LastFirst):
+    """One that declares the pool form of its base class all the same."""
+
+    pool = FCFS.pool
+
+    def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
+        raise AssertionError("a policy with a pool form is not asked")
+
+
+def test_policies_declare_their_pool_form() -> None:
+    told: list[tuple[str, int, int]] = []
+    names = [f"{__name__}:{kind}" for kind in ("LastFirst", "Hasty")]
+    asked, pooled = (replay(trace(), [name], POOL, progress=lambda *now: told.append(now)) for name in names)
+    assert begun(asked) == begun(pooled) == begun(replay(trace(), ["fcfs"], POOL))
+    assert {name for name, _, _ in told} == {names[0]}
 
 
 def test_reservations_start_when_they_were_reserved_for() -> None:
@@ -121,7 +149,7 @@ def test_reservations_start_when_they_were_reserved_for() -> None:
         "cpu": [3.0, 2.0],
         "job": ["a", "b"],
     }
-    found = replay(Trace.of(jobs), ["greedy:waiting=commit-any"], Setting(processors=4, exact=True))
+    found = replay(Trace.of(jobs), ["greedy:waiting=commit-any"], ReplaySetting(processors=4, exact=True))
     ends = dict(found.jobs.select("start_s", "end_s").iter_rows())
     assert ends in ({0.0: 5.0, 5.0: 9.0}, {0.0: 4.0, 4.0: 9.0})
 
@@ -130,7 +158,7 @@ def test_a_reservation_on_a_machine_that_goes_away_never_starts() -> None:
     jobs: dict[str, list[Any]] = {"submit_s": [0.0, 0.0], "run_s": [5.0, 4.0], "pieces": [1, 1], "cpu": [3.0, 2.0]}
     away = pl.DataFrame([("m", 3.0, None)], schema=dict(OUTAGE_COLUMNS), orient="row")
     one = Trace.of(jobs, {"machine": ["m"], "count": [1], "cpu": [4.0]}, outages=away)
-    found = replay(one, ["greedy:waiting=commit-any"], Setting(exact=True, outages=True))
+    found = replay(one, ["greedy:waiting=commit-any"], ReplaySetting(exact=True, outages=True))
     assert found.rows[0] == {**found.rows[0], "jobs": 2, "never_started": 2}  # one ran and was lost
     assert found.jobs["start_s"].null_count() == 2
 
@@ -151,13 +179,13 @@ def test_who_cannot_serve_is_named() -> None:
         (["ogasched"], POOL, "a policy of the placement family"),
         (["fcsf"], POOL, "did you mean 'fcfs'"),
         (["fcfs:fit=tight"], POOL, "one of first, best"),
-        (["fcfs"], Setting(), "a number of --processors"),
-        (["fcfs"], Setting(resource="cpu"), "processors too"),
-        (["fcfs"], Setting(processors=4, resource="gpu"), "gpu"),
-        (["fcfs"], Setting(processors=4, load=-1.0), "a number above 0"),
+        (["fcfs"], ReplaySetting(), "a number of --processors"),
+        (["fcfs"], ReplaySetting(resource="cpu"), "processors too"),
+        (["fcfs"], ReplaySetting(processors=4, resource="gpu"), "gpu"),
+        (["fcfs"], ReplaySetting(processors=4, load=-1.0), "a number above 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(policies: list[str], setting: Setting, said: str) -> None:
+def test_what_makes_no_sense_is_refused(policies: list[str], setting: ReplaySetting, said: str) -> None:
     with pytest.raises((InvalidInput, UnknownName), match=said):
         replay(trace(), policies, setting)
 
@@ -221,13 +249,41 @@ def test_what_was_done_before_a_stop_is_kept(
     assert len(found.rows) == 2
 
 
+def test_a_policy_whose_code_has_changed_is_played_again(
+    tmp_path: Path, played: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, policy = tmp_path / "replayed_policies.py", "replayed_policies:Mine"
+    code = "from berth.families.placement.policies.fcfs import FCFS\n\nclass Mine(FCFS):\n    mark = 1\n"
+    file.write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    for text in (code, code, code.replace("1", "22")):
+        file.write_text(text)
+        sys.modules.pop("replayed_policies", None)
+        replay(trace(), ["fcfs", policy], POOL, out=tmp_path / "out")
+    assert played == ["fcfs", policy, policy]
+
+
+def test_directories_of_earlier_versions_are_continued(tmp_path: Path, played: list[str]) -> None:
+    """Their cells have no key, and their manifests neither the machine nor the number of cells."""
+    replay(trace(), ["fcfs"], POOL, out=tmp_path)
+    for path, more in ((cells(tmp_path, ".json")[0], {"key"}), (tmp_path / "manifest.json", {"machine", "platform"})):
+        path.write_text(
+            json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key not in more})
+        )
+    found = replay(trace(), ["easy"], POOL, out=tmp_path)
+    assert [row["policy"] for row in found.rows] == ["easy"]
+    assert [row["policy"] for row in json.loads((tmp_path / "summary.json").read_text())] == ["easy", "fcfs"]
+    assert len(replay(trace(), ["fcfs"], POOL, out=tmp_path).rows) == 1
+    assert played == ["fcfs", "easy"]
+
+
 def test_results_of_another_trace_or_setting_are_not_mixed(tmp_path: Path) -> None:
     replay(trace(), ["fcfs"], POOL, out=tmp_path)
     before = (tmp_path / "manifest.json").read_bytes()
     for other, setting in (
         (trace(run_s=[5.0, 5.0, 4.0, 3.0]), POOL),
-        (trace(), Setting(processors=5)),
-        (trace(), Setting(processors=4, stopped=True)),
+        (trace(), ReplaySetting(processors=5)),
+        (trace(), ReplaySetting(processors=4, stopped=True)),
     ):
         with pytest.raises(InvalidInput, match="this very trace and setting"):
             replay(other, ["fcfs"], setting, out=tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.lab.run.compare import compare
+from berth.lab.compare import compare
 from berth.lab.run.results import Comparison
 from berth.lab.show.plots import TITLES, palette
 from berth.lab.show.words import verdict

@@ -11,17 +11,17 @@ import pytest
 import yaml
 
 from berth.errors import InvalidInput, UnknownName
+from berth.families import FAMILIES
 from berth.lab.reproduce import run as module
 from berth.lab.reproduce.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.reproduce.judge import effect
 from berth.lab.reproduce.report import render_markdown
 from berth.lab.reproduce.results import ExperimentResult, Reproduced, Run
-from berth.lab.reproduce.run import ReproduceInterrupted, reproduce
+from berth.lab.reproduce.run import reproduce
 from berth.lab.reproduce.traces import find_traces
 from berth.lab.reproduce.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
 from berth.lab.run.cells import Cell
-from berth.lab.run.families import FAMILIES
-from berth.lab.run.plans import Progress
+from berth.lab.run.plans import Interrupted, Progress
 from berth.lab.run.processes import run_cells
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
@@ -166,7 +166,7 @@ def test_what_is_shipped_loads_and_builds(name: str, tmp_path: Path) -> None:
             trace_at(tmp_path / trace, jobs=3000, first=1e7)  # in place of the real one
         for setting in find_traces(settings, tmp_path).settings:
             scenario = load_scenario(setting.scenario, setting.changes)
-            family = FAMILIES[scenario.family]
+            family = FAMILIES[scenario.family].lab
             for policy in setting.run.policies or ():
                 assert getattr(PolicySpec.parse(policy).load(), "family", "") == family.name
             assert set(setting.run.oracles or ()) <= set(family.oracles)
@@ -253,7 +253,7 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         if now.done == 5:
             raise KeyboardInterrupt
 
-    with pytest.raises(ReproduceInterrupted, match="5 of 24 cells are kept"):
+    with pytest.raises(Interrupted, match="5 of 24 cells are kept"):
         reproduce([path], out=out, workers=1, progress=stop)
     again = reproduce([path], out=out, workers=1)
     assert again.reused == 5

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
-from berth.lab.leaderboard import run as boards
-from berth.lab.leaderboard.run import Board, leaderboard
+from berth.families.lab import Board
+from berth.lab import leaderboard as boards
+from berth.lab.compare import compare
+from berth.lab.leaderboard import leaderboard
 from berth.lab.reproduce.run import reproduce
-from berth.lab.run.compare import compare
 from berth.lab.run.store import KIND, LOCK, ResultDirectory, opened
 from berth.lab.run.sweep import SweepFile, sweep
 
@@ -26,7 +27,7 @@ HOLD = """
 import sys
 from berth.lab.run.store import ResultDirectory
 directory = ResultDirectory(sys.argv[1])
-directory.create({"kind": directory.kind})
+directory.create({})
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -34,7 +35,7 @@ sys.stdin.read()
 
 def begun(path: Path, kind: str = KIND) -> ResultDirectory:
     directory = ResultDirectory(path, kind)
-    directory.create({"kind": kind})
+    directory.create({})
     return directory
 
 
@@ -66,7 +67,7 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
 def test_a_lock_alone_is_no_result_and_no_other_file(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on nowhere")  # of one that was killed before it wrote anything
     directory = begun(tmp_path)
-    assert directory.manifest() == {"kind": KIND}
+    assert directory.manifest() == directory.described({})
     directory.release()
 
 
@@ -74,7 +75,7 @@ def test_a_run_that_fails_lets_go_of_its_directory(tmp_path: Path) -> None:
     def fails() -> None:
         with opened(tmp_path) as directory:
             assert directory is not None
-            directory.create({"kind": KIND})
+            directory.create({})
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as kept:  # with all frames, as a notebook keeps them
@@ -105,5 +106,5 @@ def test_every_command_that_keeps_cells_is_refused(
     with pytest.raises(InvalidInput, match=TAKEN):
         run(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
-    assert holder.manifest() == {"kind": kind}
+    assert holder.manifest() == holder.described({})
     holder.release()

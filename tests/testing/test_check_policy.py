@@ -13,9 +13,9 @@ import pytest
 
 import berth.testing
 from berth.errors import InvalidInput, MissingExtra, UnknownName
+from berth.families import BUILTIN, FAMILIES
 from berth.families.allocation.checks import ALLOCATION, RandomGangs
 from berth.families.allocation.policies.fairness import Fairness
-from berth.families.builtin import BUILTIN
 from berth.families.placement.checks import PLACEMENT
 from berth.families.placement.checks import malformed as malformed_placement
 from berth.families.placement.policies.greedy import ORDERS
@@ -27,7 +27,7 @@ from berth.families.selection.checks import malformed as malformed_selection
 from berth.families.selection.problem import SelectionProblem
 from berth.registry import PolicySpec
 from berth.simulation import simulate
-from berth.testing import CHECKS, FAMILIES, CheckResult, check_policy
+from berth.testing import CHECKS, CheckResult, check_policy
 from berth.testing.broken.allocation import BROKEN, GivesNothing
 from berth.testing.broken.placement import BROKEN as BROKEN_PLACEMENT
 from berth.testing.broken.placement import PlacesNothing

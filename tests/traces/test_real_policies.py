@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from berth.errors import InvalidInput
-from berth.lab.replay.run import Replay, Setting, replay
+from berth.lab.replay import Replay, ReplaySetting, replay
 from berth.traces.fitting.distributions import read_histograms, read_marginals
 from berth.traces.formats import alibaba2017, alibaba2018, load_trace, open_trace, pai
 from berth.traces.lint import lint, usable
@@ -129,7 +129,7 @@ def test_every_trace_is_linted_and_played(path: Path) -> None:
     name = trace.resources[0].name if trace.resources else None
     size = trace.jobs["pieces"].cast(pl.Float64) * (trace.jobs[name] if name else 1.0)
     processors = 2.0 * float(size.max() or 1.0)  # type: ignore[arg-type]
-    found = replay(trace, ["fcfs", "easy"], Setting(processors=processors))
+    found = replay(trace, ["fcfs", "easy"], ReplaySetting(processors=processors))
     assert [row["never_started"] for row in found.rows] == [0, 0]
     if (size == size.floor()).all():  # sums are exact: then all of it is
         columns = trace.jobs["submit_s"], size, trace.jobs["run_s"], trace.jobs["estimate_s"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
     from berth.lab.run.plans import Progress
+
+debugging = False
+"""Whether the command line says --debug."""
 
 __all__ = [
     "Output",
@@ -23,7 +29,9 @@ __all__ = [
     "complete_live_policy",
     "complete_policy",
     "complete_scenario",
+    "finish",
     "print_json",
+    "progress",
     "told_when_stopped",
 ]
 
@@ -73,36 +81,36 @@ def told_when_stopped() -> Iterator[None]:
 
 
 @contextmanager
+def progress(quiet: bool, reporter: Callable[[Bar], Any], unit: str = "") -> Iterator[Any]:
+    """A progress bar on stderr, drawn on a terminal only; `reporter(bar)` is what a command calls, None if `quiet`."""
+    with told_when_stopped():
+        if quiet:
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True, highlight=False)
+        speed = [TextColumn(unit + "  {task.fields[speed]}")] if unit else []
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), *speed)
+        left = TimeRemainingColumn(compact=bool(unit))
+        hidden = not console.is_terminal
+        with Progress(*columns, left, console=console, transient=True, disable=hidden, expand=True) as bar:
+            yield reporter(bar)
+
+
+@contextmanager
 def cell_progress(quiet: bool) -> Iterator[Any]:
     """Shows how far a comparison is, on stderr: a bar on a terminal, else a line at either end."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True, highlight=False)
-    terminal = console.is_terminal
-    bar = Bar(
-        TextColumn("{task.description}", justify="left"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("cells  {task.fields[speed]}"),
-        TimeRemainingColumn(compact=True),
-        console=console,
-        transient=True,
-        disable=not terminal,
-        expand=True,
-    )
     last: list[Progress] = []
     begun: list[tuple[float, int]] = []
-    with bar:
+
+    def reporter(bar: Bar) -> Callable[[Progress], None]:
         task = bar.add_task("starting", total=None, speed="")
 
         def show(now: Progress) -> None:
-            if not last and not terminal:
-                console.print(f"berth: {now.total} cells, {now.reused} of them already there")
+            if not last and not bar.console.is_terminal:
+                bar.console.print(f"berth: {now.total} cells, {now.reused} of them already there")
             last[:] = [now]
             if not begun and now.slots:  # compiling comes first and is not to count
                 begun.append((time.monotonic(), now.slots))
@@ -111,7 +119,30 @@ def cell_progress(quiet: bool) -> Iterator[Any]:
             label = now.note if len(now.note) < 40 else now.note[:39] + "…"
             bar.update(task, completed=now.done, total=now.total, description=label, speed=speed)
 
+        return show
+
+    with progress(quiet, reporter, "cells") as show:
         yield show
     if last:
+        from rich.console import Console
+
         again = f", {last[0].reused} reused" if last[0].reused else ""
-        console.print(f"berth: {last[0].done} cells done{again}", style="dim")
+        Console(stderr=True, highlight=False).print(f"berth: {last[0].done} cells done{again}", style="dim")
+
+
+def finish(
+    found: Any, output: Output, show: Callable[[Any, Console], None], where: str, failed: Mapping[str, str]
+) -> None:
+    """Print the result and where its files are, list the cells that failed, and exit with 1 if there are any."""
+    if output is Output.json:
+        print_json(found.as_dict())
+    else:
+        from rich.console import Console
+
+        show(found, Console(highlight=False))
+        if where:
+            typer.echo(where)
+    for cell, error in failed.items():
+        typer.echo(f"berth: failed: {cell}: {error}", err=True)
+    if failed:
+        raise typer.Exit(1)

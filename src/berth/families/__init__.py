@@ -1,1 +1,117 @@
-"""The three families of problems: allocation, selection and placement. Nothing else lists them."""
+"""The families of problems: allocation, selection and placement. Nothing else in berth lists them.
+
+A family is a folder here and a driver of the live scheduler. Its record imports them when they are asked for, so that
+listing families or policies costs nothing. To add a family, add a record here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from berth.families.cases import CheckFamily
+    from berth.families.lab import LabFamily
+
+__all__ = ["BUILTIN", "FAMILIES", "Family"]
+
+
+@cache
+def _loaded(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family; `policies` are its built-in ones, each as "module:Class"."""
+
+    name: str
+    policies: dict[str, str]
+
+    @property
+    def scenario(self) -> Any:
+        """Its scenario files, a `berth.scenario.families.ScenarioFamily`."""
+        return _loaded(f"berth.families.{self.name}.scenario:SCENARIO")
+
+    @property
+    def lab(self) -> LabFamily:
+        """What comparisons need: oracles, what regret is measured in, words."""
+        return _loaded(f"berth.families.{self.name}.lab:LAB")  # type: ignore[no-any-return]
+
+    @property
+    def checks(self) -> CheckFamily:
+        """The instances on which `berth.testing.check_policy` tries its policies."""
+        return _loaded(f"berth.families.{self.name}.checks:{self.name.upper()}")  # type: ignore[no-any-return]
+
+    @property
+    def driver(self) -> Any:
+        """The class of its `berth.live.core.drivers.Driver`, by which its policies decide for a live cluster."""
+        return _loaded(f"berth.live.core.drivers.{self.name}:{self.name.capitalize()}Driver")
+
+
+_ALL = (
+    Family(
+        "allocation",
+        {
+            "ogasched": "berth.families.allocation.policies.ogasched:OGASched",
+            "ogasched-rates": "berth.families.allocation.policies.rates:OGASchedRates",
+            "ogasched-aware": "berth.families.allocation.policies.aware:OGASchedAware",
+            "ogasched-gang": "berth.families.allocation.policies.gang:OGASchedGang",
+            "ogasched-printed": "berth.families.allocation.policies.printed:OGASchedPrinted",
+            "drf": "berth.families.allocation.policies.drf:DRF",
+            "fairness": "berth.families.allocation.policies.fairness:Fairness",
+            "binpacking": "berth.families.allocation.policies.binpacking:BinPacking",
+            "spreading": "berth.families.allocation.policies.spreading:Spreading",
+            "random-allocation": "berth.families.allocation.policies.random:RandomAllocation",
+        },
+    ),
+    Family(
+        "selection",
+        {
+            "escb": "berth.families.selection.policies.escb:ESCB",
+            "escb-v": "berth.families.selection.policies.escb_v:ESCBV",
+            "cts": "berth.families.selection.policies.cts:CTS",
+            "kl-ucb": "berth.families.selection.policies.kl_ucb:KLUCB",
+            "cucb": "berth.families.selection.policies.cucb:CUCB",
+            "epsilon-greedy": "berth.families.selection.policies.epsilon_greedy:EpsilonGreedy",
+            "esdp-printed": "berth.families.selection.policies.printed:ESDPPrinted",
+            "hauf": "berth.families.selection.policies.hauf:HAUF",
+            "hswf": "berth.families.selection.policies.hauf:HAUF",
+            "lcf": "berth.families.selection.policies.lcf:LCF",
+            "lwtf": "berth.families.selection.policies.lwtf:LWTF",
+            "random-selection": "berth.families.selection.policies.random:RandomSelection",
+        },
+    ),
+    Family(
+        "placement",
+        {
+            "greedy": "berth.families.placement.policies.greedy:Greedy",
+            "placement-rule": "berth.families.placement.policies.rule:Rule",
+            "drl-greedy-printed": "berth.families.placement.policies.printed:DRLGreedyPrinted",
+            "drl-direct": "berth.families.placement.policies.printed:DRLDirect",
+            "drl-greedy": "berth.families.placement.policies.learned:Learned",
+            "random-placement": "berth.families.placement.policies.random:RandomPlacement",
+            "first-fit": "berth.families.placement.policies.first_fit:FirstFit",
+            "optra": "berth.families.placement.policies.optra:OptRA",
+            "ossa": "berth.families.placement.policies.ossa:OSSA",
+            "hmao": "berth.families.placement.policies.hmao:HMAO",
+            "fcfs": "berth.families.placement.policies.fcfs:FCFS",
+            "sjf": "berth.families.placement.policies.sjf:SJF",
+            "easy": "berth.families.placement.policies.easy:EASY",
+            "conservative": "berth.families.placement.policies.conservative:Conservative",
+            "best-fit": "berth.families.placement.policies.best_fit:BestFit",
+            "tetris": "berth.families.placement.policies.tetris:Tetris",
+            "drf-placement": "berth.families.placement.policies.fair:FairQueue",
+            "fgd": "berth.families.placement.policies.fragmentation:FragmentationAware",
+        },
+    ),
+)
+
+FAMILIES = {family.name: family for family in _ALL}
+"""By the `family` of a scenario and of a policy; the first is meant where a scenario file names none."""
+
+BUILTIN = {name: place for family in FAMILIES.values() for name, place in family.policies.items()}
+"""Every built-in policy by name."""

@@ -1,7 +1,6 @@
 """What the checks of `berth.testing.policy_checks` need to know of a family: its instances and its random policy.
 
-A new family adds a module like `berth.families.allocation.checks`, which makes one `Family`, and a line to
-`berth.testing.policy_checks.FAMILIES`; no check changes.
+Each family makes one `CheckFamily`, in its module `checks`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from berth.model import Floats, Ints
 from berth.protocols import Environment, Policy
 
-__all__ = ["SLOTS", "Case", "Family", "Style", "no_such_array"]
+__all__ = ["SLOTS", "Case", "CheckFamily", "Style", "no_such_array"]
 
 SLOTS = 20
 """Slots of a random or edge case: a few hundred over all of them."""
@@ -30,7 +29,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Family:
+class CheckFamily:
     """The instances of one family, and how to look at its decisions. Each maker of cases takes a seed."""
 
     name: str

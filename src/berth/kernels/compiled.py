@@ -27,7 +27,8 @@ def _compile(function: Any, **options: Any) -> Any:
     """Compile, and have numba take kernels compiled from other sources for outdated.
 
     On its own it looks only at the file of the function itself, not at the modules it calls, so that an edit of one
-    kernel would leave its callers with old code inside.
+    kernel would leave its callers with old code inside. The stamp is part of the version, which numba compares
+    before it unpickles an index: an old index may name classes that are gone.
     """
     try:
         dispatcher = njit(cache=True, error_model=ERRORS, **options)(function)
@@ -35,7 +36,8 @@ def _compile(function: Any, **options: Any) -> Any:
         return njit(error_model=ERRORS, **options)(function)
     file = getattr(dispatcher._cache, "_cache_file", None)
     if file is not None:
-        file._source_stamp = _SOURCES
+        file._version = f"{file._version} {_SOURCES}"
+        file._source_stamp = None
     return dispatcher
 
 

@@ -1,7 +1,7 @@
-"""Talk to a running berth: what the commands for jobs, servers and policies share.
+"""HTTP client of a running service, for the command line and `berth.ray`.
 
 The address of the service is read from `--url` or `BERTH_URL`, the token from `BERTH_TOKEN`, from the file that
-`BERTH_TOKEN_FILE` names, or from the file that a service of the same user made (`berth.live.service.local_token`).
+`BERTH_TOKEN_FILE` names, or from the file that a service of the same user made (`berth.live.local_token`).
 There is no option for the token: every user of the machine can see command lines. Only Python's own library is used, so
 that a login node needs nothing but berth.
 """
@@ -10,32 +10,20 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
-from enum import StrEnum
 from http.client import BadStatusLine, HTTPException
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-import typer
-
 from berth.errors import BerthError, InvalidInput
-from berth.live.service.local_token import local_token
+from berth.live.local_token import local_token
 
-__all__ = [
-    "Client",
-    "Code",
-    "Format",
-    "FormatOption",
-    "ServiceRefused",
-    "ServiceSilent",
-    "ServiceUnreachable",
-    "UrlOption",
-    "shown",
-]
+__all__ = ["DEFAULT_URL", "Client", "Code", "ServiceRefused", "ServiceSilent", "ServiceUnreachable"]
 
 DEFAULT_URL = "http://127.0.0.1:8642"
 TIMEOUT = 30.0
@@ -73,22 +61,7 @@ CODES = {
     429: Code.not_now,
     503: Code.not_now,
 }
-"""What a status says to whoever runs a command; whether the command or the service saw the mistake is all one."""
-
-
-class Format(StrEnum):
-    """How a command answers."""
-
-    table = "table"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
-
-
-FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to answer; wide shows more columns.")]
-UrlOption = Annotated[
-    str | None, typer.Option("--url", envvar="BERTH_URL", help=f"Where the service is; {DEFAULT_URL} by default.")
-]
+"""Exit codes by HTTP status: the same ones as for mistakes that the command itself finds."""
 
 
 class ServiceUnreachable(BerthError):
@@ -207,7 +180,7 @@ class Client:
         """What is told is what is on paper; once it is said why it may be out of date."""
         if trouble and not self._warned:
             self._warned = True
-            typer.echo(f"berth: warning: {trouble}; what follows is what was known before", err=True)
+            print(f"berth: warning: {trouble}; what follows is what was known before", file=sys.stderr)
 
     def get(self, path: str, **query: Any) -> Any:
         """Read something."""
@@ -232,14 +205,3 @@ def path(*parts: str) -> str:
         if part in ("", ".", "..") or "/" in part:
             raise InvalidInput("a name without a slash", value=part)
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
-
-
-def shown(value: Any, how: Format) -> bool:
-    """Print for programs, where that was asked for; False where a table is wanted."""
-    if how is Format.json:
-        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-    elif how is Format.yaml:
-        import yaml
-
-        typer.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip())
-    return how in (Format.json, Format.yaml)

@@ -1,4 +1,4 @@
-"""A dispatcher and a simulated cluster, played from moment to moment: what happened, and how every job fared."""
+"""Simulate a dispatcher with a simulated cluster from event to event; give the events and the outcome of every job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What if another policy had decided: the same submissions, cancellations and servers, played again.
+"""Replay the same submissions, cancellations and servers under another policy.
 
 How long jobs run comes from what was measured. A job that finished keeps its luck: it ran faster or slower than jobs of
 its type do on its servers, and does so wherever it runs. The policy that really decided is played in the same model, so
@@ -29,12 +29,13 @@ from berth.live.core.events import (
     Start,
     Started,
 )
+from berth.live.core.holdings import taken
 from berth.live.core.jobs import Job, Server
 from berth.live.core.queues import Queues
 from berth.live.core.records import JobRecord
 from berth.live.core.runtimes import speeds
 from berth.live.core.shadow import Batches
-from berth.live.core.state import State, taken
+from berth.live.core.state import State
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.simulation import Played, play
 from berth.statistics import Estimate

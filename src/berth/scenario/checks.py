@@ -1,7 +1,6 @@
 """From raw values to settings: every mistake found, told in plain words, the first one raised.
 
-`across_allocation` and what families share are here; `berth.families.selection.scenario.checks` has the selection
-family.
+Here is what families share; each has its own in `checks` of its folder `scenario`.
 """
 
 from __future__ import annotations
@@ -13,26 +12,23 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from berth.errors import BerthError, InvalidInput, did_you_mean
+from berth.errors import BerthError, InvalidInput, UnknownName, did_you_mean
 from berth.files.yaml_tree import Key, Tree, key_text
-from berth.scenario.drawing import RESOURCES, server_names
+from berth.registry import PolicySpec, policy_names
+from berth.scenario.drawing import server_names
 from berth.scenario.settings import (
     TAGS,
     Bernoulli,
     Common,
-    DrawnCluster,
-    DrawnPorts,
     FromWorkload,
     Given,
     GivenCluster,
     Part,
     Poisson,
-    PortEntry,
-    Settings,
     Switching,
 )
 
-__all__ = ["Mistake", "across_allocation", "checked", "resource_names"]
+__all__ = ["Mistake", "checked"]
 
 Model = TypeVar("Model", bound=Part)
 
@@ -103,13 +99,6 @@ def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
     )
 
 
-def resource_names(settings: Settings) -> list[str]:
-    """The names of the cluster's resources."""
-    if isinstance(settings.cluster, DrawnCluster):
-        return [resource.name for resource in RESOURCES]
-    return [entry if isinstance(entry, str) else entry.name for entry in settings.cluster.resources]
-
-
 def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None) -> Mistake:
     """One of pydantic's errors in our words."""
     key: Key = tuple(part for part in detail["loc"] if part not in TAGS)
@@ -144,23 +133,6 @@ def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str] | None 
         shape = "nothing" if value is None else "a mapping" if isinstance(value, dict) else "a list"
         return Mistake(key, expected, found=f"an empty {shape[2:]}" if value is not None and not value else shape)
     return Mistake(key, expected, value)
-
-
-def across_allocation(settings: Settings) -> Iterator[Mistake]:
-    """What does not match in a scenario of the allocation family."""
-    resources = resource_names(settings)
-    if isinstance(settings.cluster, GivenCluster):
-        yield from check_cluster(settings.cluster, resources)
-    yield from _ports(settings, resources)
-    yield from _utilities(settings, resources)
-    ports = settings.ports
-    types = ports.count if isinstance(ports, DrawnPorts) else len(ports)
-    own = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.probability is not None]
-    yield from check_arrivals(settings.arrivals, types, own, settings.horizon)
-    names = [f"port-{i}" for i in range(types)] if isinstance(ports, DrawnPorts) else [port.name for port in ports]
-    yield from check_workload(settings, names)
-    yield from _gangs(settings)
-    yield from check_policies(settings)
 
 
 def check_names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mistake]:
@@ -202,37 +174,6 @@ def check_cluster(cluster: GivenCluster, resources: list[str]) -> Iterator[Mista
         yield from check_known(entry.capacity, resources, ("cluster", "servers", i, "capacity"), "resource")
 
 
-def _ports(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
-    ports = settings.ports
-    if isinstance(ports, DrawnPorts):
-        drawn = [resource.name for resource in RESOURCES]
-        for name in resources:
-            if name not in drawn:
-                yield Mistake(
-                    ("ports", "draw"), f"a cluster of {', '.join(drawn)} only", found=f"one with the resource {name!r}"
-                )
-        return
-    yield from check_names([port.name for port in ports], [("ports", i, "name") for i in range(len(ports))], "port")
-    servers = reachable(settings.cluster)
-    for i, port in enumerate(ports):
-        yield from _port(port, ("ports", i), resources, servers)
-
-
-def _port(port: PortEntry, key: Key, resources: list[str], servers: list[str]) -> Iterator[Mistake]:
-    if (port.demand is None) == (port.components is None):
-        found = "neither demand nor components" if port.demand is None else "both demand and components"
-        yield Mistake(key, "one of them", found=found)
-    demands: list[tuple[Key, Mapping[str, float] | None]] = [((*key, "demand"), port.demand)]
-    demands += [((*key, "components", c, "demand"), entry.demand) for c, entry in enumerate(port.components or [])]
-    yield from check_demands(demands, resources)
-    if port.minimum is not None:
-        if port.components is None:
-            yield Mistake((*key, "minimum"), "components beside it", found="a minimum alone")
-        elif port.minimum > len(port.components):
-            yield Mistake((*key, "minimum"), f"at most the {len(port.components)} components there are", port.minimum)
-    yield from check_reach(port.servers, (*key, "servers"), servers)
-
-
 def check_demands(demands: Iterable[tuple[Key, Mapping[str, float] | None]], resources: list[str]) -> Iterator[Mistake]:
     """What jobs or tasks request, by key."""
     for place, demand in demands:
@@ -258,53 +199,6 @@ def reachable(cluster: Any) -> list[str]:
     if not isinstance(cluster, GivenCluster):
         return [f"server-{r}" for r in range(cluster.servers)]
     return [*(entry.name for entry in cluster.servers), *(n for e in cluster.servers for n in server_names(e))]
-
-
-def _utilities(settings: Settings, resources: list[str]) -> Iterator[Mistake]:
-    utilities = settings.utilities
-    yield from check_range(utilities.alpha, ("utilities", "alpha"))
-    yield from check_known(utilities.fixed, resources, ("utilities", "fixed"), "resource")
-    kinds: list[tuple[Key, str]] = [(("utilities", "kinds", i), kind) for i, kind in enumerate(utilities.kinds)]
-    kinds += [(("utilities", "fixed", name, "kind"), entry.kind) for name, entry in utilities.fixed.items()]
-    for key, kind in kinds:
-        if kind not in ("linear", "log", "reciprocal", "poly"):
-            yield from _utility(key, kind)
-    overhead = settings.overhead
-    yield from check_range(overhead, ("overhead",))
-    if isinstance(overhead, dict):
-        yield from check_known(overhead, resources, ("overhead",), "resource")
-        missing = [name for name in resources if name not in overhead]
-        if missing:
-            yield Mistake(("overhead",), "a number for every resource", found=f"none for {', '.join(missing)}")
-
-
-def _utility(key: Key, kind: str) -> Iterator[Mistake]:
-    from berth.errors import UnknownName
-    from berth.families.allocation.utility import utility_named
-
-    try:
-        utility_named(kind)
-    except UnknownName as error:
-        yield Mistake(key, f"one of {', '.join(error.known)}{did_you_mean(kind, error.known)}", kind)
-    except InvalidInput as error:
-        yield Mistake(key, error.expected, kind)
-
-
-def check_workload(settings: Any, names: Sequence[str]) -> Iterator[Mistake]:
-    """Arrivals of a workload: there is one, and the job types are its own."""
-    if not isinstance(settings.arrivals, FromWorkload):
-        return
-    if settings.workload is None:
-        yield Mistake(("arrivals", "process"), "the key workload beside it", "workload")
-        return
-    from berth.scenario.workload import planned
-
-    known = planned(settings.workload).names
-    for i, name in enumerate(names):
-        if name not in known:
-            own: Key = ("ports", i, "name") if isinstance(settings.ports, list) else ("ports",)
-            expected = f"a job type of the workload{did_you_mean(name, known)}, or arrivals of its own"
-            yield Mistake(own, expected, name)
 
 
 def check_arrivals(
@@ -342,27 +236,8 @@ def check_arrivals(
         yield Mistake(("horizon",), expected, found=f"{(horizon or 2000) * types}")
 
 
-def _gangs(settings: Settings) -> Iterator[Mistake]:
-    gangs, ports = settings.gangs, settings.ports
-    listed = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.components is not None]
-    if gangs is not None:
-        if gangs.components is None and not listed:
-            yield Mistake(("gangs", "components"), "this key, or components at the ports", found="nothing")
-        if gangs.components is not None and listed:
-            yield Mistake(("gangs", "components"), "no number where ports list their own components", gangs.components)
-        if gangs.minimum is not None and gangs.components is None:
-            yield Mistake(("gangs", "minimum"), "components beside it", found="a minimum alone")
-        elif gangs.minimum is not None and gangs.components is not None and gangs.minimum > gangs.components:
-            yield Mistake(("gangs", "minimum"), f"at most the {gangs.components} components", gangs.minimum)
-    if isinstance(settings.arrivals, Poisson) and (gangs is not None or listed):
-        yield Mistake(("arrivals", "process"), "at most one job a slot where there are gangs", "poisson")
-
-
 def check_policies(settings: Common) -> Iterator[Mistake]:
     """Policies and baseline."""
-    from berth.errors import UnknownName
-    from berth.registry import PolicySpec, policy_names
-
     given: list[tuple[Key, str]] = [(("policies", i), text) for i, text in enumerate(settings.policies or [])]
     if settings.baseline is not None:
         given.append((("baseline",), settings.baseline))

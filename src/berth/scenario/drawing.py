@@ -1,4 +1,4 @@
-"""What a seed draws: servers and job types like those of the Alibaba trace, channels, outages.
+"""What a seed draws: servers and job types like those of the Alibaba trace, channels, arrivals, outages.
 
 Every column of every table has a stream of its own. So more servers, more job types or more slots
 only add to what a seed gives, and a changed setting shifts nothing else.
@@ -8,19 +8,28 @@ Axes: T slots, J job types, R servers, K resources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from math import exp
 
 import numpy as np
+from numpy.typing import NDArray
 
-from berth.model import Floats, Resource
+from berth.model import Cluster, Floats, Resource
 from berth.random import stream
+from berth.scenario.settings import Bernoulli, Given, GivenCluster, Poisson, ServerEntry, Switching
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from berth.scenario.settings import ServerEntry
-
-__all__ = ["RESOURCES", "draw_channels", "draw_demands", "draw_outages", "draw_servers", "server_names", "uniforms"]
+__all__ = [
+    "RESOURCES",
+    "draw_arrivals",
+    "draw_channels",
+    "draw_demands",
+    "draw_outages",
+    "draw_servers",
+    "given_cluster",
+    "reach_named",
+    "server_names",
+    "uniforms",
+]
 
 RESOURCES = (
     Resource("cpu", unit="12 cores"),
@@ -68,6 +77,14 @@ def server_names(entry: ServerEntry) -> list[str]:
     return [entry.name] if entry.count == 1 else [f"{entry.name}-{i}" for i in range(entry.count)]
 
 
+def given_cluster(given: GivenCluster) -> Cluster:
+    """The cluster that a file lists."""
+    resources = tuple(Resource(r) if isinstance(r, str) else Resource(r.name, r.unit) for r in given.resources)
+    names = tuple(name for entry in given.servers for name in server_names(entry))
+    rows = [[entry.capacity.get(r.name, 0.0) for r in resources] for entry in given.servers for _ in range(entry.count)]
+    return Cluster(resources, names, np.array(rows))
+
+
 def draw_servers(seed: int, servers: int) -> Floats:
     """Capacities (R, 6) in units of `RESOURCES`.
 
@@ -111,6 +128,50 @@ def draw_channels(seed: int, ports: int, servers: int, density: float) -> NDArra
     for port in np.flatnonzero(~reach.any(axis=1)):
         reach[port, stream(seed, "channels", "alone", int(port)).integers(servers)] = True
     return reach
+
+
+def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], given: object, cluster: Cluster) -> None:
+    """Set the rows of `reach` (J, R) whose job types name servers or groups; None leaves a row as it is."""
+    index = {name: [r] for r, name in enumerate(cluster.servers)}
+    if isinstance(given, GivenCluster):
+        for entry in given.servers:
+            index[entry.name] = [r for name in server_names(entry) for r in index[name]]
+    for j, servers in enumerate(named):
+        if servers is not None and servers != ["all"]:
+            reach[j] = False
+            reach[j, [r for name in servers for r in index[name]]] = True
+
+
+def draw_arrivals(
+    arrivals: Bernoulli | Switching | Poisson | Given, own: Sequence[float | None], horizon: int, seed: int
+) -> Floats:
+    """How many jobs of each type each slot has, (T, J); `own` are the probabilities that types give themselves."""
+    types = len(own)
+    if isinstance(arrivals, Given):
+        return np.array(arrivals.slots[:horizon], dtype=np.float64)
+    # one table for every process: a larger probability or mean only ever adds jobs
+    luck = uniforms(seed, horizon, types, "arrivals")
+    if isinstance(arrivals, Switching):
+        spells = -(-horizon // arrivals.every)
+        drawn = arrivals.low + (arrivals.high - arrivals.low) * uniforms(seed, spells, types, "rates")
+        return (luck < np.repeat(drawn, arrivals.every, axis=0)[:horizon]).astype(np.float64)
+    if isinstance(arrivals, Poisson):
+        counts = np.zeros((horizon, types))
+        for j, mean in enumerate(np.broadcast_to(np.asarray(arrivals.mean, dtype=np.float64), (types,))):
+            counts[:, j] = np.searchsorted(_poisson(float(mean), arrivals.most), luck[:, j], side="right")
+        return counts
+    rates = np.array(np.broadcast_to(np.asarray(arrivals.probability, dtype=np.float64), (types,)))
+    for j, rate in enumerate(own):
+        rates[j] = rates[j] if rate is None else rate
+    return (luck < rates).astype(np.float64)
+
+
+def _poisson(mean: float, most: int) -> Floats:
+    """The chance of at most 0, 1, … most − 1 jobs."""
+    chances = [exp(-mean)]
+    for n in range(1, most):
+        chances.append(chances[-1] * mean / n)
+    return np.cumsum(chances)
 
 
 def draw_outages(seed: int, slots: int, servers: int, probability: float, repair: float) -> NDArray[np.bool_]:

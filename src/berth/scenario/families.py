@@ -1,6 +1,6 @@
-"""What scenario files need to know of each family: its keys, its checks, its defaults and its builder.
+"""What scenario files need to know of a family: its keys, its checks, its defaults and its builder.
 
-A new family adds a record to `FAMILIES`; nothing else here asks which family a file is of.
+Each family has one such record, `SCENARIO` in its folder `scenario`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import InvalidInput, did_you_mean
-from berth.families.allocation.scenario.building import build_allocation
-from berth.families.placement.scenario.building import build_placement
-from berth.families.placement.scenario.checks import across_placement, slots_of
-from berth.families.placement.scenario.settings import PlacementSettings, WorkloadTasks
-from berth.families.selection.scenario.building import build_selection
-from berth.families.selection.scenario.checks import across_selection, has_gangs
-from berth.families.selection.scenario.settings import SelectionSettings
+from berth.families import FAMILIES
 from berth.files.yaml_tree import Tree
-from berth.scenario.checks import Mistake, across_allocation
-from berth.scenario.settings import Common, Given, Settings
+from berth.scenario.checks import Mistake
+from berth.scenario.settings import Common, Given
 
-__all__ = ["FAMILIES", "Defaults", "ScenarioFamily", "family_of", "foreign_keys", "schema"]
+__all__ = ["Defaults", "ScenarioFamily", "family_of", "foreign_keys", "schema", "slots_of"]
 
 HORIZON = 2000
 
@@ -45,84 +39,23 @@ class ScenarioFamily:
     defaults: Callable[[Any], Defaults]
     build: Callable[[Any, int, int, bool], Any]
     """(settings, horizon, seed, arrivals_known) → the world of this seed."""
+    layer: Callable[[Any], dict[str, Any]]
+    """The keys that a workload gives, from its `berth.scenario.workload.WorkloadPlan`."""
+    batches: bool = False
+    """Whether jobs come in batches, whose sizes a file may list as `arrivals.sizes`."""
 
 
-def _slots(arrivals: object) -> int:
+def slots_of(arrivals: object) -> int:
+    """Slots of a run where the file does not say how many."""
     return len(arrivals.slots) if isinstance(arrivals, Given) else HORIZON
-
-
-ALLOCATION_POLICIES = (
-    "ogasched-aware",
-    "ogasched-rates",
-    "ogasched",
-    "ogasched-printed",
-    "fairness",
-    "drf",
-    "binpacking",
-    "spreading",
-)
-
-
-def _allocation_defaults(settings: Settings) -> Defaults:
-    ports = settings.ports
-    if settings.gangs is not None or (isinstance(ports, list) and any(p.components for p in ports)):
-        # with gangs the optima leave the all-or-nothing constraint out: upper bounds, of use slot by slot
-        return Defaults(_slots(settings.arrivals), ("ogasched-gang",), "ogasched-gang", ("slot",))
-    return Defaults(_slots(settings.arrivals), ALLOCATION_POLICIES, "fairness", ("stationary", "slot"))
-
-
-SELECTION_POLICIES = ("escb", "escb-v", "cts", "kl-ucb", "cucb", "esdp-printed", "hauf", "lcf", "lwtf")
-
-
-# of those above, the ones that keep gangs whole
-GANG_POLICIES = ("escb", "escb-v", "cts", "kl-ucb", "cucb", "random-selection")
-
-
-def _selection_defaults(settings: SelectionSettings) -> Defaults:
-    if has_gangs(settings):
-        return Defaults(_slots(settings.arrivals), GANG_POLICIES, "random-selection", ("slot",))
-    return Defaults(_slots(settings.arrivals), SELECTION_POLICIES, "hauf", ("slot",))
-
-
-PLACEMENT_POLICIES = (
-    "drl-greedy",
-    "placement-rule",
-    "greedy:order=densest,waiting=queue",
-    "greedy",
-    "optra",
-    "ossa",
-    "hmao",
-    "first-fit",
-)
-
-
-# those that serve gangs, ports, devices and times that are only estimates
-QUEUED_POLICIES = ("easy", "conservative", "sjf", "fcfs", "best-fit", "tetris", "drf-placement", "fgd")
-
-
-def _placement_defaults(settings: PlacementSettings) -> Defaults:
-    tasks = settings.tasks
-    if not isinstance(tasks, WorkloadTasks):
-        return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ("slot",))
-    # no bound: it is one linear programme for all tasks, which takes minutes where they run for many slots
-    if tasks.gangs or tasks.needs or tasks.devices or tasks.known == "estimate":
-        return Defaults(slots_of(settings), QUEUED_POLICIES, "fcfs", ())
-    return Defaults(slots_of(settings), PLACEMENT_POLICIES, "greedy", ())
-
-
-FAMILIES = {
-    "allocation": ScenarioFamily(Settings, across_allocation, _allocation_defaults, build_allocation),
-    "selection": ScenarioFamily(SelectionSettings, across_selection, _selection_defaults, build_selection),
-    "placement": ScenarioFamily(PlacementSettings, across_placement, _placement_defaults, build_placement),
-}
-"""By the value of the key `family`; the first is meant where a file has none."""
 
 
 def family_of(tree: Tree) -> ScenarioFamily:
     """The family that this tree names."""
     name = tree.value.get("family", next(iter(FAMILIES)))
     if isinstance(name, str) and name in FAMILIES:
-        return FAMILIES[name]
+        family: ScenarioFamily = FAMILIES[name].scenario
+        return family
     file, line = tree.place(("family",))
     expected = f"one of {', '.join(FAMILIES)}"
     if isinstance(name, str):
@@ -137,7 +70,7 @@ def foreign_keys(family: ScenarioFamily) -> dict[str, str]:
     return {
         key: name
         for name, other in FAMILIES.items()
-        for key in other.settings.model_fields
+        for key in other.scenario.settings.model_fields
         if key not in family.settings.model_fields
     }
 
@@ -145,9 +78,9 @@ def foreign_keys(family: ScenarioFamily) -> dict[str, str]:
 def schema() -> dict[str, Any]:
     """The JSON schema of scenario files of all families: a key is as any family that has it takes it."""
     parts = [
-        family.settings.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+        family.scenario.settings.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
         if place
-        else family.settings.model_json_schema()
+        else family.scenario.settings.model_json_schema()
         for place, (name, family) in enumerate(FAMILIES.items())
     ]
     whole: dict[str, Any] = {

@@ -1,15 +1,23 @@
-"""Layers of a scenario: the file it `extends`, the file itself, and overrides by dotted key."""
+"""Layers of a scenario: the file it `extends`, the file itself, and overrides by dotted key.
+
+Which keys a layer gives anew, rather than in part, is marked in the families' settings (`Restated`).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
 
 from berth.errors import InvalidInput, UnknownName, did_you_mean
+from berth.families import FAMILIES
 from berth.files.yaml_tree import Key, Tree, key_text, read_file
 from berth.scenario.catalog import named_file, scenario_names
+from berth.scenario.settings import Restated
 
 __all__ = ["find_file", "laid", "overridden", "read_layers"]
 
@@ -136,9 +144,10 @@ def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tre
         return items
     if indexed:
         raise InvalidInput("a list", found="no list to index", key=key_text(key))
-    if key == ("workload",):
-        below, above = ({"name": part} if isinstance(part, str) else part for part in (below, above))
-    if not isinstance(above, dict) or (isinstance(below, dict) and _restated(key, below, above)):
+    marks = _marked(key)
+    for short in {mark.short for mark in marks if mark.short is not None}:
+        below, above = ({short: part} if isinstance(part, str) else part for part in (below, above))
+    if not isinstance(above, dict) or (isinstance(below, dict) and any(mark.when(below, above) for mark in marks)):
         for stale in [k for k in places if len(k) > len(key) and k[: len(key)] == key]:
             del places[stale]
         below = {}
@@ -149,22 +158,29 @@ def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tre
     return above
 
 
-def _restated(key: Key, below: dict[str, Any], above: dict[str, Any]) -> bool:
-    """Whether a part is given anew, in another form: then nothing of the form below may linger in it."""
-    if key == ("arrivals",):
-        return "process" in above and above["process"] != below.get("process", "bernoulli")
-    if key in (("tasks", "work"), ("failures", "permanent")) or (len(key) == 3 and key[:2] == ("tasks", "demand")):
-        return True
-    if key == ("workload",):
-        return any(name in above and above[name] != below.get(name) for name in ("name", "fit", "trace"))
-    if key == ("tasks",):
-        return "draw" in below and "demand" in above
-    if key == ("gains",):
-        return "distribution" in above and above["distribution"] != below.get("distribution", above["distribution"])
-    if key == ("drift",):
-        return "kind" in above and above["kind"] != below.get("kind")
-    if key in (("cluster",), ("ports",)) and "draw" in above and above["draw"] != below.get("draw", above["draw"]):
-        return True
-    if key == ("cluster",):
-        return ("resources" in above) != ("resources" in below) and ("resources" in above or "draw" in above)
-    return False
+@cache
+def _marks() -> list[tuple[Key, Restated]]:
+    """Where the families' settings have marks; "*" stands for any key of a mapping or place in a list."""
+    found: list[tuple[Key, Restated]] = []
+
+    def look(kind: Any, key: Key) -> None:
+        if isinstance(kind, Restated):
+            found.append((key, kind))
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            for name, field in kind.model_fields.items():
+                for part in (field.annotation, *field.metadata):
+                    look(part, (*key, name))
+        for part in get_args(kind):  # of a union, of a list or mapping, or annotations
+            look(part, (*key, "*") if get_origin(kind) in (dict, list) else key)
+
+    for family in FAMILIES.values():
+        look(family.scenario.settings, ())
+    return found
+
+
+def _marked(key: Key) -> list[Restated]:
+    return [
+        mark
+        for place, mark in _marks()
+        if len(place) == len(key) and all(own in ("*", part) for own, part in zip(place, key, strict=True))
+    ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from berth.errors import InvalidInput
+from berth.families import FAMILIES
 
 if TYPE_CHECKING:
     from berth.scenario.settings import Common
@@ -19,7 +20,7 @@ __all__ = ["Scenario", "load_scenario", "parse_overrides", "scenario_schema"]
 class Scenario:
     """What to simulate, on what, and which policies; made by `load_scenario`.
 
-    `family` says what kind of problem it is; `berth.scenario.families` has a record of each.
+    `family` says what kind of problem it is; `berth.families` has a record of each.
     `arrivals_known` is "hidden", "revealed" or "both": whether policies see who has a job before
     they decide. `policies` and `baseline` are written as for `berth compare`; `seeds` is how many
     seeds a comparison runs; `oracles` which of "stationary" and "slot" it sets them against.
@@ -57,9 +58,7 @@ class Scenario:
         """
         if seed < 0:
             raise InvalidInput("a whole number ≥ 0", value=seed, key="seed")
-        from berth.scenario.families import FAMILIES
-
-        return FAMILIES[self.family].build(self.settings, self.horizon, seed, arrivals_known)
+        return FAMILIES[self.family].scenario.build(self.settings, self.horizon, seed, arrivals_known)
 
     def dump(self) -> dict[str, Any]:
         """All settings, defaults filled in, as plain values that `load_scenario` takes again.
@@ -97,7 +96,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     """
     from berth.files.yaml_tree import Tree
     from berth.scenario.checks import checked
-    from berth.scenario.families import FAMILIES, family_of, foreign_keys
+    from berth.scenario.families import family_of, foreign_keys
     from berth.scenario.layering import find_file, overridden, read_layers, with_base
 
     if isinstance(name_or_path, Mapping):
@@ -114,7 +113,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     if tree.value.get("workload") is not None:
         from berth.scenario.workload import with_workload  # brings all that reads traces: not for every scenario
 
-        tree, given = with_workload(tree, tree.value.get("family", next(iter(FAMILIES))))
+        tree, given = with_workload(tree, family)
     settings = checked(tree, family.settings, family.across, foreign_keys(family))
     defaults = family.defaults(settings)
     title = settings.title

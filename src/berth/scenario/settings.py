@@ -1,19 +1,19 @@
 """What a scenario file may say: the keys, their types and defaults. The reference page is made from this.
 
-Here is what all families share and the allocation family; `berth.families.selection.scenario.settings` has the
-selection family. Numbers are strict: `true` is no number and `2.0` no count. Meaning across keys (names that must
-exist, lists that must match) is checked in `berth.scenario.checks`.
+Here is what families share; each has its own keys in `settings` of its folder `scenario`. Numbers are strict: `true` is
+no number and `2.0` no count. Meaning across keys (names that must exist, lists that must match) is checked in `checks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-__all__ = ["TAGS", "Common", "Settings"]
+__all__ = ["TAGS", "Common"]
 
 
 def said(words: str) -> WrapValidator:
@@ -27,6 +27,40 @@ def said(words: str) -> WrapValidator:
 
     return WrapValidator(check)
 
+
+@dataclass(frozen=True)
+class Restated:
+    """Marks a key that a layer above can give in another form: then nothing of the layer below stays in it.
+
+    `when` says whether it does, from the mappings below and above. A plain text stands for a mapping with the key
+    `short`, where there is one.
+    """
+
+    when: Callable[[dict[str, Any], dict[str, Any]], bool]
+    short: str | None = None
+
+
+def changed(*keys: str, missing: Any = ..., short: str | None = None) -> Restated:
+    """In another form where one of these keys changes; one that the layer below lacks is `missing`, or no change."""
+
+    def when(below: dict[str, Any], above: dict[str, Any]) -> bool:
+        return any(k in above and above[k] != below.get(k, above[k] if missing is ... else missing) for k in keys)
+
+    return Restated(when, short)
+
+
+WHOLE = Restated(lambda below, above: True)
+PROCESS = changed("process", missing="bernoulli")
+DRAW = changed("draw")
+
+
+def _other_cluster(below: dict[str, Any], above: dict[str, Any]) -> bool:
+    """It is drawn in another way, or listed in place of drawn, or drawn in place of listed."""
+    listed = ("resources" in above) != ("resources" in below) and ("resources" in above or "draw" in above)
+    return listed or DRAW.when(below, above)
+
+
+CLUSTER = Restated(_other_cluster)
 
 Name = Annotated[str, Field(min_length=1, max_length=200), said("a text")]
 Text = Annotated[str, said("a text")]
@@ -103,13 +137,6 @@ class Part(BaseModel):
         return value
 
 
-class DrawnCluster(Part):
-    """Servers drawn like those of the Alibaba trace: six resources, three kinds of machine."""
-
-    draw: Literal["alibaba-like"] = "alibaba-like"
-    servers: Servers = 128
-
-
 class ResourceEntry(Part):
     name: Name
     unit: Text = ""
@@ -123,33 +150,26 @@ class ServerEntry(Part):
     capacity: dict[str, Amount] = Field(description="what it has of each resource; 0 of those left out")
 
 
+ResourceEntries = Annotated[
+    list[
+        Annotated[
+            Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(resource_form)
+        ]
+    ],
+    Field(min_length=1),
+]
+
+
+def names_of(resources: Iterable[str | ResourceEntry]) -> list[str]:
+    """The names of the resources that a cluster lists."""
+    return [entry if isinstance(entry, str) else entry.name for entry in resources]
+
+
 class GivenCluster(Part):
     """Resources and servers by name."""
 
-    resources: Annotated[
-        list[
-            Annotated[
-                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(resource_form)
-            ]
-        ],
-        Field(min_length=1),
-    ]
+    resources: ResourceEntries
     servers: Annotated[list[ServerEntry], Field(min_length=1)]
-
-
-class DrawnPorts(Part):
-    """Job types drawn like those of the Alibaba trace; `contention` multiplies what they request."""
-
-    draw: Literal["alibaba-like"] = "alibaba-like"
-    count: Types = 10
-    contention: Positive = 10.0
-
-
-class ComponentEntry(Part):
-    """One task component of a gang job."""
-
-    name: Name | None = None
-    demand: dict[str, Amount]
 
 
 class Port(Part):
@@ -161,49 +181,6 @@ class Port(Part):
         None, description="all, or names of servers or of server groups; as `channels` says where left out"
     )
     probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
-
-
-class PortEntry(Port):
-    """One job type: what a job can use on one server, and the servers that it can reach."""
-
-    components: Annotated[list[ComponentEntry], Field(min_length=1)] | None = Field(
-        None, description="in place of demand: the task components of an all-or-nothing job"
-    )
-    minimum: Minimum | None = Field(None, description="how many components must be seated; all where left out")
-
-
-class Channels(Part):
-    """Which servers the job types reach that do not name them.
-
-    `density` is the mean number of job types a server serves: 3 draws 2, 3 or 4 of them, 2.5 draws
-    1 to 4, 2 draws 1 to 3; in general evenly from max(1, ⌊d⌋ − 1) up to as far above d. A density
-    between halves mixes its two neighbours so that the mean is met. Never more than there are job
-    types; a type that no server drew gets a channel to a server of its own draw. `all`: every type
-    reaches every server.
-    """
-
-    density: Annotated[
-        Annotated[Literal["all"], said("a number ≥ 1, or all"), Tag("<text>")]
-        | Annotated[float, Field(ge=1), said("a number ≥ 1, or all"), Tag("<number>")],
-        Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
-    ] = 3.0
-
-
-class FixedUtility(Part):
-    kind: Name
-    alpha: Positive = 1.0
-
-
-class UtilitySettings(Part):
-    """A kind and an α drawn for every server and resource; resources under `fixed` are not drawn."""
-
-    kinds: Annotated[list[Name], Field(min_length=1)] = ["linear", "log", "reciprocal", "poly"]
-    alpha: Annotated[
-        Annotated[PositiveRange, Tag("<list>")]
-        | Annotated[Positive, said("a number > 0, or two, [lowest, highest]"), Tag("<one>")],
-        Discriminator(list_or_one),
-    ] = [1.0, 1.5]
-    fixed: dict[str, FixedUtility] = Field(default_factory=dict, description="by resource")
 
 
 class Bernoulli(Part):
@@ -246,14 +223,17 @@ class FromWorkload(Part):
     process: Literal["workload"]
 
 
-class Gangs(Part):
-    """All-or-nothing jobs: every job type's request is split at random into so many components."""
-
-    components: Few | None = Field(None, description="left out where the ports list their own")
-    minimum: Minimum | None = Field(None, description="how many must be seated; all where left out")
-    share: Annotated[float, Field(ge=0, le=1), said("a share, 0 to 1")] = Field(
-        0.5, description="of its request that seats a component"
-    )
+Chosen = TypeVar("Chosen", bound=Bernoulli)
+Arrivals = Annotated[
+    Annotated[Chosen, Tag("<bernoulli>")]
+    | Annotated[Switching, Tag("<switching>")]
+    | Annotated[Poisson, Tag("<poisson>")]
+    | Annotated[Given, Tag("<given>")]
+    | Annotated[FromWorkload, Tag("<workload>")],
+    Discriminator(process_of),
+    PROCESS,
+]
+"""How jobs come; families differ in the process `bernoulli` only."""
 
 
 class Outages(Part):
@@ -299,49 +279,18 @@ Workloads = Annotated[
 class Common(Part):
     """What the scenarios of every family say."""
 
-    name: Name | None = Field(None, description="the file's name where left out")
-    title: Text = ""
-    description: Text = ""
+    name: Name | None = Field(None, description="default: the name of the file")
+    title: Text = Field("", description="one line, shown above tables and plots")
+    description: Text = Field("", description="free text")
     family: str
-    horizon: Count | None = Field(None, description="slots; 2000, or as many as are given")
+    horizon: Count | None = Field(None, description="slots of a run; default: 2000, or as many as the file gives")
     arrivals_known: str
-    seeds: Types = 4
-    policies: Annotated[list[Name], Field(min_length=1)] | None = None
-    baseline: Name | None = Field(None, description="what `berth compare` sets the others against")
-    oracles: Any = None
-    workload: Workloads | None = Field(None, description="a name, or a mapping")
-
-
-class Settings(Common):
-    """A whole scenario of the allocation family."""
-
-    family: Literal["allocation"] = "allocation"
-    arrivals_known: Literal["hidden", "revealed", "both"] = Field(
-        "both", description="whether policies see who has a job before they decide"
+    seeds: Types = Field(4, description="how many seeds `berth compare` runs")
+    policies: Annotated[list[Name], Field(min_length=1)] | None = Field(
+        None, description="policies that `berth compare` runs"
     )
-    oracles: list[Literal["stationary", "slot"]] | None = None
-    cluster: Annotated[
-        Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(cluster_form)
-    ]
-    ports: Annotated[
-        Annotated[DrawnPorts, Tag("<mapping>")] | Annotated[list[PortEntry], Field(min_length=1), Tag("<list>")],
-        Discriminator(list_or_mapping),
-    ]
-    channels: Channels | None = Field(None, description="density 3 for drawn ports, else all, where left out")
-    utilities: UtilitySettings = Field(default_factory=UtilitySettings)
-    overhead: Annotated[
-        Annotated[AmountRange, Tag("<list>")]
-        | Annotated[dict[str, Amount], Tag("<mapping>")]
-        | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or one for each resource"), Tag("<one>")],
-        Discriminator(shape_of),
-    ] = Field([0.3, 0.5], description="β: one number, a range to draw from for each resource, or one by resource")
-    arrivals: Annotated[
-        Annotated[Bernoulli, Tag("<bernoulli>")]
-        | Annotated[Switching, Tag("<switching>")]
-        | Annotated[Poisson, Tag("<poisson>")]
-        | Annotated[Given, Tag("<given>")]
-        | Annotated[FromWorkload, Tag("<workload>")],
-        Discriminator(process_of),
-    ] = Field(default_factory=Bernoulli)
-    gangs: Gangs | None = None
-    outages: Outages | None = None
+    baseline: Name | None = Field(None, description="the policy that `berth compare` compares the others with")
+    oracles: Any = None
+    workload: Annotated[Workloads | None, changed("name", "fit", "trace", missing=None, short="name")] = Field(
+        None, description="a real workload, by name or as a mapping"
+    )

@@ -9,7 +9,7 @@ Axes: N jobs, T slots, J job types, G groups of equal servers, K resources.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,34 +20,29 @@ import polars as pl
 from numpy.typing import NDArray
 
 from berth.errors import InvalidInput, did_you_mean
-from berth.families.placement.scenario.checks import counts
 from berth.files.yaml_tree import Key, Tree
 from berth.model import Floats, Ints
 from berth.random import stream
 from berth.scenario.checks import Mistake, first_of, part_of
+from berth.scenario.families import ScenarioFamily
 from berth.scenario.layering import laid
 from berth.scenario.settings import WorkloadSettings
 from berth.traces.fitting.fit import fit, prepared
 from berth.traces.fitting.generate import generate, job_rate, machine_mix, offered_load
+from berth.traces.fitting.types import job_types
 from berth.traces.fitting.workload import FOLDER, Speeds, Workload, load_workload
 from berth.traces.formats import load_trace
 from berth.traces.trace import Trace
 
-__all__ = ["Plan", "planned", "with_workload"]
+__all__ = ["WorkloadPlan", "check_workload", "planned", "with_workload"]
 
 SAMPLE = 5000
 """Jobs of a fit by which its job types are told apart; any seed gives about the same, this one always the same."""
 BUSY = 0.7
 """Jobs of the commonest type in a slot, where nothing says how long a slot is."""
-UNITS = 8.0
-"""In the allocation family, what the largest server has of each resource: utilities are made for such numbers."""
 BATCH = 10.0
 """In the placement family, jobs of a batch on average, where nothing says how long a slot is."""
-SCALE = 16.0
-"""In the placement family, the weights of all that the largest server has, added up."""
 ANY = "any"
-GAIN = 0.5
-"""In the selection family, the gain of a task on a server of speed 1."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WorkloadPlan:
     """What a workload gives, whatever the seed: servers, job types, and how long a slot is."""
 
     settings: WorkloadSettings
@@ -135,16 +130,38 @@ class Plan:
         column = trace.jobs["needs"].fill_null(ANY).replace_strict(numbers, return_dtype=pl.Int64)
         return labels, column.to_numpy()
 
-    def homes(self, labels: Sequence[str], cluster: Any) -> NDArray[np.bool_]:
-        """Which servers of the scenario's cluster have a label that each set allows, (L, R); all where none has one."""
+    def homes(self, labels: Sequence[str], kinds: Sequence[str]) -> NDArray[np.bool_]:
+        """Which servers, by the group of each, have a label that each set allows, (L, R); all where none has one."""
         label = {group.name: group.label for group in self.groups}
-        of_server = [
-            label.get(kind.name) for kind, n in zip(cluster.servers, counts(cluster), strict=True) for _ in range(n)
-        ]
+        of_server = [label.get(kind) for kind in kinds]
         rows = [[text == ANY or (own is not None and own in text.split("|")) for own in of_server] for text in labels]
         found = np.array(rows)
         found[~found.any(axis=1)] = True
         return found
+
+    def cluster(self, unit: Floats) -> dict[str, Any]:
+        """The key `cluster`, amounts in these units."""
+        resources = [
+            {"name": entry.name, "unit": entry.unit if size == 1 else f"{size:.4g} {entry.unit}".strip()}
+            for entry, size in zip(self.workload.resources, unit.tolist(), strict=True)
+        ]
+        servers = [
+            {"name": group.name, "count": group.count, "capacity": self.amounts(group.capacity, unit)}
+            for group in self.groups
+        ]
+        return {"resources": resources, "servers": servers}
+
+    def amounts(self, row: Floats, unit: Floats) -> dict[str, float]:
+        """Amounts (K,) by resource in these units; what is 0 is left out."""
+        names = [entry.name for entry in self.workload.resources]
+        return {name: float(a / u) for name, a, u in zip(names, row, unit, strict=True) if a > 0}
+
+    def speeds(self) -> Speeds:
+        """How speeds vary; of a workload that does not tell, as measured in PAI: no other public trace tells it."""
+        speeds = self.workload.speeds or load_workload("pai").speeds
+        if speeds is None:
+            raise InvalidInput("speeds", found="none", key="pai")
+        return speeds
 
     def copies(self) -> float:
         """How many jobs like it the job of a port stands for, for the load that is asked for.
@@ -164,7 +181,7 @@ class Plan:
 # ---------------------------------------------------------------------------- the layer
 
 
-def with_workload(tree: Tree, family: str) -> tuple[Tree, frozenset[str]]:
+def with_workload(tree: Tree, family: ScenarioFamily) -> tuple[Tree, frozenset[str]]:
     """The tree on top of what its workload gives, and the keys that it gives alone."""
     given = tree.value["workload"]
     if isinstance(given, str):
@@ -182,7 +199,7 @@ def with_workload(tree: Tree, family: str) -> tuple[Tree, frozenset[str]]:
         if error.file is None:
             raise error.at(key="workload", file=file, line=line) from None
         raise first_of([Mistake(where, error.expected, found=str(error))], tree) from None
-    layer = LAYERS[family](plan)
+    layer = family.layer(plan)
     told = settings.model_dump(mode="json", exclude_none=True)
     below = Tree({**layer, "workload": told}, {})
     above = Tree({**tree.value, "workload": told}, tree.places)
@@ -226,7 +243,7 @@ def _placed(settings: WorkloadSettings, tree: Tree) -> WorkloadSettings:
     return settings.model_copy(update={"digest": digest, **({} if source == "name" else {source: str(path)})})
 
 
-def planned(settings: WorkloadSettings | str | None) -> Plan:
+def planned(settings: WorkloadSettings | str | None) -> WorkloadPlan:
     """The plan of these settings, made once."""
     if not isinstance(settings, WorkloadSettings):
         raise InvalidInput("a workload", found="none", key="workload")
@@ -234,7 +251,7 @@ def planned(settings: WorkloadSettings | str | None) -> Plan:
 
 
 @lru_cache(maxsize=16)
-def _planned(text: str) -> Plan:
+def _planned(text: str) -> WorkloadPlan:
     settings = WorkloadSettings.model_validate_json(text)
     trace = None
     if settings.trace is not None:
@@ -248,7 +265,7 @@ def _planned(text: str) -> Plan:
         workload = load_workload(settings.name or Path(settings.fit or ""))
         sample = generate(workload, jobs=SAMPLE, seed=0)
     groups = _groups(workload, settings.servers)
-    type_of, names = _types(settings, sample)
+    type_of, names = job_types(sample, settings.ports, settings.types)
     chosen = type_of(sample)
     counts = np.bincount(chosen, minlength=len(names))
     kept = np.flatnonzero(counts)
@@ -266,7 +283,21 @@ def _planned(text: str) -> Plan:
     demand, pieces, reach = _typical(sample, chosen, len(names), groups, workload)
     rate = job_rate(workload) * sum(g.count for g in groups) / sum(m.count for m in workload.machines)
     slot = settings.slot_seconds or BUSY / (rate * float(shares.max()))
-    return Plan(settings, workload, trace, groups, tuple(names), demand, pieces, shares, reach, type_of, rate, slot)
+    types = tuple(names)
+    return WorkloadPlan(settings, workload, trace, groups, types, demand, pieces, shares, reach, type_of, rate, slot)
+
+
+def check_workload(settings: Any, names: Sequence[str]) -> Iterator[Mistake]:
+    """Arrivals are those of a workload: it must be there, and the job types be its own."""
+    if settings.workload is None:
+        yield Mistake(("arrivals", "process"), "the key workload beside it", "workload")
+        return
+    known = planned(settings.workload).names
+    for i, name in enumerate(names):
+        if name not in known:
+            own: Key = ("ports", i, "name") if isinstance(settings.ports, list) else ("ports",)
+            expected = f"a job type of the workload{did_you_mean(name, known)}, or arrivals of its own"
+            yield Mistake(own, expected, name)
 
 
 def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
@@ -278,98 +309,6 @@ def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
             name = label if labels.count(label) == 1 else f"{label}.{labels[: place + 1].count(label)}"
             found.append(Group(name, count, np.array(machine.capacity), machine.label, machine.speed))
     return tuple(found)
-
-
-# ---------------------------------------------------------------------------- job types
-
-
-def _types(settings: WorkloadSettings, sample: Trace) -> tuple[Callable[[Trace], Ints], list[str]]:
-    """How jobs are told apart: a function from jobs to numbers of types, and the types' names."""
-    if settings.ports == "demand":
-        return _clusters(sample, settings.types)
-    if settings.ports == "size":
-        label = _size_labels
-    else:
-        column = settings.ports
-        if sample.jobs[column].null_count() == len(sample.jobs) and column != "needs":
-            raise InvalidInput(f"a column that the trace has, not {column}", value=column, key="ports")
-
-        def label(trace: Trace) -> pl.Series:
-            return trace.jobs[column].fill_null("any" if column == "needs" else "none")
-
-    counts = label(sample).value_counts(sort=True).sort(["count", label(sample).name], descending=[True, False])
-    listed = [str(value) for value in counts[label(sample).name]]
-    names = listed if len(listed) <= settings.types else [*listed[: settings.types - 1], "other"]
-    number = {name: j for j, name in enumerate(names)}
-
-    def type_of(trace: Trace) -> Ints:
-        places = label(trace).replace_strict(number, default=len(names) - 1, return_dtype=pl.Int64)
-        return places.to_numpy()
-
-    return type_of, names
-
-
-def _size_labels(trace: Trace) -> pl.Series:
-    """Size classes in steps of four, of GPUs where there are some, else of the first resource."""
-    names = [resource.name for resource in trace.resources]
-    column = "gpu" if "gpu" in names else names[0]
-    size = (trace.jobs[column] * trace.jobs["pieces"]).to_numpy()
-    top = 4.0 ** np.ceil(np.log(np.maximum(size, 1e-12)) / np.log(4.0) - 1e-9)
-    return pl.Series(
-        "size", [f"no {column}" if s <= 0 else f"up to {t:g} {column}" for s, t in zip(size, top, strict=True)]
-    )
-
-
-def _points(trace: Trace, least: Floats) -> Floats:
-    """Logarithms of what jobs request and of their pieces, (N, K + 1); a request of 0 lies well below the least."""
-    names = [resource.name for resource in trace.resources]
-    amounts = trace.jobs.select(names).to_numpy()
-    pieces = trace.jobs["pieces"].to_numpy().astype(np.float64)
-    points: Floats = np.column_stack([np.log(np.maximum(amounts, least)), np.log(pieces)])
-    return points
-
-
-def _clusters(sample: Trace, most: int) -> tuple[Callable[[Trace], Ints], list[str]]:
-    """k-means: from the commonest request, each further centre is the request farthest from all before it."""
-    names = [resource.name for resource in sample.resources]
-    amounts = sample.jobs.select(names).to_numpy()
-    least = np.array([column[column > 0].min(initial=np.inf) for column in amounts.T])
-    least = np.where(np.isfinite(least), least, 1.0) / 16.0
-    points = _points(sample, least)
-    rows, inverse, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
-    centres = rows[[int(counts.argmax())]]
-    for _ in range(min(most, len(rows)) - 1):
-        apart = ((rows[:, None, :] - centres[None]) ** 2).sum(axis=2).min(axis=1)
-        centres = np.vstack([centres, rows[int((apart * counts).argmax())]])
-    for _ in range(50):
-        nearest = _nearest(rows, centres)
-        moved = np.array(
-            [
-                np.average(rows[nearest == j], axis=0, weights=counts[nearest == j]) if (nearest == j).any() else c
-                for j, c in enumerate(centres)
-            ]
-        )
-        if np.allclose(moved, centres):
-            break
-        centres = moved
-    del inverse
-    size = np.bincount(_nearest(points, centres), minlength=len(centres))
-    centres = centres[np.argsort(-size, kind="stable")]
-    chosen = _nearest(points, centres)
-    titles: list[str] = []
-    for j in range(len(centres)):
-        rows_of = chosen == j
-        middle = np.median(amounts[rows_of], axis=0) if rows_of.any() else np.exp(centres[j, :-1])
-        text = "-".join(f"{value:.3g}{name}" for value, name in zip(middle, names, strict=True) if value > 0)
-        pieces = np.median(sample.jobs["pieces"].to_numpy()[rows_of]) if rows_of.any() else 1
-        text = f"{pieces:.0f}x{text}" if pieces > 1 else text
-        titles.append(text if text not in titles else f"{text}.{j}")
-    return (lambda trace: _nearest(_points(trace, least), centres)), titles
-
-
-def _nearest(points: Floats, centres: Floats) -> Ints:
-    nearest: Ints = np.stack([((points - centre) ** 2).sum(axis=1) for centre in centres]).argmin(axis=0)
-    return nearest
 
 
 def _typical(
@@ -413,101 +352,3 @@ def _allowed(needs: list[str | None], groups: tuple[Group, ...]) -> Any:
     """Groups with a label that at least half of the jobs allow, (G,)."""
     sets = [None if need is None else set(need.split("|")) for need in needs]
     return np.array([2 * sum(s is None or group.label in s for s in sets) >= len(sets) for group in groups])
-
-
-# ---------------------------------------------------------------------------- families
-
-
-def _cluster(plan: Plan, unit: Floats) -> dict[str, Any]:
-    names = [entry.name for entry in plan.workload.resources]
-    units = [_unit(entry.unit, float(u)) for entry, u in zip(plan.workload.resources, unit, strict=True)]
-    return {
-        "resources": [{"name": name, "unit": text} for name, text in zip(names, units, strict=True)],
-        "servers": [
-            {
-                "name": group.name,
-                "count": group.count,
-                "capacity": {n: float(c / u) for n, c, u in zip(names, group.capacity, unit, strict=True) if c > 0},
-            }
-            for group in plan.groups
-        ],
-    }
-
-
-def _unit(text: str, size: float) -> str:
-    return text if size == 1 else f"{size:.4g} {text}".strip()
-
-
-def _amounts(plan: Plan, row: Floats, unit: Floats) -> dict[str, float]:
-    names = [entry.name for entry in plan.workload.resources]
-    return {name: float(a / u) for name, a, u in zip(names, row, unit, strict=True) if a > 0}
-
-
-def _allocation(plan: Plan) -> dict[str, Any]:
-    """What a job can use on one server is all that it requests, as far as any server that it reaches has it."""
-    largest = np.max([group.capacity for group in plan.groups], axis=0)
-    unit = np.where(largest > 0, largest / UNITS, 1.0)
-    copies = plan.copies()
-    ports = []
-    for j, name in enumerate(plan.names):
-        there = np.max([group.capacity for group in plan.groups if group.name in plan.reach[j]], axis=0)
-        request = np.minimum(plan.demand[j] * plan.pieces[j] * copies, there)
-        ports.append({"name": name, "demand": _amounts(plan, request, unit), "servers": list(plan.reach[j])})
-    return {"cluster": _cluster(plan, unit), "ports": ports, "arrivals": {"process": "workload"}}
-
-
-def _selection(plan: Plan) -> dict[str, Any]:
-    """Each piece is a task, and a job starts with all of its own; gains are speeds, spread as measured."""
-    unit = np.ones(len(plan.workload.resources))
-    copies = plan.copies()
-    ports: list[dict[str, Any]] = []
-    for j, name in enumerate(plan.names):
-        pieces = int(plan.pieces[j])
-        most = max(pieces, round(copies * pieces))
-        role = {"name": "piece", "demand": _amounts(plan, plan.demand[j], unit), "minimum": pieces, "most": most}
-        ports.append({"name": name, "servers": list(plan.reach[j]), "roles": [role]})
-    speeds = plan.workload.speeds or _measured()
-    speed = {group.name: group.speed for group in plan.groups if group.speed != 1}
-    gains = {"distribution": "measured", "mean": GAIN, "between": speeds.between, "within": speeds.within}
-    return {
-        "cluster": _cluster(plan, unit),
-        "ports": ports,
-        "gains": {**gains, **({"speed": speed} if speed else {})},
-        "arrivals": {"process": "workload"},
-    }
-
-
-def _measured() -> Speeds:
-    """The spread of speed that was measured in PAI: no other public trace tells it."""
-    speeds = load_workload("pai").speeds
-    if speeds is None:
-        raise InvalidInput("speeds", found="none", key="pai")
-    return speeds
-
-
-def _placement(plan: Plan) -> dict[str, Any]:
-    """Servers are kinds; tasks are the jobs themselves. Servers stay on, as those of real clusters do."""
-    unit = np.ones(len(plan.workload.resources))
-    cluster = _cluster(plan, unit)
-    for kind, group in zip(cluster["servers"], plan.groups, strict=True):
-        kind["speed"] = group.speed
-    largest = np.max([group.capacity for group in plan.groups], axis=0)
-    some = largest > 0
-    weights = {
-        entry.name: float(SCALE / some.sum() / size) if size > 0 else 0.0
-        for entry, size in zip(plan.workload.resources, largest, strict=True)
-    }
-    return {
-        "cluster": cluster,
-        "idle": "never",
-        "launch_cost": {"weights": weights},
-        "execution_cost": {"weights": weights},
-        "tasks": {"draw": "workload"},
-    }
-
-
-LAYERS: dict[str, Callable[[Plan], dict[str, Any]]] = {
-    "allocation": _allocation,
-    "selection": _selection,
-    "placement": _placement,
-}

@@ -17,13 +17,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from berth.families.cases import Case, Family
+from berth.families.cases import Case, CheckFamily
 from berth.testing.engines.contract import ENGINE_CHECKS, EngineResult, check_engine
 from berth.testing.engines.ledger import Ledger
 from berth.testing.engines.simulated_site import SimulatedSite
 from berth.testing.engines.site import Script, Sighting, Site
 from berth.testing.examples import example_placement, example_problem, example_selection, example_slot
-from berth.testing.policy_checks import CHECKS, FAMILIES, CheckResult, check_policy
+from berth.testing.policy_checks import CHECKS, CheckResult, check_policy
 
 if TYPE_CHECKING:
     from berth.testing.strategies import allocation_problems as allocation_problems
@@ -53,11 +53,10 @@ _STRATEGIES = (
 __all__ = [
     "CHECKS",
     "ENGINE_CHECKS",
-    "FAMILIES",
     "Case",
+    "CheckFamily",
     "CheckResult",
     "EngineResult",
-    "Family",
     "Ledger",
     "Script",
     "Sighting",

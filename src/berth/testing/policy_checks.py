@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from berth.errors import InvalidInput, PolicyCheckFailed, UnknownName, UnsupportedProblem
-from berth.families.allocation.checks import ALLOCATION
+from berth.families import FAMILIES
 from berth.families.cases import Case
-from berth.families.placement.checks import PLACEMENT
-from berth.families.selection.checks import SELECTION
 from berth.protocols import Environment
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -39,10 +37,7 @@ from berth.testing.subject import (
     snapshot,
 )
 
-__all__ = ["CHECKS", "FAMILIES", "CheckResult", "check_policy"]
-
-FAMILIES = {"allocation": ALLOCATION, "selection": SELECTION, "placement": PLACEMENT}
-"""Every family that `check_policy` knows, by the `family` attribute of its policies."""
+__all__ = ["CHECKS", "CheckResult", "check_policy"]
 
 
 @dataclass(frozen=True)
@@ -345,7 +340,7 @@ def _subject(policy: Any, settings: Mapping[str, Any], seed: int) -> Subject:
     family = getattr(cls, "family", None if isinstance(cls, type) else "allocation")
     if family not in FAMILIES:
         raise UnknownName(f"family of {name}", str(family), FAMILIES)
-    return Subject(name, FAMILIES[family], lambda problem, rng: cls(problem, rng, **settings), seed)
+    return Subject(name, FAMILIES[family].checks, lambda problem, rng: cls(problem, rng, **settings), seed)
 
 
 def check_policy(

@@ -11,7 +11,7 @@ import numpy as np
 
 from berth.capacity import Violation
 from berth.errors import InvalidInput
-from berth.families.cases import Case, Family
+from berth.families.cases import Case, CheckFamily
 from berth.protocols import Environment
 from berth.random import stream
 
@@ -58,7 +58,7 @@ class Subject:
     """The policy under test: its name, its family, and how to build one."""
 
     name: str
-    family: Family
+    family: CheckFamily
     factory: Callable[[Any, np.random.Generator], Any]
     seed: int
 

@@ -25,7 +25,7 @@ from berth.families.placement.problem import PlacementDecision, PlacementOutcome
 from berth.families.placement.training.cross_entropy import rule_gain
 from berth.families.placement.training.episodes import Source
 from berth.families.placement.training.network_runs import Scope, run_network, seen_by
-from berth.families.placement.training.train import Plan
+from berth.families.placement.training.train import TrainingPlan
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.random import stream
 from berth.scenario import load_scenario
@@ -214,15 +214,15 @@ from berth.families.placement.policies.learned import Learned
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 from tests.families.placement.training.small import small_world
-from berth.families.placement.training.train import Plan, train
+from berth.families.placement.training.train import TrainingPlan, train
 from pathlib import Path
 world = small_world(0)
 print(simulate(world, Learned(world.problem, np.random.default_rng(0))).total > 0)
 out = Path({str(tmp_path)!r})
-train(Plan(("small",), steps=1, runs=1, pairs=1, validation=1), [small_world], out / "es")
+train(TrainingPlan(("small",), steps=1, runs=1, pairs=1, validation=1), [small_world], out / "es")
 for method in ("reinforce", "ppo", "ddpg", "ddpg-direct"):
     try:
-        train(Plan(("small",), method=method, steps=1, runs=1, validation=1), [small_world], out / method)
+        train(TrainingPlan(("small",), method=method, steps=1, runs=1, validation=1), [small_world], out / method)
     except MissingExtra as error:
         print(error)
 """
@@ -263,7 +263,7 @@ def test_actors_that_come_with_berth_say_how_they_were_made(name: str, method: s
     plan = actor.made["plan"]
     assert (plan["scenarios"], plan["method"]) == ([name], method)
     assert actor.made["command"] == f"berth train {name} --method {method}"
-    defaults = dataclasses.asdict(Plan((name,), method=method, digest=plan["digest"]))
+    defaults = dataclasses.asdict(TrainingPlan((name,), method=method, digest=plan["digest"]))
     assert plan == {**defaults, "scenarios": [name]}
     assert 0 < actor.made["episodes"] <= plan["steps"] * plan["runs"]
     kind = DRLGreedyPrinted if method == "ddpg" else DRLDirect

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from berth.families.placement.pool_runs import run_pool
-from berth.lab.replay.run import Replay, Setting, replay
+from berth.lab.replay import Replay, ReplaySetting, replay
 from tests.reference import batch
 
 REAL = os.environ.get("BERTH_TRACES")
@@ -54,7 +54,7 @@ def _jobs(name: str) -> list[batch.Job]:
 
 def _played(name: str, policy: str, folder: Path) -> Replay:
     path = _written(folder) if name == MADE else Path(str(REAL)) / LOGS[name][0]
-    return replay(path, [policy], Setting(processors=LOGS[name][1]))
+    return replay(path, [policy], ReplaySetting(processors=LOGS[name][1]))
 
 
 @pytest.mark.parametrize("name", LOGS)

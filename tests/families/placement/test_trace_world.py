@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.pool_runs import run_pool
 from berth.families.placement.trace_world import as_pool, batch_jobs, batch_world, pooled, squeezed
-from berth.lab.replay.run import Setting, replay
+from berth.lab.replay import ReplaySetting, replay
 from berth.model import Floats
 from berth.registry import PolicySpec
 from berth.simulation import simulate
@@ -180,10 +180,10 @@ def test_a_pool_has_one_resource_and_no_labels() -> None:
 def test_pieces_of_unknown_size_take_a_unit_each() -> None:
     trace = Trace.of({"submit_s": [0.0, 0.0], "run_s": [1.0, 1.0], "pieces": [3, None]}, None, [CORES, MEMORY])
     assert pooled(trace, 4).jobs["cpu"].to_list() == [3.0, 1.0]
-    found = replay(trace, ["fcfs"], Setting(processors=3)).rows[0]
+    found = replay(trace, ["fcfs"], ReplaySetting(processors=3)).rows[0]
     assert (found["mean_wait_seconds"], found["resource"]) == (0.5, "cpu")
     bare = Trace.of({"submit_s": [0.0, 0.0], "run_s": [1.0, 1.0]}, None, [])  # that tells of no resource at all
-    assert replay(bare, ["fcfs"], Setting(processors=1)).rows[0]["mean_wait_seconds"] == 0.5
+    assert replay(bare, ["fcfs"], ReplaySetting(processors=1)).rows[0]["mean_wait_seconds"] == 0.5
 
 
 @pytest.mark.parametrize("processors", [0.0, -1.0, float("nan"), float("inf")])
@@ -233,11 +233,11 @@ def test_what_runs_on_a_machine_that_goes_away_starts_again() -> None:
     trace = usable(Trace.of(jobs, one, outages=away(("m", 2.0, 5.0), ("elsewhere", 0.0, 9.0))))[0]
     assert starts(trace).tolist() == [0.0, 0.0]
     assert starts(trace, outages=True).tolist() == [5.0, 0.0]
-    row = replay(trace, ["fcfs"], Setting(outages=True))
+    row = replay(trace, ["fcfs"], ReplaySetting(outages=True))
     assert row.jobs.select("start_s", "end_s").rows() == [(5.0, 11.0), (0.0, 3.0)]
     gone = trace.replace(outages=away(("m", 2.0, None)))
     assert np.isnan(starts(gone, outages=True)).tolist() == [True, False]
-    assert replay(gone, ["fcfs"], Setting(outages=True)).rows[0]["never_started"] == 1
+    assert replay(gone, ["fcfs"], ReplaySetting(outages=True)).rows[0]["never_started"] == 1
     early = trace.replace(outages=away(("m", -5.0, 1.0), ("n", -5.0, -1.0)))  # from before the trace began
     assert starts(early, outages=True).tolist() == [1.0, 1.0]
 

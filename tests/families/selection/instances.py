@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from berth.families.allocation.oracle import selection_optima
 from berth.families.selection.gains import DrawnGains, Drift, NetNormal, Normal, normal_costs
+from berth.families.selection.oracle import selection_optima
 from berth.families.selection.problem import Roles, SelectionProblem
 from berth.families.selection.world import SelectionWorld
 from berth.model import Instance

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.allocation.oracle import selection_optima
-from berth.families.builtin import BUILTIN
+from berth.families import BUILTIN
 from berth.families.selection.gains import DrawnGains, Normal, Redraw
 from berth.families.selection.kernels.channels import kl_upper
+from berth.families.selection.oracle import selection_optima
 from berth.families.selection.policies.cts import CTS
 from berth.families.selection.policies.escb import ESCB
 from berth.families.selection.policies.hauf import HAUF

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
-from berth.families.allocation.oracle import selection_optima
 from berth.families.selection.gains import DrawnGains, Normal, Redraw
+from berth.families.selection.oracle import selection_optima
 from berth.families.selection.problem import SelectionOutcome
 from berth.families.selection.world import SelectionWorld, welfare
 from tests.families.selection.instances import gangs, one_resource, papers

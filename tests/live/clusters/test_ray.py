@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from berth.cli import app
-from berth.live.clusters.processes import alive, marked
+from berth.live.clusters import alive, marked
 from berth.live.clusters.supervisor import down
 
 pytestmark = pytest.mark.xdist_group("ray")

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from berth.cli import app
 from berth.errors import InvalidInput
-from berth.live.clusters import ClusterError, slurm
-from berth.live.clusters.processes import alive, marked
+from berth.live.clusters import ClusterError, alive, marked, slurm
 from berth.live.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
 from berth.live.clusters.supervisor import down, standing, up
 

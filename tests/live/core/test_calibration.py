@@ -23,9 +23,9 @@ ends = st.lists(st.floats(0, 1e6), min_size=3, max_size=3).map(lambda three: Ran
 def test_what_is_told_is_in_order_and_survives_a_dump(seen: list[tuple[Range, float]], last: Range) -> None:
     known = Foresight()
     for number, (found, seconds) in enumerate(seen):
-        known.foretell(str(number), 10.0, found)
+        known.forecast(str(number), 10.0, found)
         known.starts(str(number), 10.0 + seconds)
-    known.foretell("last", 5.0, last)
+    known.forecast("last", 5.0, last)
     told = known.corrected(last)
     assert 0 <= told.low <= told.middle <= told.high
     again = Foresight.load(json.loads(json.dumps(known.dump())))
@@ -44,7 +44,7 @@ def test_ends_come_to_hold_where_the_forecast_is_biased_and_too_narrow(bias: flo
         found = Range(0.95 * middle, middle, 1.05 * middle)
         if number >= ENOUGH:
             held.append(known.corrected(found).holds(seconds))
-        known.foretell("j", 0.0, found)
+        known.forecast("j", 0.0, found)
         known.starts("j", seconds)
     assert 0.77 < np.mean(held) < 0.84  # 80 of 100, and what 980 draws leave open
     assert known.checked == REMEMBERED
@@ -87,7 +87,7 @@ def test_a_forecast_can_be_written_and_read() -> None:
 def test_forgotten_are_those_foretold_first() -> None:
     known = Foresight()
     for number in range(REMEMBERED + 5):
-        known.foretell(str(number), 0.0, Range(1.0, 2.0, 3.0))
+        known.forecast(str(number), 0.0, Range(1.0, 2.0, 3.0))
     assert len(known.pending) == REMEMBERED
     assert "4" not in known.pending
 
@@ -104,11 +104,11 @@ def test_on_a_simulated_cluster_most_forecasts_hold(policy: str) -> None:
 def test_a_job_that_waits_past_its_forecast_counts_though_it_has_not_started() -> None:
     foresight = Foresight()
     for i in range(ENOUGH):
-        foresight.foretell(f"j{i}", 0.0, Range(0.0, 5.0, 10.0))
+        foresight.forecast(f"j{i}", 0.0, Range(0.0, 5.0, 10.0))
         foresight.starts(f"j{i}", 5.0)
     assert foresight.held == 1.0
     for i in range(ENOUGH):
-        foresight.foretell(f"held-back{i}", 10.0, Range(0.0, 5.0, 10.0))
+        foresight.forecast(f"held-back{i}", 10.0, Range(0.0, 5.0, 10.0))
     assert foresight.at(12.0).held == 1.0  # it may still come true
     later = foresight.at(10.0 + 6 * 3600.0)
     assert later.checked == 2 * ENOUGH

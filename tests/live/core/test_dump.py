@@ -21,8 +21,8 @@ from berth.live.core.events import (
     write_event,
 )
 from berth.live.core.jobs import Job, Role
+from berth.live.core.order import ordered
 from berth.live.core.state import State
-from berth.live.core.view import ordered
 from tests.live.core.builders import snapshot
 from tests.live.core.plays import SERVERS, moves, play
 

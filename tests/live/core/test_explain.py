@@ -27,8 +27,8 @@ from berth.live.core.events import (
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.forecast import played
 from berth.live.core.jobs import Place, Role
+from berth.live.core.order import ordered
 from berth.live.core.queues import Queue, Queues
-from berth.live.core.view import ordered
 from tests.live.core.builders import begin, begun, dispatcher, job, server, snapshot, started
 
 

@@ -35,10 +35,10 @@ from berth.live.core.events import (
     read_event,
     write_event,
 )
+from berth.live.core.holdings import taken
 from berth.live.core.jobs import Job, Role
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.records import ENDED, HOLDING
-from berth.live.core.state import taken
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from tests.live.core.builders import server, snapshot
 from tests.live.core.test_dispatcher import POLICIES

@@ -10,9 +10,9 @@ from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import QueuesChanged, ServerDrained, Submitted
 from berth.live.core.explain import explain
 from berth.live.core.jobs import Role
+from berth.live.core.order import ordered
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import out_of_reach, waiting_in_order
-from berth.live.core.view import ordered
 from tests.live.core.builders import begin, dispatcher, job, server, snapshot
 
 

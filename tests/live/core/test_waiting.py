@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import ServerJoined, Submitted
 from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.order import make_view, ordered
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
-from berth.live.core.view import View, make_view, ordered
+from berth.live.core.view import View
 from tests.live.core.plays import moves, play
 
 

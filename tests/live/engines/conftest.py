@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from berth.live.clusters.processes import marked
 from berth.live.clusters.ray import LocalRay, RayNode
 from berth.live.clusters.slurm import LocalSlurm
-from tests.live.engines.slurm_site import SlurmSite, slurm
+from tests.live.engines.slurm_site import SlurmSite, slurm, up
 
 NODES = (
     RayNode("n1", gpus=4, labels={"class": "fast"}),
@@ -37,14 +35,8 @@ def ray_cluster() -> Iterator[LocalRay]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: berth[ray]")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
-    cluster = LocalRay(folder, NODES)
-    try:
-        cluster.start()
+    with up(LocalRay(folder, NODES)) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
-        assert not marked(folder)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

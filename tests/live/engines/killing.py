@@ -6,7 +6,6 @@ Jobs are submitted over HTTP, again with the same key until they are acknowledge
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -22,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
-from berth.live.clusters.processes import alive
+from berth.live.clusters import alive
 from tests.live.engines import kill_witness
+from tests.live.service.live import ask
 
 __all__ = ["Fault", "Kill", "Load", "Service", "Task", "run", "tasks_in"]
 
@@ -132,10 +131,7 @@ class Service:
         found = re.search(r"serving at (http://\S+)", self.said())
         if found is None:
             raise ConnectionError("not yet")
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
-        data = None if body is None else json.dumps(body).encode()
-        with urlopen(Request(f"{found[1]}{path}", data, headers, method=method), timeout=15) as answer:
-            return json.loads(answer.read())
+        return ask(found[1], method, path, body, {"Idempotency-Key": key} if key else None, timeout=15)
 
     def answers(self) -> bool:
         try:

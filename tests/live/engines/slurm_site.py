@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from berth.files.quantities import MILLI
-from berth.live.clusters.processes import alive, marked
+from berth.live.clusters import alive, marked
+from berth.live.clusters.ray import LocalRay
 from berth.live.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
 from berth.live.core.events import Event, Failed, Finished, Start
 from berth.live.core.jobs import Job, Place, Role
@@ -36,7 +38,20 @@ NODES = [
     SlurmNode("n2", gres=GRES, features=["fast", "class=big"]),
     *(SlurmNode(f"n{i}") for i in range(3, 9)),
 ]
+Local = TypeVar("Local", LocalRay, LocalSlurm)
 LIMIT = 60.0
+
+
+@contextmanager
+def up(cluster: Local) -> Iterator[Local]:
+    """Start a cluster of Slurm or Ray; end it afterwards, with all that it started, and remove its files."""
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        assert not marked(cluster.directory)
+        shutil.rmtree(cluster.directory, ignore_errors=True)
 
 
 @contextmanager
@@ -67,14 +82,8 @@ def slurm(
         (folder / "jwt.key").touch(mode=0o600)
         (folder / "jwt.key").write_bytes(os.urandom(32))
         more += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={folder}/jwt.key"]
-    cluster = LocalSlurm(folder, nodes, more=more)
-    try:
-        cluster.start()
+    with up(LocalSlurm(folder, nodes, more=more)) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
-        assert not marked(folder)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class SlurmSite(Site):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.live.clusters.processes import alive, marked
+from berth.live.clusters import alive, marked
 from berth.live.clusters.ray import LocalRay
 from berth.live.core.events import Failed
 from berth.live.engines import EngineError

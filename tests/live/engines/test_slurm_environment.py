@@ -14,9 +14,8 @@ from berth.files.quantities import MILLI
 from berth.live.core.events import Failed, Finished, Start
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines.slurm import SlurmSettings
-from berth.live.engines.slurm.environment import run_job
+from berth.live.engines.slurm.environment import NotPossible, run_job
 from berth.live.engines.slurm.submission import submission
-from berth.live.engines.slurm.users import NotPossible
 from tests.live.engines.slurm_site import SlurmSite, driven, needs_slurm
 
 ROLES = (Role("w", 2, {"cpu": MILLI}),)

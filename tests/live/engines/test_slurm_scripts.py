@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from berth.files.quantities import MILLI
-from berth.live.clusters.processes import NODE
+from berth.live.clusters import NODE
 from berth.live.core.events import Cancel, Failed, Finished, ServerChanged, Start, Started
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines.slurm.foreign_jobs import shares

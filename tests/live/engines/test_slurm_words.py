@@ -32,7 +32,7 @@ from berth.live.engines.slurm.interpret import how_it_ended, server, when_it_beg
 from berth.live.engines.slurm.marks import AGAIN, Mark, last_words, mark_of, read_mark
 from berth.live.engines.slurm.outputs import sweep
 from berth.live.engines.slurm.parsing import SlurmJob, read_config, read_jobs, read_nodes
-from berth.live.engines.slurm.spool import Record, Spool
+from berth.live.engines.slurm.spool import AttemptRecord, Spool
 from berth.live.engines.slurm.submission import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
 
 DATA = Path(__file__).parents[2] / "data" / "slurm"
@@ -303,7 +303,7 @@ def test_quoted_words(text: str) -> None:
 
 def ended(*states: str, **more: object) -> Finished | Failed:
     job = SlurmJob(1, frozenset(states), start=100.0, end=130.0, nodes=("n1",), **more)  # type: ignore[arg-type]
-    return how_it_ended(Record(("j", 1), asked=90.0), [job], {}, 131.0)
+    return how_it_ended(AttemptRecord(("j", 1), asked=90.0), [job], {}, 131.0)
 
 
 def test_how_attempts_end() -> None:
@@ -323,7 +323,7 @@ def test_how_attempts_end() -> None:
 
 
 def test_what_the_script_of_an_attempt_wrote_stands_above_what_a_killed_slurmctld_makes_up() -> None:
-    record = Record(("j", 1), asked=90.0)
+    record = AttemptRecord(("j", 1), asked=90.0)
     for state in ("FAILED", "CANCELLED", "NODE_FAIL"):
         job = SlurmJob(1, frozenset({state}), start=100.0, end=130.0, nodes=("n1",), exit_code=1)
         end = how_it_ended(record, [job], {}, 131.0, Mark(100.0, 129.0, 0))
@@ -337,7 +337,7 @@ def test_what_the_script_of_an_attempt_wrote_stands_above_what_a_killed_slurmctl
 def test_times_are_narrowed_by_looks() -> None:
     """Slurm tells whole seconds; what was seen between two looks happened between them."""
     job = SlurmJob(1, frozenset({"COMPLETED"}), start=100.0, end=130.0)
-    record = Record(("j", 1), asked=90.0, waited=100.4)
+    record = AttemptRecord(("j", 1), asked=90.0, waited=100.4)
     assert when_it_began(record, [job], 100.6) == pytest.approx(100.5)
     record.started, record.ran = 100.5, 130.2
     end = how_it_ended(record, [job], {}, 130.4)

@@ -37,7 +37,7 @@ from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.simulated.engine import example_cluster
 from berth.live.service.database import Database
 from berth.live.service.scheduler import Scheduler
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store
 
 FASTER = 100.0
@@ -66,7 +66,7 @@ def job_of(name: str) -> Job:
 async def live(store: str, socket: Path) -> None:
     """Schedule: each line of standard input is a request, each line of standard output an acknowledgement."""
     scheduler = await Scheduler.open(
-        Settings(store, f"simulated:unix:{socket}", faster=FASTER, tick=0.1, soon=0.005, snapshot_every=60)
+        ServiceSettings(store, f"simulated:unix:{socket}", faster=FASTER, tick=0.1, soon=0.005, snapshot_every=60)
     )
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -90,7 +90,7 @@ async def live(store: str, socket: Path) -> None:
 
 async def warm(store: str) -> None:
     """Live once without being killed, so that all that is imported or compiled late is there before the first fork."""
-    scheduler = await Scheduler.open(Settings(store, faster=1e4, tick=0.01, soon=0.0, budget=60.0))
+    scheduler = await Scheduler.open(ServiceSettings(store, faster=1e4, tick=0.01, soon=0.0, budget=60.0))
     await scheduler.submit([job_of("warm")], "key")
     while scheduler.dispatcher.state.jobs:
         await asyncio.sleep(0.01)

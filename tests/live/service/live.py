@@ -9,37 +9,48 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from berth.live.service.local_token import local_token
+from berth.live.local_token import local_token
 
-__all__ = ["Live", "serving"]
+__all__ = ["Live", "ask", "serving"]
 
 START_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 
 
-class Live:
-    """A running service."""
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = ANSWER_SECONDS,
+) -> Any:
+    """One request; what it answers. An OSError where nobody does."""
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(f"{url}{path}", data, {"Content-Type": "application/json", **(headers or {})}, method=method)
+    with urlopen(request, timeout=timeout) as answer:
+        return json.loads(answer.read())
 
-    def __init__(self, process: subprocess.Popen[str], url: str, store: Path) -> None:
-        self.process, self.url, self.store = process, url, store
+
+class Live:
+    """A running service; `said` is what it logged until it served."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, store: Path, said: str = "") -> None:
+        self.process, self.url, self.store, self.said = process, url, store, said
         self.lines: list[str] = []
         """What the service has logged since it serves."""
         self.port = int(url.rsplit(":", 1)[1])
 
     def ask(self, method: str, path: str, body: Any = None, token: str | None = None) -> Any:
         """One request, by default with the token that the service made for this user; what it answers."""
-        headers = {"Content-Type": "application/json"}
-        if token := token or local_token(self.url):
-            headers["Authorization"] = f"Bearer {token}"
-        data = None if body is None else json.dumps(body).encode()
-        with urlopen(Request(f"{self.url}{path}", data, headers, method=method), timeout=ANSWER_SECONDS) as answer:
-            return json.loads(answer.read())
+        token = token or local_token(self.url)
+        return ask(self.url, method, path, body, {"Authorization": f"Bearer {token}"} if token else None)
 
     def wait_for(self, path: str, good: Any) -> Any:
         """Ask again and again until the answer is good."""
@@ -62,11 +73,17 @@ class Live:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, port: int = 0, through: Sequence[str] = ()) -> Iterator[Live]:
-    """Start `berth serve` with these arguments, its store in this folder, perhaps `through` another command."""
+def serving(
+    folder: Path, *arguments: str, port: int = 0, through: Sequence[str] = (), **process_settings: Any
+) -> Iterator[Live]:
+    """Start `berth serve` with these arguments and wait until it serves; end it afterwards.
+
+    Its store is in this folder, unless an argument says otherwise. It may be started `through` another command, and
+    with settings of `subprocess.Popen`.
+    """
     store = folder / "berth.db"
     command = [*through, sys.executable, "-m", "berth", "serve", "--port", str(port), "--store", str(store), *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **process_settings)
     lines: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
@@ -84,7 +101,7 @@ def serving(folder: Path, *arguments: str, port: int = 0, through: Sequence[str]
             line = lines.get(timeout=START_SECONDS)
             assert line, f"the service did not start: {said}"
             said += line
-        live = Live(process, found[1], store)
+        live = Live(process, found[1], store, said)
         yield live
     finally:
         live.end()

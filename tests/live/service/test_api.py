@@ -13,12 +13,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from berth.errors import InvalidInput
-from berth.live.service.limits import RateLimit
+from berth.live.service.middleware import RateLimit
 from berth.live.service.serving import Address, service
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, Token
-from berth.live.service.tokens import ANYBODY, digest, new_secret
-from berth.live.service.visibility import Visibility
+from berth.live.service.tokens import ANYBODY, Visibility, digest, new_secret
 from tests.live.service.live import serving
 
 Use = Callable[[httpx.AsyncClient], Awaitable[Any]]
@@ -30,7 +29,7 @@ def with_service(where: Path, use: Use, **settings: Any) -> Any:
     """Open a service, use it, close it."""
 
     async def run() -> Any:
-        made = Settings(store=str(where / "berth.db"), tick=0.05, **settings)
+        made = ServiceSettings(store=str(where / "berth.db"), tick=0.05, **settings)
         async with service(made, Address()) as (_, app):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:
@@ -221,7 +220,7 @@ def test_tokens_roles_and_ownership(tmp_path: Path) -> None:
 
 def test_off_loopback_needs_a_token(tmp_path: Path) -> None:
     async def run() -> None:
-        async with service(Settings(store=str(tmp_path / "berth.db")), Address(host="0.0.0.0")):
+        async with service(ServiceSettings(store=str(tmp_path / "berth.db")), Address(host="0.0.0.0")):
             pass
 
     with pytest.raises(InvalidInput, match="berth token create"):
@@ -253,7 +252,7 @@ def test_events_are_streamed_and_resumed(tmp_path: Path) -> None:
         return Visibility(ANYBODY)
 
     async def run() -> None:
-        made = Settings(store=str(tmp_path / "berth.db"), tick=0.05, faster=1000.0)
+        made = ServiceSettings(store=str(tmp_path / "berth.db"), tick=0.05, faster=1000.0)
         async with service(made, Address()) as (scheduler, app):
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:

@@ -8,14 +8,14 @@ import pytest
 
 from berth.errors import InvalidInput
 from berth.live.service.serving import Address, made, read_config
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 
 
-def settings_of(text: str, folder: Path) -> tuple[Settings, Address]:
+def settings_of(text: str, folder: Path) -> tuple[ServiceSettings, Address]:
     file = folder / "berth.yaml"
     file.write_text(text, encoding="utf-8")
     given = read_config(file)
-    return made(Settings, given, file), made(Address, given, file)
+    return made(ServiceSettings, given, file), made(Address, given, file)
 
 
 def test_a_file_of_settings(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_file_of_settings(tmp_path: Path) -> None:
     assert (settings.faster, settings.tick, address.port, list(address.names)) == (60, 0.5, 9000, ["lab"])
     assert settings.queues is not None
     assert settings.queues.queues["night"].priority == -5
-    assert settings_of("", tmp_path) == (Settings(), Address())
+    assert settings_of("", tmp_path) == (ServiceSettings(), Address())
 
 
 def test_the_ceilings_of_the_page_on_security(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
-from berth.live.service.limits import STREAMS, Clients, RateLimit
+from berth.live.service.middleware import STREAMS, Clients, RateLimit
 from berth.live.service.serving import Address
 from tests.live.service.live import Live, serving
 

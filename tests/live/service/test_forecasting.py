@@ -10,15 +10,15 @@ import pytest
 
 from berth.live.core.events import Foretold
 from berth.live.core.jobs import Job, Role
-from berth.live.service import forecasting as foretelling
-from berth.live.service.forecasting import foretell, foretell_on
+from berth.live.service import forecasting
+from berth.live.service.forecasting import forecast_on, forecast_one
 from berth.live.service.scheduler import Scheduler
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 
 
 def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foretelling, "SHARE", 1.0)
-    given = Settings(str(tmp_path / "berth.db"), tick=0.05, soon=0.0, budget=60.0)
+    monkeypatch.setattr(forecasting, "SHARE", 1.0)
+    given = ServiceSettings(str(tmp_path / "berth.db"), tick=0.05, soon=0.0, budget=60.0)
     roles = (Role("w", 2, {"cpu": 1000}),)  # of which 96 fit
 
     async def main() -> None:
@@ -26,16 +26,18 @@ def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monke
         known = scheduler.dispatcher.state.foresight
         try:
             rng = random.Random(0)
-            assert await foretell(scheduler, rng) is None  # nobody waits
+            assert await forecast_one(scheduler.think, scheduler.note, rng) is None  # nobody waits
             await scheduler.submit([Job(f"j{i}", "x", roles, work=1e6) for i in range(150)])
             async with asyncio.timeout(120):
-                while (found := await foretell(scheduler, rng)) is None or found.job not in known.pending:
+                while (
+                    found := await forecast_one(scheduler.think, scheduler.note, rng)
+                ) is None or found.job not in known.pending:
                     pass
                 assert 0 <= found.low <= found.middle <= found.high
                 async for one in scheduler.subscribe(0):
                     if isinstance(one.event, Foretold):  # on paper
                         break
-                task = asyncio.create_task(foretell_on(scheduler, every=0.05))
+                task = asyncio.create_task(forecast_on(scheduler.think, scheduler.note, 0, every=0.05))
                 while len(known.pending) < 3:
                     await asyncio.sleep(0.05)
                 task.cancel()

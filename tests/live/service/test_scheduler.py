@@ -25,7 +25,7 @@ from berth.live.engines.clock import Clock
 from berth.live.engines.simulated.engine import SimulatedEngine, example_cluster
 from berth.live.service import scheduler as module
 from berth.live.service.scheduler import Closed, Conflict, Scheduler, fresh_ids
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import InUse, Store, StoreError
 
 
@@ -34,13 +34,13 @@ def job(name: str, seconds: float = 10.0, **changes: Any) -> Job:
     return Job(name, "x", changes.pop("roles", (Role("w", 2, {"cpu": 1000}),)), work=seconds, **changes)
 
 
-def settings(where: str | Path, **changes: Any) -> Settings:
+def settings(where: str | Path, **changes: Any) -> ServiceSettings:
     """An impatient scheduler, whose clock runs fast."""
-    return replace(Settings(str(where), faster=200.0, tick=0.05, soon=0.0, budget=60.0), **changes)
+    return replace(ServiceSettings(str(where), faster=200.0, tick=0.05, soon=0.0, budget=60.0), **changes)
 
 
 @asynccontextmanager
-async def opened(given: Settings) -> AsyncIterator[Scheduler]:
+async def opened(given: ServiceSettings) -> AsyncIterator[Scheduler]:
     """A scheduler that is closed afterwards."""
     scheduler = await Scheduler.open(given)
     try:
@@ -246,7 +246,7 @@ def test_following(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 assert isinstance(event, Submitted)
                 assert event.job.id == "j0"
                 whole = await first(scheduler, 0, scheduler.health.seq)
-                assert whole == await scheduler._pump.read(lambda: list(scheduler.store.events()))
+                assert whole == await scheduler._journal.read(lambda: list(scheduler.store.events()))
                 assert await first(scheduler, seq - 1, 1) == [(seq, event)]
         async with asyncio.timeout(30):
             assert (await ends)[0] == (seq, event)
@@ -569,7 +569,7 @@ def test_times_never_run_backwards(tmp_path: Path, unreliable: Callable[[], Unre
 
             await until(runs)
             for event in (Started(0.0, "a", 1), Failed(1.0, "a", 1), Failed(1e300, "a", 2), Failed(1e300, "b", 1)):
-                scheduler._pump.tell(event)
+                scheduler._journal.tell(event)
             await ended(scheduler, ["a"])
 
     asyncio.run(run())

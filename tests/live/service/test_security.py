@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import pwd
-import re
 import shutil
 import socket
 import stat
@@ -29,7 +28,7 @@ import pytest
 import berth
 from berth.live.core.events import Failed
 from berth.live.service.serving import Address, service
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import digest, new_secret
 from tests.live.service.live import Live, serving
@@ -113,7 +112,7 @@ def seen_by(where: Path, users: dict[str, str], **settings: Any) -> dict[str, di
     seen: dict[str, dict[str, str]] = {user: {} for user in users}
 
     async def play() -> None:
-        made = Settings(store=str(where / "berth.db"), tick=0.05, **settings)
+        made = ServiceSettings(store=str(where / "berth.db"), tick=0.05, **settings)
         async with service(made, Address()) as (scheduler, app):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:
@@ -247,7 +246,7 @@ class Person:
     def __init__(self, name: str, home: Path) -> None:
         self.name, self.home = name, home
         ids = pwd.getpwnam(name)
-        self.ids = {"user": ids.pw_uid, "group": ids.pw_gid, "extra_groups": []}
+        self.ids: dict[str, Any] = {"user": ids.pw_uid, "group": ids.pw_gid, "extra_groups": []}
         self.environment = {
             "HOME": str(home),
             "USER": name,
@@ -266,32 +265,16 @@ class Person:
             capture_output=True,
             text=True,
             timeout=120,
-            **self.ids,  # type: ignore[call-overload]
+            **self.ids,
         )
         return done
 
     @contextmanager
     def serving(self, *words: str) -> Iterator[str]:
         """Serve as this user; where."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "berth", "serve", *words],
-            env=self.environment,
-            cwd=self.home,
-            stderr=subprocess.PIPE,
-            text=True,
-            **self.ids,  # type: ignore[call-overload]
-        )
-        try:
-            said = ""
-            while (found := re.search(r"serving at (http://\S+)", said)) is None:
-                line = process.stderr.readline()
-                assert line, f"the service did not start: {said}"
-                said += line
-            self.said = said
-            yield found[1]
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
+        with serving(self.home, *words, env=self.environment, cwd=self.home, **self.ids) as live:
+            self.said = live.said
+            yield live.url
 
 
 @pytest.fixture
@@ -393,15 +376,16 @@ def test_the_token_is_not_sent_to_another_user_who_listens_there(people: tuple[P
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        **other.ids,  # type: ignore[call-overload]
+        **other.ids,
     )
+    assert impostor.stdout is not None
     try:
         port = impostor.stdout.readline().strip()
         folder = owner.home / ".local/state/berth/tokens"
         folder.mkdir(parents=True)
         (folder / f"localhost-{port}").write_text("berth_secret\n")
         for made in (folder / f"localhost-{port}", folder, *list(folder.parents)[:3]):
-            os.chown(made, owner.ids["user"], owner.ids["group"])  # type: ignore[arg-type]
+            os.chown(made, owner.ids["user"], owner.ids["group"])
         owner.berth("jobs", "--url", f"http://127.0.0.1:{port}")
         assert impostor.stdout.readline().strip() == "None"
     finally:

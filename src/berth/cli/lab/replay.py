@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.common import Output, OutputOption, QuietOption, complete_policy, print_json, told_when_stopped
+from berth.cli.common import Output, OutputOption, QuietOption, complete_policy, print_json, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 __all__ = ["replay_command"]
 
@@ -66,10 +68,10 @@ def replay_command(
 
     With -o json and one policy the answer is an object, with several a list of such objects.
     """
-    from berth.lab.replay.run import Setting, replay
+    from berth.lab.replay import ReplaySetting, replay
 
-    setting = Setting(processors, resource, exact, stop, outages, first, load, seed)
-    with told_when_stopped(), _progress(quiet) as show:
+    setting = ReplaySetting(processors, resource, exact, stop, outages, first, load, seed)
+    with progress(quiet, _moments) as show:
         result = replay(file, policy, setting, format=format, machines=machines, strict=strict, out=out, progress=show)
     if output is Output.json:
         print_json(result.rows[0] if len(result.rows) == 1 and len(policy or ()) == 1 else result.rows)
@@ -80,37 +82,26 @@ def replay_command(
         return
     from rich.console import Console
 
-    from berth.lab.replay.table import print_replay
+    from berth.lab.replay.results import print_replay
 
     print_replay(result, Console(highlight=False))
     if out is not None:
         typer.echo(f"\nTables and pictures: {out.resolve()}")
 
 
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """Shows on stderr which policy is being played and how far it is; short replays show nothing."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+def _moments(bar: Bar) -> Callable[[str, int, int], None]:
+    """What shows which policy is being played and how far it is; short replays show nothing."""
+    tasks: dict[str, Any] = {}
+    due = time.monotonic() + FIRST_SECONDS
+    told: set[str] = set()
 
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True) as bar:
-        tasks: dict[str, Any] = {}
-        due = time.monotonic() + FIRST_SECONDS
-        told: set[str] = set()
+    def show(policy: str, done: int, total: int) -> None:
+        if policy not in tasks:
+            tasks[policy] = bar.add_task(policy, total=total)
+        if policy not in told and not bar.console.is_terminal and time.monotonic() >= due:
+            told.add(policy)
+            bar.console.print(f"berth: {policy}: {done:,} of {total:,} moments")
+        if done % 64 == 0 or done == total:
+            bar.update(tasks[policy], completed=done)
 
-        def show(policy: str, done: int, total: int) -> None:
-            if policy not in tasks:
-                tasks[policy] = bar.add_task(policy, total=total)
-            if policy not in told and not console.is_terminal and time.monotonic() >= due:
-                told.add(policy)
-                console.print(f"berth: {policy}: {done:,} of {total:,} moments")
-            if done % 64 == 0 or done == total:
-                bar.update(tasks[policy], completed=done)
-
-        yield show
+    return show

@@ -88,7 +88,7 @@ def fit_command(
     overwrite: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Fit a workload to a trace and write it as a small file: shares and quantiles, none of its rows."""
-    import berth
+    from berth.about import VERSION
     from berth.errors import InvalidInput
     from berth.traces.fitting.fit import fit
     from berth.traces.fitting.workload import Provenance
@@ -103,7 +103,7 @@ def fit_command(
     trace = reading.trace()
     for reason, count in reading.report.skipped.items():
         typer.echo(f"berth: left out: {reason} ({count:,}), first {reading.report.examples[reason][0]}", err=True)
-    origin = Provenance(source=file.name, licence=licence, berth=berth.__version__)
+    origin = Provenance(source=file.name, licence=licence, berth=VERSION)
     found = fit(trace, name or out.stem, provenance=origin, machine=shape, load=load)
     found.save(out)
     typer.echo(f"{out}: {found.provenance.rows:,} jobs, {len(found.classes)} classes, {out.stat().st_size:,} bytes")

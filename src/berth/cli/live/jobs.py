@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import uuid
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from berth.cli.live.common import Format, FormatOption, UrlOption, shown, table
 from berth.errors import BerthError, InvalidInput
-from berth.live.client import Client, Code, Format, FormatOption, ServiceRefused, ServiceSilent, UrlOption, path, shown
+from berth.live.client import Client, Code, ServiceRefused, ServiceSilent, path
 
 __all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
 
@@ -45,34 +48,58 @@ class PhaseName(StrEnum):
     cancelled = "cancelled"
 
 
+Command = TypeVar("Command", bound=Callable[..., None])
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 FileOption = Annotated[
     Path | None,
     typer.Option("--file", "-f", help="A YAML manifest, or a script with #BERTH lines; - reads standard input."),
 ]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Jobs of one type are expected to run alike.")]
-TasksOption = Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")]
-MinimumOption = Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")]
-PerServerOption = Annotated[
-    int | None, typer.Option("--per-server", min=1, help="The most tasks on one server; as many as fit by default.")
-]
-ResourcesOption = Annotated[
-    str | None, typer.Option("--resources", "-r", help="Of each task, such as cpu=4,memory=16Gi,gpu=1.")
-]
 QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Where it waits.")]
 TeamOption = Annotated[str | None, typer.Option("--team", help="Whose share it counts against.")]
-PriorityOption = Annotated[int | None, typer.Option("--priority", help="Higher comes first.")]
-NeedsOption = Annotated[list[str] | None, typer.Option("--needs", help="A label of its servers, label=value (repeat).")]
-WorkOption = Annotated[str | None, typer.Option("--work", help="How long it runs at speed 1, such as 2h.")]
-EstimateOption = Annotated[str | None, typer.Option("--estimate", help="How long it will run, as far as you know.")]
-TimeOption = Annotated[
-    str | None, typer.Option("--time", "-t", help="Time limit, such as 2h: the job is ended when it runs longer.")
-]
-NameOption = Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")]
-RetriesOption = Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")]
-WorkdirOption = Annotated[
-    str | None, typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Where it runs; by default where you are now.")
-]
+SUBMIT_OPTIONS: dict[str, Any] = {
+    "name": Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")],
+    "type": TypeOption,
+    "tasks": Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")],
+    "minimum": Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")],
+    "per_server": Annotated[
+        int | None, typer.Option("--per-server", min=1, help="The most tasks on one server; as many as fit by default.")
+    ],
+    "resources": Annotated[
+        str | None, typer.Option("--resources", "-r", help="Of each task, such as cpu=4,memory=16Gi,gpu=1.")
+    ],
+    "queue": QueueOption,
+    "team": TeamOption,
+    "priority": Annotated[int | None, typer.Option("--priority", help="Higher comes first.")],
+    "needs": Annotated[list[str] | None, typer.Option("--needs", help="A label of its servers, label=value (repeat).")],
+    "work": Annotated[str | None, typer.Option("--work", help="How long it runs at speed 1, such as 2h.")],
+    "estimate": Annotated[str | None, typer.Option("--estimate", help="How long it will run, as far as you know.")],
+    "limit": Annotated[
+        str | None, typer.Option("--time", "-t", help="Time limit, such as 2h: the job is ended when it runs longer.")
+    ],
+    "retries": Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")],
+    "workdir": Annotated[
+        str | None,
+        typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Where it runs; by default where you are now."),
+    ],
+}
+"""Options of `berth submit`, by the key of a job's manifest that each stands for."""
+PLAN_OPTIONS = {key: option for key, option in SUBMIT_OPTIONS.items() if key not in ("name", "retries", "workdir")}
 CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What it runs.")]
+
+
+def _with_options(options: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """Give a command these options, after `file`; it takes them as `**job`."""
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        given = [inspect.Parameter(key, KEYWORD, default=None, annotation=options[key]) for key in options]
+        own = [parameter.replace(kind=KEYWORD) for name, parameter in signature.parameters.items() if name != "job"]
+        place = [parameter.name for parameter in own].index("file") + 1
+        command.__signature__ = signature.replace(parameters=[*own[:place], *given, *own[place:]])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
@@ -155,61 +182,30 @@ def _at_home(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "workdir": os.path.abspath(spec.get("workdir") or ".")}
 
 
+@_with_options(SUBMIT_OPTIONS)
 def submit_command(
     command: CommandArgument = None,
     file: FileOption = None,
-    name: NameOption = None,
-    type: TypeOption = None,
-    tasks: TasksOption = None,
-    minimum: MinimumOption = None,
-    per_server: PerServerOption = None,
-    resources: ResourcesOption = None,
-    queue: QueueOption = None,
-    team: TeamOption = None,
-    priority: PriorityOption = None,
-    needs: NeedsOption = None,
-    work: WorkOption = None,
-    estimate: EstimateOption = None,
-    time: TimeOption = None,
-    retries: RetriesOption = None,
-    workdir: WorkdirOption = None,
     key: Annotated[
         str | None, typer.Option("--key", help="An idempotency key: the same twice is accepted once.")
     ] = None,
     parsable: Annotated[bool, typer.Option("--parsable", help="Print ids alone, one a line.")] = False,
     url: UrlOption = None,
     output: FormatOption = Format.table,
+    **job: Any,
 ) -> None:
     """Submit a job, or those of a file. What is printed was accepted, and is not lost any more.
 
     Exit code: 0 accepted; 2 bad input; 3 no service; 4 not allowed; 6 in conflict with an earlier job; 7 not now.
     """
-    changes = {
-        "name": name,
-        "type": type,
-        "tasks": tasks,
-        "minimum": minimum,
-        "per_server": per_server,
-        "resources": resources,
-        "queue": queue,
-        "team": team,
-        "priority": priority,
-        "needs": needs,
-        "work": work,
-        "estimate": estimate,
-        "limit": time,
-        "retries": retries,
-        "workdir": workdir,
-    }
-    specs = [_at_home(spec) for spec in _specs(file, changes, command)]
+    specs = [_at_home(spec) for spec in _specs(file, job, command)]
     answer = _submit(Client(url), specs, key or f"cli-{uuid.uuid4().hex}")
-    found = answer["jobs"]
     for warning in answer.get("warnings", ()):
         typer.echo(f"berth: warning: {warning}", err=True)
-    if shown(found, output):
+    if shown(answer["jobs"], output):
         return
-    for job in found:
-        typer.echo(job["id"] if parsable else f"submitted {job['id']}")
+    for record in answer["jobs"]:
+        typer.echo(record["id"] if parsable else f"submitted {record['id']}")
 
 
 def _submit(client: Client, specs: list[dict[str, Any]], key: str) -> Any:
@@ -236,14 +232,6 @@ def _row(job: dict[str, Any]) -> dict[str, str]:
         "where": where,
         "resources": resources,
     }
-
-
-def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
-    """Plain columns, wide enough for their longest cell: made for people, easy to cut."""
-    widths = {column: max([len(column), *(len(row.get(column, "")) for row in rows)]) for column in columns}
-    typer.echo("  ".join(column.upper().ljust(widths[column]) for column in columns).rstrip())
-    for row in rows:
-        typer.echo("  ".join(row.get(column, "").ljust(widths[column]) for column in columns).rstrip())
 
 
 def jobs_command(
@@ -369,45 +357,21 @@ def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table
         typer.echo(found["text"])
 
 
+@_with_options(PLAN_OPTIONS)
 def plan_command(
     file: FileOption = None,
-    type: TypeOption = None,
-    tasks: TasksOption = None,
-    minimum: MinimumOption = None,
-    per_server: PerServerOption = None,
-    resources: ResourcesOption = None,
-    queue: QueueOption = None,
-    team: TeamOption = None,
-    priority: PriorityOption = None,
-    needs: NeedsOption = None,
-    work: WorkOption = None,
-    estimate: EstimateOption = None,
-    time: TimeOption = None,
     url: UrlOption = None,
     output: FormatOption = Format.table,
+    **job: Any,
 ) -> None:
     """Where would a job go now, or what would it wait for? Nothing is submitted.
 
     Exit code: 0 it would start now; 10 it would wait; 2 bad input; 3 no service.
     """
-    changes = {
-        "type": type,
-        "tasks": tasks,
-        "minimum": minimum,
-        "per_server": per_server,
-        "resources": resources,
-        "queue": queue,
-        "team": team,
-        "priority": priority,
-        "needs": needs,
-        "work": work,
-        "estimate": estimate,
-        "limit": time,
-    }
     client = Client(url)
-    plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, changes, None)]
+    plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, job, None)]
     if not shown(plans if len(plans) > 1 else plans[0], output):
-        for found in plans:
-            typer.echo(found["text"])
-    if not all(found["starts"] for found in plans):
+        for plan in plans:
+            typer.echo(plan["text"])
+    if not all(plan["starts"] for plan in plans):
         raise typer.Exit(Code.would_wait)

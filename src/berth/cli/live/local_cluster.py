@@ -1,4 +1,4 @@
-"""`berth cluster`: a real cluster of Slurm or Ray on this machine, for trying and testing."""
+"""`berth cluster`, a real cluster of Slurm or Ray on this machine, and `berth slurm`, scripts for an operator."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.live.client import Format, FormatOption, shown
+from berth.cli.live.common import Format, FormatOption, shown
 
 if TYPE_CHECKING:
     from berth.live.clusters.supervisor import Standing
 
-__all__ = ["cluster_app"]
+__all__ = ["cluster_app", "slurm_app"]
 
 cluster_app = typer.Typer(help="A real Slurm or Ray cluster on this machine, to try things on.", rich_markup_mode=None)
+slurm_app = typer.Typer(help="Scripts for an operator of Slurm; `berth serve --engine slurm`.", rich_markup_mode=None)
 
 
 class KindName(StrEnum):
@@ -109,3 +110,23 @@ def status_command(kind: KindArgument, directory: DirectoryOption = None, output
     typer.echo("\n".join(f"  {line}" for line in found.use))
     if ended:
         raise typer.Exit(1)
+
+
+@slurm_app.command("hook")
+def hook_command(
+    directory: Annotated[Path, typer.Argument(help="Where it tells berth: `hooks` of the engine's settings.")],
+) -> None:
+    """Print a script for PrologSlurmctld and EpilogSlurmctld: it tells berth at once when jobs begin and end."""
+    from berth.live.engines.slurm.hooks import hook_script
+
+    print(hook_script(directory), end="")
+
+
+@slurm_app.command("hold")
+def hold_command(
+    partition: Annotated[str, typer.Argument(help="Whose jobs berth places: `companion` of the engine's settings.")],
+) -> None:
+    """Print a job_submit.lua that holds the jobs of a partition until berth releases them."""
+    from berth.live.engines.slurm.hooks import hold_script
+
+    print(hold_script(partition), end="")

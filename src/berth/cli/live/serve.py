@@ -80,7 +80,7 @@ def serve_command(
     Everything that is accepted is durable: end it however you like, the same command goes on.
     """
     from berth.live.service.serving import Address, made, read_config, serve
-    from berth.live.service.settings import Settings
+    from berth.live.service.settings import ServiceSettings
 
     given = read_config(config) if config is not None else {}
     options = {
@@ -94,7 +94,7 @@ def serve_command(
         "open": open_,
     }
     given.update({key: value for key, value in options.items() if value is not None})
-    settings, address = made(Settings, given, config), made(Address, given, config)
+    settings, address = made(ServiceSettings, given, config), made(Address, given, config)
 
     def ready(url: str) -> None:
         typer.echo(f"berth: serving at {url} (API: {url}/v1/docs), stop with Ctrl-C", err=True)
@@ -191,7 +191,7 @@ def _there(store: str | None) -> str:
 @token_app.command("list")
 def list_tokens(store: StoreOption = None) -> None:
     """List every token: its role and user, and when it was made, expires, was last rotated and was revoked."""
-    from berth.cli.live.jobs import table
+    from berth.cli.live.common import table
     from berth.live.service.store import Store
     from berth.live.service.views import iso
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from berth.cli.common import complete_live_policy
-from berth.cli.live.jobs import table
-from berth.live.client import Client, Format, FormatOption, UrlOption, path, shown
+from berth.cli.live.common import Format, FormatOption, UrlOption, shown, table
+from berth.live.client import Client, path
 
 __all__ = ["decisions_command", "learned_command", "policy_app", "servers_app"]
 

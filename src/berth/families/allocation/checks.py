@@ -18,7 +18,7 @@ from berth.families.allocation.problem import AllocationOutcome, AllocationProbl
 from berth.families.allocation.utility import Utilities, Utility
 from berth.families.allocation.world import AllocationWorld
 from berth.families.arrivals import bernoulli_arrivals
-from berth.families.cases import SLOTS, Case, Family, Style, no_such_array
+from berth.families.cases import SLOTS, Case, CheckFamily, Style, no_such_array
 from berth.model import Floats, Instance
 from berth.protocols import Environment, Policy
 from berth.random import stream
@@ -302,7 +302,7 @@ def easy_cases(seed: int) -> Iterator[Case]:
     yield from _both("easy instance with gangs", partial(_easy_world, seed, True))
 
 
-ALLOCATION = Family(
+ALLOCATION = CheckFamily(
     "allocation",
     random_cases,
     edge_cases,

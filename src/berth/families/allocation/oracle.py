@@ -7,7 +7,6 @@ Axes: T slots, J jobs, R servers, K resources, E channels.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,12 +15,10 @@ import numpy as np
 from berth.errors import UnsupportedProblem
 from berth.families.allocation.programme import Programme
 from berth.families.allocation.world import AllocationWorld
-from berth.families.selection.policies.index import solved
-from berth.families.selection.problem import SelectionSlot
-from berth.families.selection.world import SelectionWorld
 from berth.model import Floats
+from berth.regret import SlotOptima
 
-__all__ = ["SlotOptima", "Stationary", "best_stationary", "selection_optima", "slot_optima"]
+__all__ = ["Stationary", "best_stationary", "slot_optima"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +31,6 @@ class Stationary:
     decision: Floats
     reward: Floats
     bound: float
-
-
-@dataclass(frozen=True, eq=False)
-class SlotOptima:
-    """The best reward of each slot (T,) when its arrivals are known, and a certified upper bound on it."""
-
-    reward: Floats
-    bound: Floats
 
 
 def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
@@ -74,30 +63,6 @@ def slot_optima(world: AllocationWorld, gap: float = 1e-5, progress: Callable[[i
         if key not in known:
             solution = programme.solve(arrivals, gap, world.free(t))
             known[key] = solution.value, solution.bound
-        reward[t], bound[t] = known[key]
-        if progress is not None:
-            progress(t + 1)
-    return SlotOptima(reward, bound)
-
-
-def selection_optima(
-    world: SelectionWorld, gap: float = 1e-6, progress: Callable[[int], None] | None = None
-) -> SlotOptima:
-    """The best expected reward of every slot for one who knows the means: what regret is measured against.
-
-    Slots with the same arrivals, free capacity and means are solved once. Where there are gangs `bound` is what no
-    policy can exceed, and `reward` what the gang solver reached.
-    """
-    problem = world.problem
-    none = np.zeros(len(problem.cost))
-    known: dict[bytes, tuple[float, float]] = {}
-    reward, bound = np.zeros(len(world)), np.zeros(len(world))
-    for t, (means, _) in zip(range(len(world)), world.gains, strict=False):
-        free, arrivals = world.free(t), world.arrivals[t]
-        key = hashlib.blake2b(arrivals.tobytes() + free.tobytes() + means.tobytes()).digest()
-        if key not in known:
-            choice = solved(problem, SelectionSlot(t, free, arrivals), means - problem.cost, none, gap)
-            known[key] = choice.value, choice.bound
         reward[t], bound[t] = known[key]
         if progress is not None:
             progress(t + 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.families.cases import SLOTS, Case, Family
+from berth.families.cases import SLOTS, Case, CheckFamily
 from berth.families.placement.policies.printed import DRLDirect
 from berth.families.placement.policies.random import RandomPlacement
 from berth.families.placement.problem import PlacementDecision, PlacementProblem, Tasks
@@ -240,7 +240,7 @@ def easy_cases(seed: int) -> Iterator[Case]:
     yield Case("easy instance where servers stay on for a while", partial(_easy_world, seed, 0.2))
 
 
-PLACEMENT = Family(
+PLACEMENT = CheckFamily(
     "placement",
     random_cases,
     edge_cases,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from berth.errors import InvalidInput
 from berth.families.placement.kernels.pool import ANY, CAPACITY, EASY, FREE, STRICT, Jobs, Pool, play_pool
-from berth.families.placement.kernels.pool_reservations import Plan, play_conservative
+from berth.families.placement.kernels.pool_reservations import Profile, play_conservative
 from berth.model import Floats, frozen_array
 
 __all__ = ["MODES", "run_pool"]
@@ -67,7 +67,7 @@ def run_pool(
     if backfill == "conservative":
         steps = 4 * count + 8
         play_conservative(
-            jobs, pool, Plan(np.empty(steps), np.empty(steps), np.zeros(2, np.int64), at.copy(), np.empty(count))
+            jobs, pool, Profile(np.empty(steps), np.empty(steps), np.zeros(2, np.int64), at.copy(), np.empty(count))
         )
     else:
         play_pool(jobs, pool, MODES[backfill])

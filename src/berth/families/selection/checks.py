@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from berth.families.arrivals import bernoulli_arrivals
-from berth.families.cases import SLOTS, Case, Family, Style, no_such_array
+from berth.families.cases import SLOTS, Case, CheckFamily, Style, no_such_array
 from berth.families.selection.gains import DrawnGains, Normal, Redraw
 from berth.families.selection.policies.random import RandomSelection
 from berth.families.selection.problem import Roles, SelectionProblem
@@ -276,7 +276,7 @@ def easy_cases(seed: int) -> Iterator[Case]:
     yield Case("easy instance with gangs", partial(_easy_world, seed, True))
 
 
-SELECTION = Family(
+SELECTION = CheckFamily(
     "selection",
     random_cases,
     edge_cases,

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from berth.lab.replay.run import Replay
+from berth.lab.replay.results import Replay
 from berth.lab.run.store import ResultDirectory
 from berth.lab.show.canvas import COLOURS, STYLE, new_figure, to_png, to_svg
 from berth.model import Floats

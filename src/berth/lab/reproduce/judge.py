@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from berth.families import FAMILIES
 from berth.lab.reproduce.experiments import Claim
 from berth.lab.reproduce.results import ClaimResult, ExperimentResult
 from berth.lab.reproduce.verdicts import verdict_of
-from berth.lab.run.families import FAMILIES
 from berth.statistics import Estimate, estimate
 
 __all__ = ["effect", "judge"]
@@ -87,7 +87,7 @@ def _pair(
     result: ExperimentResult, claim: Claim, policy: str, series: str, place: int
 ) -> tuple[dict[int, float], dict[int, float]]:
     """The policy's number at a point and that of what the claim has it over, by seed."""
-    family = FAMILIES[result.families[place]]
+    family = FAMILIES[result.families[place]].lab
     oracle = claim.over in family.oracles and claim.over in (result.settings[place].run.oracles or ())
     # luck is not to count where an oracle knows means only
     measured = family.measured_in if oracle and series == "reward" else series

@@ -1,4 +1,4 @@
-"""What came of reproducing papers, as one HTML page that needs nothing else, and as a page of the documentation."""
+"""Reproduced papers as one HTML page that needs nothing else, as a page of the documentation, and in the terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from berth.lab.reproduce.experiments import PAPERS, Claim, experiment_names
+from rich.console import Console
+from rich.text import Text
+
+from berth.lab.reproduce.experiments import PAPERS, Claim, Experiment, experiment_names
 from berth.lab.reproduce.results import ClaimResult, ExperimentResult, Reproduced
 from berth.lab.reproduce.verdicts import RULE, Verdict
-from berth.lab.show.report import inline_svg, page
+from berth.lab.show.page import inline_svg, page
+from berth.lab.show.tables import as_table
 from berth.lab.show.words import MISSING, percent
 from berth.statistics import Estimate
 
-__all__ = ["counted", "found_effect", "left_out_lines", "paper_says", "render_markdown", "render_reproduced"]
+__all__ = ["print_experiments", "print_reproduced", "render_markdown", "render_reproduced"]
 
 MARKS = {Verdict.reproduced: "✓", Verdict.direction: "≈", Verdict.failed: "✗"}
 LOOK = """<style>
@@ -23,6 +27,9 @@ LOOK = """<style>
 td.text { font-weight: 400; min-width: 15rem; } .state { white-space: nowrap; font-weight: 600; }
 </style>"""
 CLASSES = {Verdict.reproduced: "yes", Verdict.direction: "near", Verdict.failed: "no"}
+STYLES = {Verdict.reproduced: "green", Verdict.direction: "yellow", Verdict.failed: "red"}
+WIDE = 120
+"""From this many characters a line on, the table also has what the algorithm would show if nobody checked."""
 SIDES = {"more": "more", "less": "less", "same": "the same"}
 
 
@@ -217,3 +224,56 @@ def _markdown(result: ExperimentResult) -> list[str]:
     left = left_out_lines(result)
     lines += [""] if result.claims else []
     return [*lines, *([" ".join(left), ""] if left else [])]
+
+
+# --- in the terminal
+
+
+def print_experiments(experiments: Sequence[Experiment], console: Console) -> None:
+    """What can be reproduced: name, number in the paper, title, and how long it takes on two cores."""
+    rows = [[e.name, e.figure, e.title, f"{e.minutes:g}"] for e in experiments]
+    rows.append(["all", "", f"{len(experiments)} experiments", f"{sum(e.minutes for e in experiments):g}"])
+    console.print(as_table(["experiment", "in the paper", "title", "minutes"], rows, 3))
+
+
+def _coloured(verdict: Verdict | None) -> Text:
+    return Text(MISSING) if verdict is None else Text(verdict.value, style=STYLES[verdict])
+
+
+def print_reproduced(found: Reproduced, console: Console) -> None:
+    """A table for each experiment, then how many claims hold."""
+    for result in found.experiments:
+        _print(result, console)
+    claims = [claim.verdict for result in found.experiments for claim in result.claims]
+    console.print(Text(f"{len(claims)} claims: {counted(claims)}.", style="bold"))
+    console.print(Text("± is half of the 95 % interval over seeds. The rule is in the report.", style="dim"))
+    if found.quick:
+        console.print(Text("Quick version: verdicts are about small settings, not the papers'.", style="dim"))
+
+
+def _print(result: ExperimentResult, console: Console) -> None:
+    e = result.experiment
+    console.print(Text.assemble((f"{e.figure}: {e.title}", "bold"), f"  {e.name}  ", _coloured(result.verdict)))
+    unchecked = console.width >= WIDE and any(claim.claimed is not None for claim in result.claims)
+    heads = ["claim", "paper", "as printed", *(["unchecked"] if unchecked else []), "berth's best", "verdict"]
+    rows: list[list[str | Text]] = [
+        [
+            claim.claim.says,
+            paper_says(claim.claim),
+            found_effect(claim.printed),
+            *([Text(found_effect(claim.claimed), style="dim")] if unchecked else []),
+            found_effect(claim.best),
+            _coloured(claim.verdict),
+        ]
+        for claim in result.claims
+    ]
+    if rows:
+        console.print(as_table(heads, rows, least=22))
+    if result.traces:
+        console.print(Text(f"data: {result.data}", style="dim"))
+    for text in result.not_run:
+        console.print(Text(f"not run: {text}", style="yellow"))
+    for claims, why in ((result.without_data, "without that data"), (result.left_out, "not in the quick version")):
+        if claims:
+            console.print(Text(f"{why}, not judged: {len(claims)} claims", style="dim"))
+    console.print()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from berth.families import FAMILIES
 from berth.lab.reproduce.experiments import Claim, Experiment, Setting
 from berth.lab.reproduce.verdicts import RULE, Verdict, weakest
-from berth.lab.run.cells import Cell, Record
-from berth.lab.run.families import FAMILIES
+from berth.lab.run.cells import Cell, CellResult
 from berth.model import Floats
 from berth.registry import PolicySpec
 from berth.statistics import Estimate
@@ -45,7 +45,7 @@ class Run:
         return self.means.get(series) if until is None else self.first.get((series, until))
 
 
-def kept(record: Record, firsts: Iterable[tuple[str, int]]) -> Run:
+def kept(record: CellResult, firsts: Iterable[tuple[str, int]]) -> Run:
     """What is kept of a cell; `firsts` are series that are asked for over the first slots."""
     count = len(record.reward)
     spent = record.series.get("decide_seconds", np.zeros(0))
@@ -148,7 +148,7 @@ class ExperimentResult:
     def named(self, place: int, name: str, arrivals: str) -> dict[int, Run]:
         """The runs of a policy or an oracle at a point, by seed."""
         setting = self.settings[place]
-        oracle = name in FAMILIES[self.families[place]].oracles and name in (setting.run.oracles or ())
+        oracle = name in FAMILIES[self.families[place]].lab.oracles and name in (setting.run.oracles or ())
         information = None if oracle else arrivals
         wanted = name if oracle else str(PolicySpec.parse(name))
         return {

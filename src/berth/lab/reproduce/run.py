@@ -12,32 +12,22 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import berth
+from berth.about import HOME
 from berth.errors import InvalidInput
 from berth.lab.reproduce.experiments import Experiment, chosen, settings_of
 from berth.lab.reproduce.judge import judge
 from berth.lab.reproduce.results import ExperimentResult, Reproduced, kept
 from berth.lab.reproduce.traces import find_traces, traces_folder
 from berth.lab.reproduce.verdicts import RULE
-from berth.lab.run.manifest import manifest, now, versions
-from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
-from berth.lab.run.store import ResultDirectory, opened
+from berth.lab.run.store import ResultDirectory, now, opened, versions
 
-__all__ = ["ReproduceInterrupted", "reproduce"]
+__all__ = ["reproduce"]
 
 KIND = "berth reproduce"
-
-
-class ReproduceInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a reproduction."""
-
-    def __init__(self, done: int, total: int, out: str | None) -> None:
-        said = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
-        super().__init__(f"stopped; {said}")
 
 
 def reproduce(
@@ -65,7 +55,7 @@ def reproduce(
     with opened(out, KIND) as directory:
         facts: dict[str, Any] = _facts(experiments, results, quick)
         if directory is not None:
-            directory.create({**manifest(facts), "kind": KIND})
+            directory.create(facts)
         firsts = [_firsts(experiment) for experiment in experiments]
         reused = 0
 
@@ -80,10 +70,7 @@ def reproduce(
             result.failed.update({f"{result.settings[place]}, {cell}": f.error for cell, f in failures.items()})
             reused += outcome.reused
 
-        try:
-            run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
-        except Stopped as stop:
-            raise ReproduceInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
         for result in results:
             judge(result)
         where = None if out is None else os.fspath(out)
@@ -112,9 +99,9 @@ def _results(
     return results
 
 
-def _plans(results: Sequence[ExperimentResult]) -> tuple[list[Plan], list[tuple[int, int]]]:
+def _plans(results: Sequence[ExperimentResult]) -> tuple[list[RunPlan], list[tuple[int, int]]]:
     """A plan for each point of each experiment, and whose point each is."""
-    plans: list[Plan] = []
+    plans: list[RunPlan] = []
     owners: list[tuple[int, int]] = []
     for which, result in enumerate(results):
         families: list[str] = []
@@ -144,7 +131,7 @@ def _firsts(experiment: Experiment) -> set[tuple[str, int]]:
 
 
 def _facts(experiments: Sequence[Experiment], results: Sequence[ExperimentResult], quick: bool) -> dict[str, Any]:
-    folder = Path(berth.__file__).parent / "data" / "workloads"
+    folder = HOME / "data" / "workloads"
     return {
         "quick": quick,
         "rule": RULE,
@@ -169,9 +156,9 @@ def _write(directory: ResultDirectory, found: Reproduced) -> None:
     from berth.lab.reproduce.plots import save_plots
     from berth.lab.reproduce.report import render_reproduced
 
-    directory.write("results.parquet", found.frame().write_parquet)
+    directory.write_table("results.parquet", found.frame())
     drawn = save_plots(found, directory)
-    done = {**manifest(found.facts, now(), found.reused, len(found.failed)), "kind": KIND}
+    done = directory.described(found.facts, now(), found.reused, len(found.failed))
     directory.write_json("results.json", found.as_dict())
     directory.write_text("report.html", render_reproduced(found, drawn, done))
     directory.write_json("manifest.json", done)  # last: only now is everything there

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from berth.errors import InvalidInput
+from berth.families import FAMILIES
 from berth.lab.reproduce.experiments import Setting
 from berth.model import Floats
 from berth.scenario import Scenario, load_scenario
@@ -95,7 +96,7 @@ def _changes(setting: Setting, path: Path) -> dict[str, Any]:
     scenario = load_scenario(setting.scenario, plain)
     if scenario.settings.workload is not None:
         return {**setting.changes, "workload.trace": str(path)}
-    if scenario.family != "placement":
+    if not FAMILIES[scenario.family].scenario.batches:
         raise InvalidInput(
             "a scenario with a workload, or of the placement family", value=setting.scenario, key="trace"
         )

@@ -12,21 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
-from berth.lab.run.cells import Cell, Record, Work, cell_key, check_unchanged
-from berth.lab.run.families import FAMILIES, REVEALED, LabFamily
-from berth.lab.run.manifest import now
+from berth.families import FAMILIES
+from berth.families.lab import REVEALED, LabFamily
+from berth.lab.run.cells import Cell, CellResult, Work, cell_key, check_unchanged
 from berth.lab.run.processes import Done, Failure
 from berth.lab.run.results import Comparison, Unsupported
-from berth.lab.run.store import ResultDirectory
+from berth.lab.run.store import ResultDirectory, now
 from berth.random import stream
 from berth.registry import PolicySpec, written
 from berth.scenario import Scenario, load_scenario
 
 __all__ = [
+    "Interrupted",
     "Outcome",
-    "Plan",
     "Progress",
-    "Stopped",
     "concluded",
     "part_of",
     "plan_comparison",
@@ -49,16 +48,17 @@ class Progress:
     note: str
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C while plans ran: `done` of `total` cells are finished."""
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while plans ran: `done` of `total` cells are finished, and kept where there is an `out`."""
 
-    def __init__(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
-        super().__init__(f"stopped after {done} of {total} cells")
+    def __init__(self, done: int, total: int, out: str | None) -> None:
+        self.done, self.total, self.out = done, total, out
+        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
+        super().__init__(f"stopped; {kept}")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RunPlan:
     """One comparison that is to be made.
 
     `asked` says that policies were named by whoever asked; those of the scenario may refuse to serve it. `slots`,
@@ -114,7 +114,7 @@ class Outcome:
     """What came of a plan's cells; `reused` of them were there before."""
 
     cells: list[Cell]
-    records: dict[Cell, Record] = field(default_factory=dict)
+    records: dict[Cell, CellResult] = field(default_factory=dict)
     failed: dict[Cell, Failure] = field(default_factory=dict)
     unsupported: list[Unsupported] = field(default_factory=list)
     reused: int = 0
@@ -133,10 +133,10 @@ def plan_comparison(
     arrivals: str | None = None,
     oracles: Sequence[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
-) -> Plan:
-    """A comparison as `berth.lab.run.compare.compare` describes it, checked but not run."""
+) -> RunPlan:
+    """A comparison as `berth.compare` describes it, checked but not run."""
     chosen = _scenario(scenario, overrides)
-    family = FAMILIES[chosen.family]
+    family = FAMILIES[chosen.family].lab
     names = _policies(policies if policies is not None else chosen.policies)
     (base,) = _policies([baseline if baseline is not None else chosen.baseline or names[0]])
     if base not in names:
@@ -151,7 +151,7 @@ def plan_comparison(
     unsupported = [] if policies is None else _unsupported(worlds, names)
     first = next(iter(worlds.values()))
     graph = first.problem.instance
-    return Plan(
+    return RunPlan(
         chosen,
         tuple(names),
         base,
@@ -167,7 +167,7 @@ def plan_comparison(
 
 
 def run_plans(
-    plans: Sequence[Plan],
+    plans: Sequence[RunPlan],
     directory: ResultDirectory | None,
     runner: Runner,
     progress: Callable[[Progress], None] | None,
@@ -222,7 +222,7 @@ def run_plans(
         finished_cells += outcome.reused
         complete(place)  # at once: all finished cells of a long sweep would not fit into memory
 
-    def done(work: Work, result: Record | Failure) -> None:
+    def done(work: Work, result: CellResult | Failure) -> None:
         nonlocal finished_cells, slots
         key = keys.get(work, str(work))
         if not isinstance(result, Failure):
@@ -244,10 +244,10 @@ def run_plans(
         if missing:
             runner([plan.scenario for plan in plans], missing, done)
     except KeyboardInterrupt as stop:
-        raise Stopped(finished_cells, total) from stop
+        raise Interrupted(finished_cells, total, None if directory is None else str(directory.path)) from stop
 
 
-def concluded(plan: Plan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:
+def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:
     """The comparison of a plan that is complete; whoever could not serve a setting is listed, not failed."""
     unsupported = list(outcome.unsupported)
     refused = {(item.information, item.policy) for item in unsupported}
@@ -274,7 +274,7 @@ def concluded(plan: Plan, outcome: Outcome, facts: Mapping[str, Any], seconds: f
     )
 
 
-def part_of(plan: Plan, outcome: Outcome) -> Comparison:
+def part_of(plan: RunPlan, outcome: Outcome) -> Comparison:
     """The comparison of a plan that is one of many: when it was run, and how, is told of all of them."""
     return concluded(plan, outcome, {**plan.facts(), "versions": {}, "started": "", "command": ""}, 0.0, None)
 

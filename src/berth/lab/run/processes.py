@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import UnsupportedProblem
-from berth.lab.run.cells import Cell, Record, Work, run_cell
-from berth.lab.run.warm import warm_groups, warm_up
+from berth.lab.run.cells import Cell, CellResult, Work, run_cell, warm_groups, warm_up
 from berth.scenario import Scenario
 
 __all__ = ["Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]
@@ -43,7 +42,7 @@ class Failure:
     unsupported: bool = False
 
 
-Done = Callable[[Work, Record | Failure], None]
+Done = Callable[[Work, CellResult | Failure], None]
 
 DIED = Failure("its process died (out of memory, or a crash in compiled code)")
 
@@ -91,7 +90,7 @@ def leave_if_imported_by_worker() -> None:
         sys.exit(1)
 
 
-def attempt(scenario: Scenario, cell: Cell) -> Record | Failure:
+def attempt(scenario: Scenario, cell: Cell) -> CellResult | Failure:
     """Compute one cell, whatever happens."""
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what a policy prints must not end up among the results
@@ -143,7 +142,7 @@ def _warm(works: Sequence[Work]) -> None:
     warm_up(_scenarios, works)
 
 
-def _work(work: Work) -> Record | Failure:
+def _work(work: Work) -> CellResult | Failure:
     if _scenarios is None:
         raise RuntimeError("a worker was not started by _start")
     return attempt(_scenarios[work.place], work.cell)
@@ -174,7 +173,7 @@ def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done
     """
     cold, ready = deque(warm_groups(scenarios, left)), deque[Work]()
     warming: dict[Future[Any], list[Work]] = {}
-    running: dict[Future[Record | Failure], Work] = {}
+    running: dict[Future[CellResult | Failure], Work] = {}
     started = False
     try:
         with _pool(scenarios, workers) as pool:
@@ -213,7 +212,7 @@ def _in_own_process(scenarios: Sequence[Scenario], function: Callable[..., Any],
         return DIED
 
 
-def _alone(scenario: Scenario, cell: Cell) -> Record | Failure:
+def _alone(scenario: Scenario, cell: Cell) -> CellResult | Failure:
     """One cell in a process of its own: if that dies, it was this cell that killed it."""
-    outcome: Record | Failure = _in_own_process([scenario], _work, Work(0, cell))
+    outcome: CellResult | Failure = _in_own_process([scenario], _work, Work(0, cell))
     return outcome

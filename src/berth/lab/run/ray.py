@@ -15,14 +15,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import berth
+from berth.about import HOME
 from berth.errors import BerthError, InvalidInput, MissingExtra
-from berth.lab.run.cells import Cell, Record, Work, code_hash
+from berth.lab.run.cells import Cell, CellResult, Work, code_hash, warm_groups, warm_up
 from berth.lab.run.processes import DIED, Done, Failure, attempt
-from berth.lab.run.warm import warm_groups, warm_up
 from berth.ray_nodes import Nodes, host_and_port, on_node
 from berth.scenario import Scenario
 
@@ -46,7 +44,7 @@ COMPILE = 600.0
 """Seconds that cells wait at most for what is compiled before."""
 
 
-def _cell(scenario: Scenario, cell: Cell, code: str) -> Record | Failure:
+def _cell(scenario: Scenario, cell: Cell, code: str) -> CellResult | Failure:
     import numba
 
     if code_hash() != code:
@@ -100,7 +98,7 @@ def _place(address: str | None) -> str:
 
 
 def _connect(ray: Any, address: str, workers: int | None) -> None:
-    here = str(Path(berth.__file__).parents[1])
+    here = str(HOME.parent)
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"), os.getcwd())))
     new = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
     try:
@@ -198,7 +196,7 @@ def _freest(serving: Mapping[str, int], busy: Mapping[str, int], waiting: int) -
     return min(with_room, key=lambda node: busy.get(node, 0) / serving[node], default=None)
 
 
-def _result(ray: Any, reference: Any) -> Record | Failure | None:
+def _result(ray: Any, reference: Any) -> CellResult | Failure | None:
     """What came of a cell; None where its process or node was lost."""
     lost = (
         ray.exceptions.WorkerCrashedError,
@@ -207,7 +205,7 @@ def _result(ray: Any, reference: Any) -> Record | Failure | None:
         ray.exceptions.ObjectLostError,
     )
     try:
-        found: Record | Failure = ray.get(reference)
+        found: CellResult | Failure = ray.get(reference)
         return found
     except lost:
         return None

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import berth
-from berth.lab.run.cells import HIDDEN, Cell, Record
-from berth.lab.run.families import FAMILIES, LabFamily
+from berth.about import VERSION
+from berth.families import FAMILIES
+from berth.families.lab import LabFamily
+from berth.lab.run.cells import HIDDEN, Cell, CellResult
 from berth.lab.run.processes import Failure
 from berth.model import Floats
 from berth.regret import cumulative_regret, growth_exponent, log_fit
@@ -24,7 +25,6 @@ from berth.statistics import Estimate, estimate, paired
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "OracleRow", "Row", "Unsupported", "spoken"]
 
@@ -144,7 +144,7 @@ class Comparison:
     oracles: tuple[str, ...]
     ports: int
     servers: int
-    records: Mapping[Cell, Record]
+    records: Mapping[Cell, CellResult]
     failed: Mapping[Cell, Failure]
     unsupported: tuple[Unsupported, ...]
     reused: int
@@ -158,19 +158,19 @@ class Comparison:
     @property
     def family(self) -> LabFamily:
         """What there is to know of the scenario's family."""
-        return FAMILIES[str(self.settings.get("family", "allocation"))]
+        return FAMILIES[str(self.settings.get("family", "allocation"))].lab
 
     @property
     def regretted(self) -> tuple[str, ...]:
         """The oracles to which regret means something slot by slot."""
         return () if "regret" in self.family.left_out else self.oracles
 
-    def runs(self, information: str, policy: str) -> dict[int, Record]:
+    def runs(self, information: str, policy: str) -> dict[int, CellResult]:
         """The finished cells of one policy in one setting, by seed."""
         found = ((seed, self.records.get(Cell(policy, seed, information))) for seed in self.seeds)
         return {seed: record for seed, record in found if record is not None}
 
-    def oracle(self, name: str) -> dict[int, Record]:
+    def oracle(self, name: str) -> dict[int, CellResult]:
         """The finished cells of one oracle, by seed."""
         found = ((seed, self.records.get(Cell(name, seed))) for seed in self.seeds)
         return {seed: record for seed, record in found if record is not None}
@@ -289,19 +289,9 @@ class Comparison:
         """`rows` as a table, one column a number: an estimate has three, such as difference, _low and _high."""
         import polars as pl
 
-        return pl.DataFrame([row.flat(self.family.left_out) for row in self.rows], infer_schema_length=None)
-
-    def figure(self, name: str = "differences", arrivals: str | None = None) -> Figure:
-        """One picture of the report by its name, such as "differences" or "regret"; of the first setting by default."""
-        from berth.lab.show.plots import picture
-
-        return picture(self, name, arrivals or self.information[0])
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the tables of the report, and what they say."""
-        from berth.lab.show.report import summary
-
-        return summary(self)
+        rows = [row.flat(self.family.left_out) for row in self.rows]
+        plain = {"information": pl.String, "policy": pl.String, "seeds": pl.Int64, "violations": pl.Int64}
+        return pl.DataFrame(rows, {name: plain.get(name, pl.Float64) for name in rows[0]} if rows else None)
 
     def slots_frame(self) -> pl.DataFrame:
         """Every slot of every cell: information, policy, seed, slot, its numbers, and the oracles' rewards."""
@@ -334,7 +324,7 @@ class Comparison:
     @property
     def version(self) -> str:
         """The version of berth that ran it."""
-        return self.versions.get("berth", berth.__version__)
+        return self.versions.get("berth", VERSION)
 
 
 def _of_mean(measure: Callable[[Floats], float], curves: Floats, earned: float) -> float | None:

@@ -1,4 +1,4 @@
-"""A result directory: finished cells, and the files made of them. Every file appears whole or not at all.
+"""A result directory: its manifest, finished cells, and the files made of them. Files appear whole or not at all.
 
 ```
 DIR/manifest.json    what was run, with what, when: also the sign that this is a result directory
@@ -16,23 +16,31 @@ import contextlib
 import io
 import json
 import os
+import platform
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from berth.about import VERSION
 from berth.errors import BerthError, InvalidInput
-from berth.lab.run.cells import Cell, Record
+from berth.lab.run.cells import Cell, CellResult
+
+if TYPE_CHECKING:
+    import polars as pl
 
 try:
     import fcntl
 except ImportError:  # Windows has none: two runs at once are not noticed there
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["KIND", "ResultDirectory", "opened"]
+__all__ = ["KIND", "ResultDirectory", "command_line", "machine", "now", "opened", "versions"]
 
 KIND = "berth comparison"
 LOCK = ".lock"
@@ -65,12 +73,12 @@ class ResultDirectory:
                 key="out",
             )
 
-    def create(self, manifest: Mapping[str, Any]) -> None:
+    def create(self, facts: Mapping[str, Any]) -> None:
         """Make the directory, manifest first: from then on it is known as a result directory, whatever happens."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock()
-            self.write_json("manifest.json", manifest)
+            self.write_json("manifest.json", self.described(facts))
             for folder in ("cells", "plots"):
                 (self.path / folder).mkdir(exist_ok=True)
                 for left_over in (self.path / folder).glob(".*.tmp"):  # of a process that was killed while writing
@@ -116,6 +124,20 @@ class ResultDirectory:
             return None
         return found if isinstance(found, dict) and found.get("kind") == self.kind else None
 
+    def described(
+        self, facts: Mapping[str, Any], finished: str | None = None, reused: int = 0, failed: int = 0
+    ) -> dict[str, Any]:
+        """A manifest: the facts of a run and of this machine; `finished` is None until every file is there."""
+        return {
+            "kind": self.kind,
+            **facts,
+            "finished": finished,
+            "cells_reused": reused,
+            "cells_failed": failed,
+            "platform": platform.platform(),
+            "machine": machine(),
+        }
+
     def write(self, name: str, write: Callable[[Path], object]) -> Path:
         """Have `write` fill a temporary file beside DIR/name, and put it in place when it is complete."""
         target = self.path / name
@@ -137,7 +159,14 @@ class ResultDirectory:
         """Write one JSON file."""
         return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def save(self, key: str, cell: Cell, record: Record) -> None:
+    def write_table(self, name: str, table: pl.DataFrame) -> Path:
+        """Write one Parquet file."""
+        # Through memory: an interrupt must not leave polars' own threads writing to a file that is being taken away.
+        whole = io.BytesIO()
+        table.write_parquet(whole)
+        return self.write(name, lambda path: path.write_bytes(whole.getvalue()))
+
+    def save(self, key: str, cell: Cell, record: CellResult) -> None:
         """Keep a finished cell."""
         import polars as pl  # not before something is to be written: it takes its time
 
@@ -151,12 +180,9 @@ class ResultDirectory:
             "share_ports": [0 if record.share is None else len(record.share)],
             **{f"slot_{name}": [values] for name, values in record.series.items()},
         }
-        # Through memory: an interrupt must not leave polars' own threads writing to a file that is being taken away.
-        whole = io.BytesIO()
-        pl.DataFrame(row).write_parquet(whole)
-        self.write(f"cells/{key}.parquet", lambda path: path.write_bytes(whole.getvalue()))
+        self.write_table(f"cells/{key}.parquet", pl.DataFrame(row))
 
-    def load(self, key: str, slots: int) -> Record | None:
+    def load(self, key: str, slots: int) -> CellResult | None:
         """A finished cell; None when there is none, or when its file is damaged or from something else."""
         import polars as pl
 
@@ -172,6 +198,58 @@ class ResultDirectory:
             }
             share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
             whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
-            return Record(series, share, float(row["bound"])) if whole else None
+            return CellResult(series, share, float(row["bound"])) if whole else None
         except Exception:  # whatever a damaged file makes the reader raise, the cell counts as not there
             return None
+
+
+def command_line(
+    scenario: str,
+    facts: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None,
+    out: str | os.PathLike[str] | None,
+) -> str:
+    """The command that repeats a comparison with these facts.
+
+    >>> facts = {"policies": ["drf"], "seeds": [0, 1], "baseline": "drf", "information": ["hidden"], "oracles": []}
+    >>> command_line("small", facts, {"horizon": 50}, None)
+    'berth compare small --policy drf --seeds 2 --baseline drf --arrivals hidden --oracle none --set horizon=50'
+    """
+    words = ["berth", "compare", scenario]
+    for policy in facts["policies"]:
+        words += ["--policy", policy]
+    seeds, information = list(facts["seeds"]), list(facts["information"])
+    if seeds == list(range(len(seeds))):
+        words += ["--seeds", str(len(seeds))]
+    else:
+        for seed in seeds:
+            words += ["--seed", str(seed)]
+    words += ["--baseline", facts["baseline"], "--arrivals", "both" if len(information) > 1 else information[0]]
+    for oracle in facts["oracles"] or ["none"]:
+        words += ["--oracle", oracle]
+    for key, value in (overrides or {}).items():
+        words += ["--set", f"{key}={value}"]
+    if out is not None:
+        words += ["--out", os.fspath(out)]
+    return shlex.join(words)
+
+
+def machine() -> str:
+    """What this machine is, in a few words."""
+    return f"{platform.machine()}, {os.cpu_count()} cores"
+
+
+def versions() -> dict[str, str]:
+    """Of berth, Python and what the numbers depend on."""
+    found = {"berth": VERSION, "python": platform.python_version()}
+    for package in ("numpy", "numba", "scipy", "polars"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def now() -> str:
+    """The time, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -22,11 +22,10 @@ from pydantic import Field, PrivateAttr
 
 from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.files.yaml_tree import Key, Tree, read_file
-from berth.lab.run.manifest import manifest, now, versions
-from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, part_of, plan_comparison, run_plans, worker_count
+from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import Row
-from berth.lab.run.store import opened
+from berth.lab.run.store import now, opened, versions
 from berth.random import stream
 from berth.scenario.checks import Mistake, checked, first_of
 from berth.scenario.layering import find_file
@@ -35,7 +34,7 @@ from berth.scenario.settings import Part, said
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Drawn", "Point", "Sweep", "SweepFile", "SweepInterrupted", "load_sweep", "points_of", "sweep"]
+__all__ = ["Drawn", "Point", "Sweep", "SweepFile", "load_sweep", "points_of", "sweep"]
 
 KIND = "berth sweep"
 
@@ -81,22 +80,26 @@ class RandomSearch(Part):
 class SweepFile(Part):
     """What a sweep file says."""
 
-    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")]
-    title: Annotated[str, said("a text")] = ""
-    grid: dict[str, Values] = Field(default_factory=dict, description="values by key: every combination is a point")
-    random: RandomSearch | None = None
-    set: dict[str, Any] = Field(default_factory=dict, description="changed at every point")
-    policies: Annotated[list[str], Field(min_length=1)] | None = None
+    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] = (
+        Field(description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping")
+    )
+    title: Annotated[str, said("a text")] = Field("", description="what it is about")
+    grid: dict[str, Values] = Field(
+        default_factory=dict, description="a list of values by key; every combination is a point"
+    )
+    random: RandomSearch | None = Field(None, description="points that are drawn")
+    set: dict[str, Any] = Field(default_factory=dict, description="values by key, the same at every point")
+    policies: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="as in a scenario")
     seeds: (
         Annotated[
             Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
             said("how many seeds, or a list of seeds ≥ 0"),
         ]
         | None
-    ) = None
-    baseline: str | None = None
-    arrivals: Literal["hidden", "revealed", "both"] | None = None
-    oracles: list[str] | None = None
+    ) = Field(None, description="a number N for seeds 0 … N−1, or a list of seeds")
+    baseline: str | None = Field(None, description="as in a scenario")
+    arrivals: Literal["hidden", "revealed", "both"] | None = Field(None, description="`arrivals_known` of a scenario")
+    oracles: list[str] | None = Field(None, description="as in a scenario")
     _file: Path | None = PrivateAttr(None)
     _tree: Tree | None = PrivateAttr(None)
 
@@ -172,14 +175,6 @@ def _alike(values: list[Any]) -> list[Any]:
         whole = all(type(value) is int for value in values)
         return values if whole or kinds != {float} else [None if v is None else float(v) for v in values]
     return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
-
-
-class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep."""
-
-    def __init__(self, done: int, total: int, out: str | None) -> None:
-        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
-        super().__init__(f"stopped; {kept}")
 
 
 def load_sweep(path: str | os.PathLike[str]) -> SweepFile:
@@ -273,7 +268,7 @@ def sweep(
             "started": now(),
         }
         if directory is not None:
-            directory.create({**manifest(facts), "kind": KIND})
+            directory.create(facts)
         rows: dict[int, tuple[Row, ...]] = {}
         failed: dict[int, dict[str, str]] = {}
         left_out: dict[int, dict[str, str]] = {}
@@ -287,20 +282,17 @@ def sweep(
             left_out[place] = {f"{item.policy}, {item.information}": item.reason for item in comparison.unsupported}
             reused += comparison.reused
 
-        try:
-            run_plans(plans, directory, runner, progress, finished)
-        except Stopped as stop:
-            raise SweepInterrupted(stop.done, stop.total, None if out is None else os.fspath(out)) from stop
+        run_plans(plans, directory, runner, progress, finished)
         keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
         found = Sweep(tuple(points), rows, failed, left_out, keys, reused, time.perf_counter() - began)
         if directory is not None:
-            directory.write("summary.parquet", found.frame().write_parquet)
-            done = manifest(facts, now(), reused, sum(map(len, failed.values())))
-            directory.write_json("manifest.json", {**done, "kind": KIND})
+            directory.write_table("summary.parquet", found.frame())
+            done = directory.described(facts, now(), reused, sum(map(len, failed.values())))
+            directory.write_json("manifest.json", done)
         return found
 
 
-def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> Plan:
+def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> RunPlan:
     """The comparison at one point; what is swept goes before what the file says for all points."""
     changes = {**plan.set, **point.changes}
 

@@ -359,7 +359,8 @@ def draw(comparison: Comparison) -> dict[tuple[str, str], Figure]:
 
 
 def picture(comparison: Comparison, name: str, information: str) -> Figure:
-    """One picture by its name, one of `PICTURES`."""
+    """One picture by its name, one of `PICTURES`; "reward" is "average-reward"."""
+    name = "average-reward" if name == "reward" else name
     if name not in PICTURES:
         raise UnknownName("picture", name, PICTURES)
     if information not in comparison.information:

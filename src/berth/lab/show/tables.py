@@ -1,6 +1,9 @@
-"""A comparison in the terminal."""
+"""Comparisons and sweeps in the terminal."""
 
 from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -8,33 +11,71 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.lab.run.results import Comparison, Row, spoken
+from berth.lab.run.sweep import Sweep
 from berth.lab.show.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 from berth.statistics import Estimate
 
-__all__ = ["print_comparison"]
+__all__ = ["as_table", "print_comparison", "print_sweep", "tables_as_text"]
 
 NARROW = 96
 """Below this many characters a line, the table keeps to what decides."""
 WIDE = 132
 """From this many on, it has differences and regret in full."""
+LINES = 60
+"""Lines of a sweep that are printed."""
+
+
+def as_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    texts: int = 1,
+    *,
+    title: str | None = None,
+    wrap: bool = False,
+    least: int | None = None,
+) -> Table:
+    """A plain table: `texts` columns that fold, the first at least `least` wide, then numbers, aligned right.
+
+    Numbers are never cut, unless `wrap` lets them wrap.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for place, head in enumerate(heads):
+        if place < texts:
+            table.add_column(escape(head), overflow="fold", min_width=None if place else least)
+        else:
+            table.add_column(escape(head), justify="right", no_wrap=not wrap)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return table
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """One table for each information setting, then the verdict."""
-    narrow, wide = console.width < NARROW, console.width >= WIDE
-    for information in comparison.information:
-        rows = [row for row in comparison.rows if row.information == information]
-        console.print(_table(comparison, information, rows, narrow, wide))
-        for item in comparison.unsupported:
-            if item.information in (information, "oracle"):
-                console.print(Text(f"not here: {needs(item)}", style="dim"))
-        console.print()
+    _print_tables(comparison, console)
     for line in verdict(comparison):
         console.print(Text(line))
     if len(comparison.seeds) > 1:
         console.print(Text("± is half of the 95 % interval over seeds, paired where two are compared.", style="dim"))
     else:
         console.print(Text("One seed: no intervals. --seeds 4 gives them.", style="dim"))
+
+
+def tables_as_text(comparison: Comparison, width: int = 80) -> str:
+    """The tables of a comparison as plain text, at most `width` characters a line."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    with console.capture() as shown:
+        _print_tables(comparison, console)
+    return "\n".join(line.rstrip() for line in shown.get().splitlines()).rstrip()
+
+
+def _print_tables(comparison: Comparison, console: Console) -> None:
+    for information in comparison.information:
+        rows = [row for row in comparison.rows if row.information == information]
+        console.print(_table(comparison, information, rows, console.width < NARROW, console.width >= WIDE))
+        for item in comparison.unsupported:
+            if item.information in (information, "oracle"):
+                console.print(Text(f"not here: {needs(item)}", style="dim"))
+        console.print()
 
 
 def _estimate(value: Estimate | None) -> Text:
@@ -53,31 +94,23 @@ def _share(value: Estimate | None, sign: bool = False) -> Text:
 
 
 def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bool, wide: bool) -> Table:
-    table = Table(title=spoken(information), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("policy", overflow="fold")
-    table.add_column("reward a slot", justify="right")
-    table.add_column(f"vs {escape(comparison.baseline)}", justify="right")
-    if wide:
-        table.add_column("difference", justify="right")
-    stationary, slot = "stationary" in comparison.oracles, "slot" in comparison.oracles
     family = comparison.family
+    stationary, slot = "stationary" in comparison.oracles, "slot" in comparison.oracles
     regret = "slot" in comparison.regretted and (wide or (family.logarithmic and not narrow))
     broken = any(row.violations for row in comparison.rows)
+    heads = ["policy", "reward a slot", f"vs {comparison.baseline}", *(["difference"] if wide else [])]
     for oracle in comparison.oracles:
         words = family.oracle_words[oracle]
-        table.add_column(f"of {words.narrow if narrow else words.short}", justify="right")
+        heads.append(f"of {words.narrow if narrow else words.short}")
     if regret:
-        for head in ("regret", "grows", *(("ln R²",) if family.logarithmic else ())):
-            table.add_column(head, justify="right")
+        heads += ["regret", "grows", *(["ln R²"] if family.logarithmic else [])]
     if broken:
-        table.add_column("slots broken" if not narrow else "broken", justify="right")
-        if not narrow:
-            table.add_column("claimed", justify="right", style="dim")
-    if not narrow:
-        table.add_column("µs", justify="right")
+        heads += ["broken"] if narrow else ["slots broken", "claimed"]
+    heads += [] if narrow else ["µs"]
+    lines: list[list[Text]] = []
     for place, row in enumerate(rows):
         same = row.policy == comparison.baseline
-        cells: list[str | Text] = [
+        cells = [
             Text(row.policy, style="bold" if place == 0 else ""),
             Text(number(mean_of(row.reward))) if narrow else _estimate(row.reward),
             Text(MISSING) if same else _share(row.ratio, sign=True),
@@ -87,20 +120,42 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
         cells += [Text(percent(mean_of(row.fraction_of_oracle)))] if slot else []
         if regret:
             growth, fit = row.regret_growth, row.regret_log_fit
-            cells += [
-                _estimate(row.regret),
-                Text(MISSING if growth is None else f"T^{growth:.2f}"),
-            ]
+            cells += [_estimate(row.regret), Text(MISSING if growth is None else f"T^{growth:.2f}")]
             cells += [Text(MISSING if fit is None else f"{fit:.3f}")] if family.logarithmic else []
         if broken:
             cells.append(Text(percent(row.violating_slots), style="yellow") if row.violations else Text(MISSING))
-            if not narrow:
-                cells.append(Text(number(mean_of(row.claimed))))
-        if not narrow:
-            cells.append(Text(number(row.decide_microseconds, 3)))
-        table.add_row(*cells)
+            cells += [] if narrow else [Text(number(mean_of(row.claimed)), style="dim")]
+        cells += [] if narrow else [Text(number(row.decide_microseconds, 3))]
+        lines.append(cells)
     for best in comparison.oracle_rows:
-        words = family.oracle_words[best.oracle]
         reward = Text(number(mean_of(best.reward))) if narrow else _estimate(best.reward)
-        table.add_row(words.short, reward, style="dim")
-    return table
+        reward.stylize("dim")
+        lines.append([Text(family.oracle_words[best.oracle].short, style="dim"), reward])
+    return as_table(heads, lines, title=spoken(information), wrap=True)
+
+
+def print_sweep(result: Sweep, console: Console) -> None:
+    """One line for each point and policy, the best reward of a point first; long sweeps are cut."""
+    several = len({row.information for rows in result.rows.values() for row in rows}) > 1
+    texts = [*result.keys, *(["arrivals"] if several else []), "policy"]
+    lines = [
+        [
+            *(_shown(point.changes.get(key)) if place == 0 else "" for key in result.keys),
+            *([row.information] if several else []),
+            row.policy,
+            " ".join(plus_minus(row.reward)).strip(),
+            percent(None if row.ratio is None else row.ratio.mean - 1, sign=True),
+            percent(mean_of(row.fraction_of_oracle)),
+        ]
+        for point in result.points
+        for place, row in enumerate(result.rows.get(point.number, ()))
+    ]
+    console.print(as_table([*texts, "reward a slot", "vs baseline", "of oracle"], lines[:LINES], len(texts)))
+    if len(lines) > LINES:
+        console.print(Text(f"… and {len(lines) - LINES:,} more lines; all are in the table file.", style="dim"))
+    for reason in dict.fromkeys(f"{who}: {why}" for found in result.left_out.values() for who, why in found.items()):
+        console.print(Text(f"not here: {reason}", style="dim"))
+
+
+def _shown(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)

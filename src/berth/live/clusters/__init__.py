@@ -6,11 +6,21 @@ environment; so stopping one stops exactly what it started, whatever became of t
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from berth.errors import BerthError
 
-__all__ = ["ClusterError", "LocalCluster"]
+__all__ = ["MARK", "NODE", "ClusterError", "LocalCluster", "alive", "end", "marked"]
+
+MARK, NODE = "BERTH_CLUSTER", "BERTH_CLUSTER_NODE"
+"""Names in the environment: the directory of the cluster that a process belongs to, and its node there."""
+PATIENCE = 10.0
 
 
 class ClusterError(BerthError):
@@ -35,3 +45,49 @@ class LocalCluster(Protocol):
     def how_to_use(self) -> list[str]:
         """Lines that a person may type to use it."""
         ...
+
+
+def marked(directory: Path, node: str | None = None) -> set[int]:
+    """Processes of the cluster in this directory, or of one of its nodes, and all their descendants."""
+    wanted = {f"{MARK}={directory}"} | (set() if node is None else {f"{NODE}={node}"})
+    children: dict[int, list[int]] = {}
+    roots = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        with suppress(OSError):  # it is gone, or somebody else's
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+            if wanted <= set((folder / "environ").read_bytes().decode(errors="replace").split("\0")):
+                roots.append(int(folder.name))
+    found: set[int] = set()
+    while roots:
+        one = roots.pop()
+        if one not in found:
+            found.add(one)
+            roots.extend(children.get(one, ()))
+    return found - {os.getpid()}
+
+
+def alive(process: int) -> bool:
+    """Whether it runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def end(processes: Iterable[int], how: int = signal.SIGTERM) -> None:
+    """Signal them, and see to it that they are gone."""
+    waiting = set(processes)
+    for one in waiting:
+        with suppress(ProcessLookupError):
+            os.kill(one, how)
+    end_by = time.monotonic() + PATIENCE
+    while waiting := {one for one in waiting if alive(one)}:
+        if time.monotonic() > end_by:
+            if how == signal.SIGKILL:
+                raise ClusterError(f"processes do not end: {', '.join(map(str, sorted(waiting)))}")
+            return end(waiting, signal.SIGKILL)
+        time.sleep(0.02)
+    return None

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import berth
+from berth.about import HOME
 from berth.errors import InvalidInput, MissingExtra
-from berth.live.clusters import ClusterError
-from berth.live.clusters.processes import MARK, NODE, end, marked
+from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 
 __all__ = ["LocalRay", "RayNode", "example_nodes"]
 
@@ -190,7 +189,7 @@ class LocalRay:
     @contextmanager
     def _environment(self, node: str) -> Iterator[None]:
         """Ray's files lie in the directory, and its processes are marked, and find berth where this one does."""
-        here = str(Path(berth.__file__).parents[1])
+        here = str(HOME.parent)
         given = {
             MARK: str(self.directory),
             NODE: node,

@@ -1,7 +1,7 @@
 """A real Slurm cluster on this machine: munged, slurmctld and a slurmd for each node, all on 127.0.0.1.
 
 Its nodes may claim more processors than the machine has, so it is for jobs that mostly wait. It needs the programs of
-Slurm and munge, and no service of theirs; jobs run as whoever started it.
+Slurm and munge, and no service of theirs; jobs run as the user who started it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from berth.errors import InvalidInput
-from berth.live.clusters import ClusterError
-from berth.live.clusters.processes import MARK, NODE, end, marked
+from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 
 __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from berth.errors import BerthError
-from berth.live.clusters import ClusterError, LocalCluster
-from berth.live.clusters.processes import MARK, alive, end, marked
+from berth.live.clusters import MARK, ClusterError, LocalCluster, alive, end, marked
 
 __all__ = ["Kind", "Standing", "cluster_directory", "down", "standing", "up"]
 

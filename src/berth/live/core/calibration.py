@@ -1,11 +1,11 @@
-"""How well forecasts of starts have held, and so how wide the next ones must be.
+"""Calibration of start forecasts against actual start times.
 
-A forecast plays the queue as it is. It knows nothing of jobs that are still to come, and policies have their own ways,
-so by itself it promises too much. Some jobs are therefore foretold while they wait, and when they start it is seen how
-far the forecast was off; the next ones are moved by as much as holds for nine of ten on each side (conformalized
-quantiles). Distances are of logarithms, because a forecast of hours is off by hours and one of seconds by seconds.
-A job that has waited past its forecast counts too, though it has not started (it is censored): otherwise jobs that are
-held back for long would never show in the figures.
+A forecast simulates the queue as it is. It cannot foresee later submissions or what the policy will do, so on its own
+it is overconfident. Some waiting jobs are therefore forecast, and when they start the error of the forecast is scored;
+the next forecasts are moved by as much as holds for nine of ten on each side (conformalized quantiles).
+Distances are of logarithms, because a forecast of hours is off by hours and one of seconds by seconds. A job that has
+waited past its forecast counts too, though it has not started (it is censored): otherwise jobs that are held back for
+long would never show in the figures.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class Range:
 
 
 class Foresight:
-    """What was foretold and has not come yet, and how far off the latest forecasts were."""
+    """Forecasts of jobs that still wait, and the errors of the latest forecasts."""
 
     def __init__(self) -> None:
         self.pending: dict[str, tuple[float, Range]] = {}
-        """When a job was foretold, and what, as it was played."""
+        """When a job was forecast, and the interval as it was simulated."""
         self._off: deque[tuple[float, float, float, bool]] = deque(maxlen=REMEMBERED)
 
-    def foretell(self, job: str, time: float, played: Range) -> None:
-        """This was found for a job that waits."""
+    def forecast(self, job: str, time: float, played: Range) -> None:
+        """Keep the forecast of a waiting job."""
         self.pending[job] = time, played
         if len(self.pending) > REMEMBERED:
             del self.pending[next(iter(self.pending))]
 
     def starts(self, job: str, time: float) -> None:
-        """A job starts, if it was foretold one learns from it."""
+        """Score the forecast of a job that starts, if it has one."""
         if job not in self.pending:
             return
         then, played = self.pending.pop(job)

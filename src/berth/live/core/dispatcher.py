@@ -1,14 +1,15 @@
 """The dispatcher: events in, commands out. It does no IO and looks at no clock.
 
-`handle` takes note of what happened; `decide` asks the policy what to start now and gives a `Decided` event, which
-takes effect when it is handled in turn. Whoever drives it writes events down in between, so that nothing is done that
-is not on paper. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the fallback.
+`handle` takes note of an event; `decide` asks the policy what to start now and gives a `Decided` event, which takes
+effect when it is handled in turn. The caller writes events to the journal in between, so that nothing is done that is
+not in the journal. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the
+fallback.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
@@ -18,13 +19,23 @@ from pydantic import TypeAdapter, ValidationError
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput, UnsupportedProblem
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import Driver, make_driver
-from berth.live.core.events import Decided, Event, PolicyChanged, ShadowChanged, Start
-from berth.live.core.limits import Headroom, view_within_limits
+from berth.live.core.events import (
+    Decided,
+    Event,
+    Finished,
+    PolicyChanged,
+    ServerJoined,
+    ShadowChanged,
+    Start,
+    Started,
+    Submitted,
+)
+from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.order import Headroom, ordered, view_within_limits
 from berth.live.core.queues import Queues
 from berth.live.core.records import DumpedState, Handled, JobRecord, Outcome
 from berth.live.core.state import State
-from berth.live.core.view import Placing, View, ordered, placed_in_order, spread_out, violations
-from berth.live.core.warming import play
+from berth.live.core.view import Placing, View, placed_in_order, spread_out, violations
 from berth.live.core.windows import Windows
 from berth.model import Ints
 
@@ -36,10 +47,12 @@ THINKING = 0.3
 """For this part of its budget a policy is asked again and again; the last question takes some time too."""
 MEMORY = 10_000
 """Runs that are shown to a policy that is made anew."""
+MADE_UP, ROUNDS = 8, 4
+"""Jobs of each kind that a policy is warmed with, more than fit, so that some must wait; and decisions about them."""
 
 
 class Watcher(Protocol):
-    """Somebody who sees what is decided and has no say in it."""
+    """An observer of decisions."""
 
     def see(self, view: View, placing: Placing, by: str, /) -> None:
         """This was decided, and by whom."""
@@ -172,7 +185,7 @@ class Dispatcher:
         """
         name = policy or self.state.policy
         servers = [record.server for record in self.state.servers.values()]
-        refused = play(Dispatcher(name, seed=self.seed), servers)
+        refused = _play(Dispatcher(name, seed=self.seed), servers)
         if refused is not None:
             raise UnsupportedProblem(
                 f"the policy {name} cannot decide on a live cluster: {refused.removeprefix('refused: ')}"
@@ -320,3 +333,36 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
             return [view.servers[r] for r in np.unique(found.server).tolist()]
         size *= 2
     return []
+
+
+def _play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
+    """Let a dispatcher that serves for nothing else decide a few times, with servers like these.
+
+    Gives the reason why the first decision was refused, where all of them were.
+    """
+    if dispatcher.driver is not None:
+        dispatcher.driver.warm()
+    some = servers[:2] or (Server("a", {"cpu": 4000}), Server("b", {"cpu": 4000}))
+    for server in some:
+        dispatcher.handle(ServerJoined(0.0, server))
+    half = {name: milli // 2 for name, milli in some[0].capacity.items()}
+    label = dict(list(some[0].labels.items())[:1])
+    gang, pair = (Role("one", 2, half),), (Role("lead", 1, half), Role("rest", 2, half, minimum=1))
+    for number in range(MADE_UP):
+        for kind, roles in enumerate(((Role("one", 1, half),), gang, pair)):
+            job = Job(f"{kind}-{number}", f"type-{kind}", roles, priority=number % 2, work=10.0)
+            job = job.replace(needs=label if number % 4 == 3 else {}, estimate=20.0 if number % 2 else None)
+            dispatcher.handle(Submitted(float(number), job))
+    made: list[str | None] = []
+    for turn in range(ROUNDS):
+        now = 100.0 * (turn + 1)
+        decided = dispatcher.decide(now)
+        if decided is None:
+            continue
+        made.append(decided.refused)
+        dispatcher.handle(decided)
+        for i, start in enumerate(decided.starts):
+            dispatcher.handle(Started(now, start.job, start.attempt))
+            if i:  # the first of them still runs when the next decision is made
+                dispatcher.handle(Finished(now + 10.0 + turn, start.job, start.attempt, 10.0 + turn))
+    return made[0] if made and None not in made else None

@@ -14,16 +14,16 @@ from berth.live.core.drivers import Driver
 from berth.live.core.events import Submitted
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.jobs import Job, Place
-from berth.live.core.limits import Headroom, view_within_limits
+from berth.live.core.order import Headroom, view_within_limits
 from berth.live.core.state import State
 from berth.live.core.view import Placing, View, placed_in_order, violations
 from berth.live.core.windows import Windows
 
-__all__ = ["Plan", "Spare", "plan", "spare_of"]
+__all__ = ["DryRun", "Spare", "plan", "spare_of"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class DryRun:
     """The places that a job would get now in order (`fallback`) and from the policy, none where it would wait.
 
     `note` says why the policy could not be asked. `waits` is what it would wait for.
@@ -70,7 +70,7 @@ def spare_of(dispatcher: Dispatcher) -> Spare:
     return Spare(state, dispatcher.state.policy, driver, note)
 
 
-def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:
+def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
     """Where these jobs would go, were they submitted now, one after another. The spare is used up."""
     state = spare.state
     for job in jobs:
@@ -86,7 +86,7 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[Plan, ...]:
             raised = "" if isinstance(error, InfeasibleDecision) else f"raised {type(error).__name__}: "
             chosen, note = {}, f"{raised}{error}"
     return tuple(
-        Plan(
+        DryRun(
             job.id,
             fallback.get(job.id, ()),
             spare.policy,

@@ -1,4 +1,4 @@
-"""What happens, and what is to be done about it: the two vocabularies of the dispatcher.
+"""Events that the dispatcher handles, and commands that it gives.
 
 Every event has its `time`, and can be written as JSON and read again; so a journal of events is all that a restart
 needs. `Decided` is an event too: what was decided once is not decided again when the journal is played.
@@ -76,7 +76,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """Somebody does not want a job any more."""
+    """A user or an operator cancelled a job."""
 
     time: float
     job: str

@@ -17,16 +17,16 @@ from berth.errors import InvalidInput
 from berth.files.quantities import format_quantity
 from berth.files.wording import counted, tasks_of
 from berth.live.core import FALLBACK
-from berth.live.core.drivers import family_of
+from berth.live.core.drivers import driver_of
 from berth.live.core.drivers.deferral import seconds_to_wait
 from berth.live.core.forecast import Eta, eta
-from berth.live.core.limits import blocked_by_limits, limits_of
+from berth.live.core.order import blocked_by_limits, fits_empty, limits_of, ordered
 from berth.live.core.reasons import labels_nowhere
 from berth.live.core.records import JobRecord
 from berth.live.core.remedies import Change, changes, new_servers
 from berth.live.core.runtimes import speeds
 from berth.live.core.state import State
-from berth.live.core.view import View, fits_empty, ordered, placed_in_order, view_of
+from berth.live.core.view import View, placed_in_order, view_of
 from berth.live.core.windows import Windows
 from berth.registry import PolicySpec
 
@@ -160,7 +160,8 @@ def _held_back(
 def _waits_for_faster(view: View) -> str | None:
     """That it does better to wait than to start now, where the policy is one that would think so."""
     policy = view.state.policy
-    if policy == FALLBACK or family_of(PolicySpec.parse(policy)) != "selection":
+    driver = None if policy == FALLBACK else driver_of(PolicySpec.parse(policy))
+    if driver is None or not driver.defers:
         return None
     seconds = seconds_to_wait(view, placed_in_order(view))
     if seconds is None:

@@ -1,4 +1,4 @@
-"""When a waiting job will start: the queue is played many times, with run times drawn from what was learned.
+"""Forecast when a waiting job starts: simulate the queue many times, with run times drawn from learned ones.
 
 Who runs ends some time after now, given that it runs so long already; who waits before the job starts in order where it
 leaves least, runs, and ends. How long a job runs is drawn from its prediction (`berth.live.core.runtimes`).
@@ -18,11 +18,11 @@ import numpy as np
 from berth.files.wording import spoken
 from berth.live.core.calibration import ENOUGH, Range
 from berth.live.core.jobs import Job, Place
-from berth.live.core.limits import limits_of
+from berth.live.core.order import limits_of, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.runtimes import Means, expected, remaining, speeds
 from berth.live.core.state import State
-from berth.live.core.view import Mask, holdings, ordered, placed_in_order, view_of
+from berth.live.core.view import Mask, holdings, placed_in_order, view_of
 from berth.live.core.windows import Windows
 from berth.model import Floats, Ints
 from berth.random import stream

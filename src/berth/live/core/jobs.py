@@ -1,6 +1,6 @@
-"""What the live scheduler knows of jobs and servers: frozen records, checked when they are made.
+"""Jobs and servers of the live scheduler: frozen records, checked when they are made.
 
-Amounts are in whole thousandths (`berth.files.quantities`), times in seconds since the epoch of whoever calls.
+Amounts are in whole thousandths (`berth.files.quantities`), times in seconds since the caller's epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who comes first: queues, priorities, aging, fair shares and quotas.
+"""Queues, priorities, aging, fair shares and quotas.
 
 A job's standing is the priority of its queue and its own, plus `aging` for each hour that it waits, less `fairness`
 times the part of all usage that its team has beyond its share. Rounded down it is the job's level. Higher levels are
@@ -52,7 +52,7 @@ class Queues:
     """All settings that order the waiting.
 
     `shares` are weights of teams, 1 where a team has none; `quotas` the most that a team (`team:NAME`) or a user
-    (`user:NAME`) may hold at a time. Whoever waits longer than `patience` seconds gets servers kept for it, one job at
+    (`user:NAME`) may hold at a time. Servers are kept for a job that waits longer than `patience` seconds, one job at
     a time, so that nothing starves. `members` are the users of each team; where any team has members, a user may only
     submit for teams that list the user, and for the team `default`.
     """

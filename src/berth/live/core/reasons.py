@@ -1,4 +1,4 @@
-"""Everybody who waits, in the order in which they are looked at, each with the first thing that is in its way.
+"""Waiting jobs in queue order, each with the first reason why it does not start.
 
 `explain` says all there is to say of one job; this says a few words of many, for lists. `out_of_reach` says of new jobs
 what no server could give them, before anybody waits for it.
@@ -15,25 +15,25 @@ import numpy as np
 
 from berth.files.quantities import Amounts
 from berth.files.wording import tasks_of
-from berth.live.core.limits import blocked_by_limits, limits_of
+from berth.live.core.order import CHUNK, blocked_by_limits, fits_empty, limits_of, look_whether_fit, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
-from berth.live.core.view import CHUNK, View, fits_empty, look_whether_fit, ordered, placed_in_order, view_of
+from berth.live.core.view import View, placed_in_order, view_of
 from berth.live.core.windows import Windows
 from berth.model import Ints
 
-__all__ = ["Waiting", "labels_nowhere", "out_of_reach", "waiting_in_order"]
+__all__ = ["WaitReason", "labels_nowhere", "out_of_reach", "waiting_in_order"]
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitReason:
     """A job that waits, and why, in a few words."""
 
     record: JobRecord
     why: str
 
 
-def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, list[Waiting]]:
+def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, list[WaitReason]]:
     """How many wait, and the first of them; those in queues that are paused come last."""
     order = [record for _, record in ordered(state, time)]
     closed = {name for name, queue in state.queues.queues.items() if not queue.starts}
@@ -49,7 +49,7 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
     why.update({name: f"servers are reserved for it: {_named(servers)}" for name, servers in kept.items()})
     rest = [record for record in shown if record.job.id not in why]
     why.update(_room(state, rest, time))
-    return len(order) + len(paused), [Waiting(record, why[record.job.id]) for record in shown]
+    return len(order) + len(paused), [WaitReason(record, why[record.job.id]) for record in shown]
 
 
 def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:

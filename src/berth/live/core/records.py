@@ -1,4 +1,4 @@
-"""What is kept of jobs and servers, and what comes of an event; values that nothing changes."""
+"""Records of jobs and servers, and the results of handling an event; all of them immutable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JobRecord:
     started: float | None = None
     ended: float | None = None
     unwanted: bool = False
-    """Somebody cancelled it; it is gone when its attempt has ended."""
+    """It was cancelled; it is gone when its attempt has ended."""
     overran: bool = False
     """Its attempt reached the time limit and is ending."""
     reason: str = ""
@@ -55,7 +55,7 @@ class ServerRecord:
 
     @property
     def standing(self) -> Literal["up", "closed", "drained", "lost"]:
-        """Whether it may be used, and if not why: its engine lost it or closed it, or somebody here drained it."""
+        """Whether it may be used, and if not why: its engine lost it or closed it, or an operator drained it."""
         return "lost" if self.lost else "drained" if self.drained else "closed" if self.server.closed else "up"
 
     @property

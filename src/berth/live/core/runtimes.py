@@ -10,72 +10,27 @@ Axes: n jobs.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from berth.live.core.jobs import Job
 from berth.live.core.records import JobRecord
+from berth.live.core.speeds import LEAST
+from berth.live.core.state import State
 from berth.model import Floats
 
-if TYPE_CHECKING:
-    from berth.live.core.state import State
-
-__all__ = ["Calibration", "Means", "expected", "latest_end", "remaining", "seconds_left", "slowest", "speeds"]
+__all__ = ["Means", "expected", "latest_end", "remaining", "seconds_left", "slowest", "speeds"]
 
 Means = dict[str, tuple[float, int]]
 """The mean speed of each type of job over all servers, and the number of runs."""
-UNKNOWN, SEEN_ONCE, LEAST = 1.0, 0.7, 0.05
-"""The spread of logarithms where nothing is learned, where one run was seen, and at least."""
-SURE = 0.95
-"""The share of runs that are to end before their upper bound."""
-REMEMBERED = 200
-"""The number of recent runs that the calibration uses."""
-ENOUGH = 20
-"""With fewer runs than this the lognormal distribution is taken as it is."""
+UNKNOWN = 1.0
+"""The spread of logarithms where nothing is learned."""
 OUTLASTED = 0.25
 """A reservation expects a run that has outlasted its prediction to go on for this part of the time it has run."""
 LONGER = 0.05
 """A run that has outlasted its prediction is expected to go on for at least this part of the time it has run."""
-
-
-class Calibration:
-    """Scores of recent runs: how many spreads the logarithm of a run time was above its prediction."""
-
-    def __init__(self) -> None:
-        self._scores: deque[float] = deque(maxlen=REMEMBERED)
-
-    def add(self, predicted: tuple[float, float], seconds: float, cut: bool) -> None:
-        """A run took this long where `expected` had given `predicted`; one that was `cut` off would have run longer."""
-        score = math.log(seconds / predicted[0]) / predicted[1]
-        if not cut or score > 0:
-            self._scores.append(score)
-
-    @property
-    def high(self) -> float:
-        """The score below which a run stays with probability `SURE`."""
-        if len(self._scores) < ENOUGH:
-            return float(ndtri(SURE))
-        level = min(math.ceil((len(self._scores) + 1) * SURE) / len(self._scores), 1.0)
-        return max(float(np.quantile(np.array(self._scores), level, method="inverted_cdf")), 0.0)
-
-    def copied(self) -> Calibration:
-        """A copy that stays as it is."""
-        return Calibration.load(self._scores)
-
-    def dump(self) -> list[float]:
-        """All of it, for JSON."""
-        return list(self._scores)
-
-    @classmethod
-    def load(cls, dumped: Iterable[float]) -> Calibration:
-        """What `dump` gave."""
-        made = cls()
-        made._scores.extend(dumped)
-        return made
 
 
 def speeds(state: State) -> Means:
@@ -99,12 +54,11 @@ def slowest(state: State, type_: str, servers: Iterable[str], means: Means) -> t
     for server in servers:
         known = state.learned.speed(type_, server)
         if known is not None:
-            mean = known.mean
-            spread = SEEN_ONCE if known.runs == 1 else known.deviation / known.mean * math.sqrt(1.0 + 1.0 / known.runs)
+            mean, spread = known.mean, known.spread
         else:
             mean, spread = means[type_][0] if type_ in means else state.servers[server].server.speed, UNKNOWN
         if mean < found:
-            found, wide = mean, max(spread, LEAST)
+            found, wide = mean, spread
     return found, wide
 
 

@@ -1,4 +1,4 @@
-"""A candidate in the shadow of the policy: it sees every moment, says what it would start, and decides nothing.
+"""Shadow policy: it sees every decision, says what it would start, and decides nothing.
 
 What both start is valued by what was learned of speed: a job that is started where its type runs faster than on average
 saves seconds, for each of its tasks, against the mean of its type. Values are compared moment by moment. Moments are

@@ -1,9 +1,9 @@
-"""What was learned of speed: for each type of job and server, how fast jobs of the type ran there.
+"""Learned speeds of each type of job on each server, and calibration of run-time predictions.
 
 Speed is work done by the second; where a job does not say its work, the first that ended says it for its type. So 1 is
 as fast as was said, or as the first one.
 
-A run that was cut off, because somebody ended it or a server was lost, is no measurement: had it gone on, it might
+A run that was cut off, because it was cancelled or a server was lost, is no measurement: had it gone on, it might
 have ended at any time. But it was no faster than if it had ended just then. So it counts, at that speed, where that is
 slower than what is known; otherwise it says nothing. Without this, servers where long runs are cut off would seem fast.
 """
@@ -11,13 +11,28 @@ slower than what is known; otherwise it says nothing. Without this, servers wher
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from berth.live.core.jobs import Job
+import numpy as np
+from scipy.special import ndtri
 
-__all__ = ["Learned", "Speed"]
+from berth.live.core.events import Failed, Finished
+from berth.live.core.jobs import UNTYPED, Job
+from berth.live.core.records import JobRecord, Outcome
+
+__all__ = ["LEAST", "Calibration", "Learned", "Speed", "learn"]
+
+SEEN_ONCE, LEAST = 0.7, 0.05
+"""The spread of logarithms where one run was seen, and at least."""
+SURE = 0.95
+"""The share of runs that are to end before their upper bound."""
+REMEMBERED = 200
+"""The number of recent runs that the calibration uses."""
+ENOUGH = 20
+"""With fewer runs than this the lognormal distribution is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,12 @@ class Speed:
     def uncertainty(self) -> float:
         """Half of the 95 % interval of the mean; infinite where there is nothing to tell it by."""
         return 1.96 * self.deviation / math.sqrt(self.runs) if self.runs > 1 else math.inf
+
+    @property
+    def spread(self) -> float:
+        """The spread of the logarithm of the next run's speed."""
+        spread = SEEN_ONCE if self.runs == 1 else self.deviation / self.mean * math.sqrt(1.0 + 1.0 / self.runs)
+        return max(spread, LEAST)
 
 
 class Learned:
@@ -112,3 +133,67 @@ class Learned:
             learned._channels[type_, server] = known
         learned._reference = {name: float(value) for name, value in dumped["reference"].items()}
         return learned
+
+
+class Calibration:
+    """Scores of recent runs: how many spreads the logarithm of a run time was above its prediction."""
+
+    def __init__(self) -> None:
+        self._scores: deque[float] = deque(maxlen=REMEMBERED)
+
+    def add(self, predicted: tuple[float, float], seconds: float, cut: bool) -> None:
+        """A run took this long where `expected` had given `predicted`; one that was `cut` off would have run longer."""
+        score = math.log(seconds / predicted[0]) / predicted[1]
+        if not cut or score > 0:
+            self._scores.append(score)
+
+    @property
+    def high(self) -> float:
+        """The score below which a run stays with probability `SURE`."""
+        if len(self._scores) < ENOUGH:
+            return float(ndtri(SURE))
+        level = min(math.ceil((len(self._scores) + 1) * SURE) / len(self._scores), 1.0)
+        return max(float(np.quantile(np.array(self._scores), level, method="inverted_cdf")), 0.0)
+
+    def copied(self) -> Calibration:
+        """A copy that stays as it is."""
+        return Calibration.load(self._scores)
+
+    def dump(self) -> list[float]:
+        """All of it, for JSON."""
+        return list(self._scores)
+
+    @classmethod
+    def load(cls, dumped: Iterable[float]) -> Calibration:
+        """What `dump` gave."""
+        made = cls()
+        made._scores.extend(dumped)
+        return made
+
+
+def learn(
+    learned: Learned,
+    calibration: Calibration,
+    record: JobRecord,
+    event: Finished | Failed,
+    alike: Mapping[str, tuple[str, ...]],
+) -> Outcome | None:
+    """Learn from the end of an attempt; None where it says nothing about speed. `alike` is of `Holdings.alike`."""
+    job, cut = record.job, isinstance(event, Failed)
+    if job.type == UNTYPED or (isinstance(event, Failed) and (event.fault == "engine" or record.started is None)):
+        return None
+    began = record.started if record.started is not None else record.since
+    seconds = event.time - began if event.seconds is None else event.seconds
+    if not seconds > 0 or (record.unwanted and not cut):
+        return None
+    known = [learned.speed(job.type, place.server) for place in record.places]
+    seen = [speed for speed in known if speed is not None]
+    if len(seen) == len(known):
+        slowest = min(seen, key=lambda speed: speed.mean)
+        calibration.add((learned.work(job) / slowest.mean, slowest.spread), seconds, cut)
+    servers = dict.fromkeys(s for place in record.places for s in alike.get(place.server, (place.server,)))
+    speed = (learned.add_cut if cut else learned.add)(job, servers, seconds)
+    if speed is None:
+        return None
+    gains = event.gains if isinstance(event, Finished) else {}
+    return Outcome(record.number, job, record.places, speed, gains, cut, alike)

@@ -1,4 +1,4 @@
-"""What is so now: jobs, servers, who holds what. Changed by events only, the same way in every replay.
+"""Current state of the cluster: jobs, servers and holdings. Only events change it, the same way in every replay.
 
 A job waits, is started (the command is out), runs, and ends; `ending` is an attempt that is to end and still holds its
 places, because only the engine knows when they are free.
@@ -13,10 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from berth.errors import InfeasibleDecision, InvalidInput
-from berth.files.quantities import Amounts
 from berth.files.wording import spoken
 from berth.live.core.calibration import Foresight, Range
 from berth.live.core.events import (
@@ -40,13 +38,12 @@ from berth.live.core.events import (
     Started,
     Submitted,
 )
-from berth.live.core.jobs import UNTYPED, Job, Place, Server
+from berth.live.core.holdings import Holdings, taken
+from berth.live.core.jobs import Job, Server
 from berth.live.core.queues import Queues
-from berth.live.core.records import HOLDING, DumpedState, Handled, JobRecord, Outcome, Phase, ServerRecord
-from berth.live.core.runtimes import Calibration, expected
-from berth.live.core.speeds import Learned
-from berth.live.core.waiting import Waiting, own_copy
-from berth.model import Ints
+from berth.live.core.records import HOLDING, DumpedState, Handled, JobRecord, Phase
+from berth.live.core.speeds import Calibration, Learned, learn
+from berth.live.core.waiting import WaitingJobs, own_copy
 
 __all__ = ["State"]
 
@@ -54,25 +51,24 @@ UNLUCKY = 20
 """So often a job is started again after faults that were not its own."""
 
 
-class State:
+class State(Holdings):
     """Everything that a scheduler must remember.
 
     Servers with the same value of the label `learn_by` count as one in what is learned.
     """
 
     def __init__(self, queues: Queues | None = None, policy: str = "", learn_by: str | None = None) -> None:
-        self.learn_by = learn_by
+        super().__init__(learn_by)
         self.queues = queues or Queues()
         self.policy = policy
         self.shadow: str | None = None
         """The candidate that is tried."""
         self.jobs: dict[str, JobRecord] = {}
         """Those that have not ended."""
-        self.waiting = Waiting()
+        self.waiting = WaitingJobs()
         """Those of them that wait, as columns."""
         self.must_end: dict[str, float] = {}
         """When running jobs reach their time limits; those of jobs from elsewhere are enforced by their engine."""
-        self.servers: dict[str, ServerRecord] = {}
         self.reserved: dict[str, str] = {}
         """Servers that are kept for a job."""
         self.learned = Learned()
@@ -82,20 +78,7 @@ class State:
         """How predictions of run times have held."""
         self.submissions = 0
         self.time = 0.0
-        self.resources: dict[str, int] = {}
-        """Every resource that a server has, and its column."""
-        self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
-        self.used: Ints = np.zeros((0, 0), dtype=np.int64)
-        """What is not free: what our jobs hold, and what others have taken."""
-        self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
-        """What others have taken, as engines tell; with what our jobs hold it may be more than there is."""
-        self.held: dict[str, dict[str, int]] = {}
-        """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
         self._usage: dict[str, tuple[float, float]] = {}
-        self.fits: dict[object, bool] = {}
-        """Whether jobs of a shape would fit if nothing ran, as far as anybody asked since servers changed."""
-        self.masks: dict[object, NDArray[np.bool_]] = {}
-        """Servers that may be used (`None`), and those that have some labels, as far as anybody asked since then."""
 
     def copied(self) -> State:
         """A copy to be looked at, or changed, while this one changes."""
@@ -135,7 +118,7 @@ class State:
         for record in dumped.jobs:
             state._keep(record)
             if record.phase in HOLDING:
-                state._hold(record, 1)
+                state.hold(record, 1)
         state.reserved = dict(dumped.reserved)
         state.learned = Learned.load(dumped.learned)
         state.foresight = Foresight.load(dumped.foresight)
@@ -186,7 +169,7 @@ class State:
                 return Handled()
             case Foretold():
                 if event.job in self.jobs and self.jobs[event.job].phase == "waiting":
-                    self.foresight.foretell(event.job, event.time, Range(event.low, event.middle, event.high))
+                    self.foresight.forecast(event.job, event.time, Range(event.low, event.middle, event.high))
                 return Handled()
 
     def _submitted(self, event: Submitted) -> Handled:
@@ -245,7 +228,7 @@ class State:
                 reason="",
                 last_output="",
             )
-            self._hold(begun, 1)
+            self.hold(begun, 1)
             self.foresight.starts(start.job, event.time)
             changed.append(self._keep(begun))
         self.reserved = dict(event.reserved)
@@ -296,14 +279,14 @@ class State:
         record = self._attempt(event.job, event.attempt)
         if record is None:
             return Handled()
-        self._hold(record, -1)
+        self.hold(record, -1)
         self._charge(record, event.time)
         if isinstance(event, Finished):
-            outcome = self._learn(record, event)
+            outcome = learn(self.learned, self.calibration, record, event, self.alike(record.places))
             phase: Phase = "finished"
             gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
             return replace(gone, outcome=outcome)
-        cut = self._learn(record, event)
+        cut = learn(self.learned, self.calibration, record, event, self.alike(record.places))
         # what is ending though nobody cancelled it ends because a server was lost, and is started again
         if record.unwanted or (event.fault == "cancelled" and record.phase != "ending"):
             reason = record.reason or event.reason or "cancelled"
@@ -323,74 +306,11 @@ class State:
         again = self._keep(replace(record, phase="waiting", places=(), started=None, overran=False))
         return Handled(changed=(again,), outcome=cut)
 
-    def _learn(self, record: JobRecord, event: Finished | Failed) -> Outcome | None:
-        """What the end of an attempt says about speed, if anything."""
-        cut = isinstance(event, Failed)
-        if record.job.type == UNTYPED:
-            return None
-        if isinstance(event, Failed) and (event.fault == "engine" or record.started is None):
-            return None
-        began = record.started if record.started is not None else record.since
-        seconds = event.time - began if event.seconds is None else event.seconds
-        if not seconds > 0 or (record.unwanted and not cut):
-            return None
-        used = [place.server for place in record.places]
-        if all(self.learned.speed(record.job.type, server) is not None for server in used):
-            self.calibration.add(expected(self, record.job, used, {}), seconds, cut)
-        alike = {place.server: self._alike(place.server) for place in record.places}
-        servers = dict.fromkeys(server for several in alike.values() for server in several)
-        speed = (self.learned.add_cut if cut else self.learned.add)(record.job, servers, seconds)
-        if speed is None:
-            return None
-        gains = event.gains if isinstance(event, Finished) else {}
-        shared = alike if self.learn_by is not None else {}
-        return Outcome(record.number, record.job, record.places, speed, gains, cut, shared)
-
-    def group(self, server: str) -> str | None:
-        """The label and value that servers have which are learned as one with this one; None where it is by itself."""
-        known = self.servers.get(server)
-        mine = None if known is None or self.learn_by is None else known.server.labels.get(self.learn_by)
-        return None if mine is None else f"{self.learn_by}={mine}"
-
-    def _alike(self, server: str) -> tuple[str, ...]:
-        """Servers of which one learns with this one."""
-        group = self.group(server)
-        return (server,) if group is None else tuple(name for name in self.servers if self.group(name) == group)
-
     def _server(self, server: Server, there: bool) -> Handled:
-        known = self.servers.get(server.name)
-        if known is not None and not (known.lost and there) and _same_but_taken(known.server, server):
-            self.servers[server.name] = replace(known, server=server)
-            self._take(known.index, server)
-            return Handled()
-        if known is None:
-            record = ServerRecord(server, len(self.servers))
-        else:
-            record = replace(known, server=server, lost=known.lost and not there)
-        self.servers[server.name] = record
-        self._refit()
-        for name in server.capacity:
-            self.resources.setdefault(name, len(self.resources))
-        shape = len(self.servers), len(self.resources)
-        for table in ("capacity", "used", "taken"):
-            old = getattr(self, table)
-            new = np.zeros(shape, dtype=np.int64)
-            new[: old.shape[0], : old.shape[1]] = old
-            setattr(self, table, new)
-        self.capacity[record.index] = 0
-        for name, milli in server.capacity.items():
-            self.capacity[record.index, self.resources[name]] = milli
-        self._take(record.index, server)
-        self.waiting.shapes.fleet_changed(self.resources)
+        if self.put_server(server, there):
+            self._refit()
+            self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
-
-    def _take(self, row: int, server: Server) -> None:
-        """Others hold this much of a server now, whatever they held before."""
-        self.used[row] -= self.taken[row]
-        self.taken[row] = 0
-        for name, milli in server.taken.items():
-            self.taken[row, self.resources[name]] = milli
-        self.used[row] += self.taken[row]
 
     def _refit(self) -> None:
         """Forget what fits: servers changed."""
@@ -412,12 +332,6 @@ class State:
         return Handled(tuple(Cancel(held.job.id, held.attempt) for held in ending), tuple(changed))
 
     # ------------------------------------------------------------------ parts
-
-    def server(self, name: str) -> ServerRecord:
-        """The record of a server."""
-        if name not in self.servers:
-            raise InvalidInput("a server that is known", value=name, key="server")
-        return self.servers[name]
 
     def _attempt(self, job: str, attempt: int) -> JobRecord | None:
         """The record of a job whose attempt this is and which holds places; None for what was told before."""
@@ -444,31 +358,6 @@ class State:
         self.reserved = {server: job for server, job in self.reserved.items() if job != record.job.id}
         return Handled(changed=(record,))
 
-    def owners(self, job: Job) -> tuple[str, str, str]:
-        """Under which names its holdings are counted."""
-        return f"queue:{job.queue}", f"team:{job.team}", f"user:{job.user}"
-
-    def _hold(self, record: JobRecord, sign: int) -> None:
-        total = taken(record.job, record.places)
-        self.add(self.used, record.job, record.places, sign)
-        for owner in self.owners(record.job):
-            held = self.held.setdefault(owner, {})
-            for name, milli in total.items():
-                held[name] = held.get(name, 0) + sign * milli
-                if not held[name]:
-                    del held[name]
-            if not held:
-                del self.held[owner]
-
-    def add(self, table: Ints, job: Job, places: Iterable[Place], sign: int) -> None:
-        """Add what tasks take in these places to a table (R, K)."""
-        demand = {role.name: role.demand for role in job.roles}
-        for place in places:
-            row = self.servers[place.server].index
-            for name, milli in demand[place.role].items():
-                if milli:
-                    table[row, self.resources[name]] += sign * milli * place.count
-
     def _charge(self, record: JobRecord, now: float) -> None:
         """Add what a job held, times how long, to the usage of its team."""
         began = record.started if record.started is not None else record.since
@@ -487,19 +376,3 @@ class State:
     def teams(self) -> Iterable[str]:
         """Those that used something."""
         return self._usage.keys()
-
-
-def _same_but_taken(one: Server, other: Server) -> bool:
-    """Whether servers differ in nothing but what others have taken, so that what would fit if nothing ran stays."""
-    return replace(one, taken={}) == replace(other, taken={})
-
-
-def taken(job: Job, places: Iterable[Place]) -> dict[str, int]:
-    """What a job holds in all of these places."""
-    demand: dict[str, Amounts] = {role.name: role.demand for role in job.roles}
-    total: dict[str, int] = {}
-    for place in places:
-        for name, milli in demand[place.role].items():
-            if milli:
-                total[name] = total.get(name, 0) + milli * place.count
-    return total

@@ -1,4 +1,4 @@
-"""What there is to decide at a moment, as arrays: the jobs that may start, in their order, and what is free.
+"""Input of a decision as arrays: the jobs that may start, in their order, and free resources; and placings of jobs.
 
 Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """
@@ -15,22 +15,17 @@ from berth.capacity import Violation
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order
-from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord, ServerRecord
 from berth.live.core.state import State
 from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
 __all__ = [
-    "CHUNK",
     "Mask",
     "Placing",
     "View",
-    "fits_empty",
     "holdings",
-    "look_whether_fit",
-    "make_view",
-    "ordered",
+    "placed",
     "placed_in_order",
     "rest_in_order",
     "spread_out",
@@ -39,14 +34,10 @@ __all__ = [
 ]
 
 Mask = NDArray[np.bool_]
-ROWS = 1_000_000
-"""The most places that are given out at a moment."""
-CHUNK = 64
-"""So many shapes of jobs are compared with all servers at a time."""
 MASKS = 1_000
 """The most sets of labels of which it is remembered who has them."""
-SHAPES = 100_000
-"""The most shapes of jobs of which it is remembered whether they fit."""
+ROWS = 1_000_000
+"""The most places that are given out at a moment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,62 +120,6 @@ class View:
             )
             for job in sorted(places)
         )
-
-
-def make_view(state: State, time: float) -> View:
-    """Everybody who waits, and what is free.
-
-    Jobs that would not fit even if nothing ran are left out: they would only stand in the way of others.
-    """
-    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
-    free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
-    rows, level = _standing(state, time)
-    fit = _fit(state, rows)
-    rows, level = rows[fit], level[fit]
-    records = state.waiting.records(rows)
-    shapes = state.waiting.shapes
-    gangs = shapes.gangs(state.waiting.shape(rows))
-    reach = shapes.reach([record.server for record in state.servers.values()])
-    names, resources = tuple(state.servers), tuple(state.resources)
-    return View(time, records, level, names, resources, state.capacity, free, usable, gangs, reach & usable, state)
-
-
-def _fit(state: State, rows: Ints) -> Mask:
-    """Who of those that wait in these rows would fit if nothing ran; of each shape it is looked up once."""
-    shapes, numbers = state.waiting.shapes, state.waiting.shape(rows)
-    unknown = np.unique(numbers[shapes.fits(numbers) < 0])
-    if len(unknown):
-        shapes.write_fits(unknown, _shapes_fit(state, unknown))
-    return shapes.fits(numbers) > 0
-
-
-def _shapes_fit(state: State, numbers: Ints) -> Mask:
-    """Which of these shapes fit on the servers that may be used, if nothing ran there."""
-    shapes = state.waiting.shapes
-    if not state.servers:
-        return np.zeros(len(numbers), dtype=bool)
-    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
-    reach = shapes.reach([record.server for record in state.servers.values()]) & usable
-    gangs, whole = shapes.gangs(numbers), np.where(usable[:, None], state.capacity, 0)
-    fit = np.zeros(len(numbers), dtype=bool)
-    single = np.diff(gangs.start) == 1
-    alone = np.flatnonzero(single)
-    for first in range(0, len(alone), CHUNK):
-        some = alone[first : first + CHUNK]
-        fit[some] = _single_fit(part(gangs, some), reach, whole)
-    for i in np.flatnonzero(~single):
-        one = part(gangs, np.array([i]))
-        fit[i] = bool(len(_placed(one._replace(shape=np.zeros(1, dtype=np.int64)), reach, whole, whole.copy()).job))
-    return fit & shapes.possible(numbers)
-
-
-def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
-    """Which of these jobs of one role fit: a count of places answers it."""
-    demand = gangs.demand[:, None, :]
-    each = np.where(demand > 0, free // np.maximum(demand, 1), gangs.most[:, None, None]).min(axis=2)
-    room = np.minimum(each, gangs.each[:, None]) * reach[gangs.reach]
-    fit: Mask = room.sum(axis=1) >= gangs.minimum
-    return fit
 
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
@@ -289,64 +224,15 @@ def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, In
     return whose, server, amount
 
 
-def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
-    """Everybody who waits in a queue that starts jobs, with their level; whoever comes first is at the front."""
-    rows, level = _standing(state, time)
-    return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
-
-
-def _standing(state: State, time: float) -> tuple[Ints, Ints]:
-    """Rows of those who wait, in their order, and their levels."""
-    queues, waiting = state.queues, state.waiting
-    shares = queues.shares
-    total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
-    used = {team: state.usage(team, time) for team in state.teams}
-    whole = sum(used.values())
-    over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
-    known = [queues.queues.get(name) or Queue(accepts=False) for name in waiting.queues]
-    return waiting.standing(
-        time,
-        np.array([queue.priority for queue in known], dtype=np.float64),
-        np.array([queue.starts for queue in known], dtype=np.int64),
-        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
-        queues.aging,
-    )
-
-
-def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
-    """What `fits_empty` says of jobs of one role, for all of these at once: a count of places answers it."""
-    new = {r.job.shape: r for r in records if len(r.job.roles) == 1 and r.job.shape not in state.fits}
-    if len(new) < 2 or not state.servers:
-        return
-    view = view_of(state, 0.0, list(new.values()), state.capacity)
-    for first in range(0, len(view.records), CHUNK):
-        some = np.arange(first, min(first + CHUNK, len(view.records)))
-        fits = _single_fit(part(view.gangs, some), view.reach, view.free)
-        for i, fit in zip(some.tolist(), fits.tolist(), strict=True):
-            state.fits[view.records[i].job.shape] = fit
-
-
-def fits_empty(state: State, record: JobRecord) -> bool:
-    """Whether a job would fit on the servers that may be used, if nothing ran there."""
-    shape = record.job.shape
-    known = state.fits.get(shape)
-    if known is None:
-        known = bool(len(placed_in_order(view_of(state, 0.0, (record,), state.capacity)).job))
-        if len(state.fits) >= SHAPES:
-            state.fits.clear()
-        state.fits[shape] = known
-    return known
-
-
 def placed_in_order(view: View, free: Ints | None = None) -> Placing:
     """Everybody who fits, in order, where they leave least: what serves when no policy does."""
     if not view.records or not view.servers:
         return Placing.nothing()
     left = view.free.copy() if free is None else free
-    return _placed(view.gangs, view.reach, view.capacity, left)
+    return placed(view.gangs, view.reach, view.capacity, left)
 
 
-def _placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
+def placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
     """The same for plain arrays; `left` becomes what is left."""
     rows = int(min(np.minimum(gangs.most, len(left) + 1).sum() + len(gangs.reach), ROWS))
 

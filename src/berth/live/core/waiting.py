@@ -1,5 +1,5 @@
-"""Those who wait, as columns: whatever of a job says where it stands and where it fits is written down once, when it
-comes, and not again at every decision.
+"""Waiting jobs as columns of arrays: a job's priority, age and shape are written once, when it is submitted, and not
+again at every decision.
 
 Axes: n jobs, m roles of all shapes, K resources, R servers, C sets of servers.
 """
@@ -18,7 +18,7 @@ from berth.live.core.kernels.berthing import Gangs
 from berth.live.core.records import JobRecord
 from berth.model import Floats, Ints
 
-__all__ = ["Shapes", "Waiting", "own_copy", "part"]
+__all__ = ["Shapes", "WaitingJobs", "own_copy", "part"]
 
 Needs = tuple[tuple[str, str], ...]
 UNKNOWN = -1
@@ -172,7 +172,7 @@ def part(gangs: Gangs, chosen: Ints) -> Gangs:
     return Gangs(start, gangs.reach[chosen], gangs.shape[chosen], *parts)
 
 
-class Waiting:
+class WaitingJobs:
     """Jobs that wait, each in a row of its own as long as it does."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._row)
 
-    def copied(self) -> Waiting:
+    def copied(self) -> WaitingJobs:
         """A copy that may be changed."""
         made = own_copy(self)
         made.shapes = own_copy(self.shapes)

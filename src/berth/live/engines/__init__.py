@@ -1,6 +1,6 @@
-"""Engines: where jobs really run, or seem to. An engine does as it is told and tells what happens; it decides nothing.
+"""Engines run jobs, or simulate them. An engine executes commands and reports events; it decides nothing.
 
-Whoever drives an engine calls `snapshot` first, compares it with what is on paper, and then listens to `events`: they
+The scheduler calls `snapshot` first, reconciles the journal with it, and then listens to `events`: they
 are all that happened since, and perhaps some of what the snapshot has already. When the connection to an engine breaks,
 `events` raises, and so it begins again with `snapshot`. Names of engines are `simulated`, `simulated:FILE` and
 `simulated:unix:PATH` (`berth.live.engines.registry`).
@@ -20,7 +20,7 @@ __all__ = ["Attempt", "Engine", "EngineError", "Owner", "Refusing", "Snapshot"]
 
 
 class EngineError(BerthError):
-    """The engine cannot be reached, or could not do it now; whoever asked asks again later."""
+    """The engine cannot be reached, or could not do it now; the caller tries again later."""
 
 
 @dataclass(frozen=True)

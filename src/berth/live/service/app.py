@@ -1,6 +1,6 @@
 """The REST API: what a scheduler does and knows, over HTTP.
 
-`create_app` gives a FastAPI application around a `Scheduler`. Whoever may do what is in `berth.live.service.tokens`;
+`create_app` gives a FastAPI application around a `Scheduler`. Roles are in `berth.live.service.tokens`;
 errors are problems (`berth.live.service.problems`).
 """
 
@@ -19,7 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import berth
+from berth.about import VERSION
 from berth.files.wording import NAME
 from berth.live.core.dispatcher import FALLBACK
 from berth.live.core.events import write_event
@@ -27,16 +27,15 @@ from berth.live.core.jobs import Job
 from berth.live.core.reasons import out_of_reach
 from berth.live.core.records import JobRecord, Phase
 from berth.live.core.specs import JobSpec, sbatch_lines
-from berth.live.service.access import Allow, Name, check_ceilings, known_job
-from berth.live.service.authenticator import Doorkeeper
+from berth.live.service.authenticator import Allow, Authenticator, Name, check_ceilings, known_job
 from berth.live.service.history import History
 from berth.live.service.insight import explaining_routes, trying_routes
-from berth.live.service.limits import Limits, RateLimit
 from berth.live.service.metrics import Metrics
-from berth.live.service.origins import SameOrigin
+from berth.live.service.middleware import Limits, RateLimit, SameOrigin
 from berth.live.service.problems import PROBLEM, SHAPES, Refused, answer_problems
 from berth.live.service.scheduler import Conflict, Scheduler, fresh_ids
-from berth.live.service.tokens import Caller
+from berth.live.service.settings import QueuesSpec
+from berth.live.service.tokens import Caller, Visibility
 from berth.live.service.views import (
     Accepted,
     DecisionView,
@@ -47,7 +46,6 @@ from berth.live.service.views import (
     MinuteView,
     PolicyChange,
     PolicyView,
-    QueuesSpec,
     QueueView,
     ServerView,
     decision_view,
@@ -56,7 +54,6 @@ from berth.live.service.views import (
     queue_view,
     server_view,
 )
-from berth.live.service.visibility import Visibility
 
 __all__ = ["create_app"]
 
@@ -84,7 +81,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 def create_app(
     scheduler: Scheduler,
-    keeper: Doorkeeper,
+    authenticator: Authenticator,
     metrics: Metrics,
     history: History,
     *,
@@ -99,7 +96,7 @@ def create_app(
     """
     app = FastAPI(
         title="berth",
-        version=berth.__version__,
+        version=VERSION,
         summary="Places jobs that need several servers at once, learns from what happens, and says why",
         openapi_url="/v1/openapi.json",
         docs_url="/v1/docs",
@@ -127,7 +124,7 @@ def create_app(
         }.items()
     }
     v1 = APIRouter(prefix="/v1", responses=refusals)
-    allow = Allow(keeper)
+    allow = Allow(authenticator)
     _jobs(v1, scheduler, allow)
     _cluster(v1, scheduler, allow)
     _policies(v1, scheduler, allow)
@@ -138,7 +135,7 @@ def create_app(
     @app.get("/healthz", tags=["service"])
     async def healthy() -> dict[str, str]:
         """The process is there."""
-        return {"status": "ok", "version": berth.__version__}
+        return {"status": "ok", "version": VERSION}
 
     @app.get("/metrics", tags=["service"], response_class=Response)
     async def numbers(request: Request, caller: Caller = allow.metrics) -> Response:
@@ -168,7 +165,7 @@ def create_app(
 class Headers:
     """Headers that keep a browser from doing anything with our pages but show them, and one that says what is wrong.
 
-    What the API answers is what is on paper; where store or engine cannot be reached, whoever asks is to know.
+    What the API answers is what is on paper; where store or engine cannot be reached, a header of the answer says so.
     """
 
     SAFE = (

@@ -1,4 +1,4 @@
-"""Who is at the door: tokens of the store, looked up by their digests.
+"""Authenticate callers by the tokens of the store, and let routes demand a role.
 
 Tokens are read again every few seconds, so that one that was made or revoked while the service runs counts soon.
 """
@@ -6,18 +6,36 @@ Tokens are read again every few seconds, so that one that was made or revoked wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import getpass
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from berth.errors import BerthError, InvalidInput
-from berth.live.service.local_token import is_loopback
+from berth.live.core.jobs import check_id
+from berth.live.local_token import is_loopback, token_file
 from berth.live.service.problems import Refused
 from berth.live.service.store import Store, Token
-from berth.live.service.tokens import ANYBODY, PREFIX, ROLES, Caller, RoleName, digest
+from berth.live.service.tokens import ANYBODY, LOCAL, PREFIX, ROLES, Caller, RoleName, digest, new_secret
 from berth.live.service.views import iso
 
-__all__ = ["Doorkeeper", "check_open"]
+if TYPE_CHECKING:
+    from berth.live.service.store import Store
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi import Path as InPath
+
+from berth.files.wording import NAME
+from berth.live.core.jobs import Job
+from berth.live.core.records import JobRecord
+from berth.live.service.scheduler import Scheduler
+
+__all__ = ["Allow", "Authenticator", "Name", "check_ceilings", "check_open", "ensure_local_token", "known_job"]
 
 log = logging.getLogger(__name__)
 FRESH = 3.0
@@ -30,6 +48,7 @@ READ_SECONDS = 5.0
 """Seconds after which a read of the tokens is given up."""
 LONGEST = 200
 """Characters of a token."""
+Name = Annotated[str, InPath(pattern=NAME)]
 
 
 def check_open(host: str) -> None:
@@ -49,8 +68,8 @@ def _role(text: str) -> RoleName:
     raise InvalidInput(f"one of {', '.join(ROLES)}", value=text, key="role")
 
 
-class Doorkeeper:
-    """Knows the tokens of a store, or, `open`, lets in everybody as the operator until there is a token."""
+class Authenticator:
+    """Knows the tokens of a store; while it is `open`, every caller is the operator until there is a token."""
 
     def __init__(self, store: Store, *, open_: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self.open, self._clock = store, open_, clock
@@ -60,7 +79,7 @@ class Doorkeeper:
         self._reading = asyncio.Lock()
 
     @classmethod
-    def at(cls, store: Store, host: str) -> Doorkeeper:
+    def at(cls, store: Store, host: str) -> Authenticator:
         """The one for a service that listens there: open on the machine itself while there is no token."""
         some = any(token.revoked is None for token in store.tokens())
         if not some:
@@ -68,7 +87,7 @@ class Doorkeeper:
         return cls(store, open_=not some)
 
     async def caller(self, authorization: str | None) -> Caller:
-        """Whoever sent this header; `Refused` where it is nobody that is known."""
+        """The caller who sent this header; `Refused` where the token is unknown."""
         if self.open and not await self._closes():
             return ANYBODY
         kind, _, secret = (authorization or "").partition(" ")
@@ -119,3 +138,79 @@ def _check_time(token: Token, hash_: str, now: float) -> None:
     if token.expires is not None and now >= token.expires:
         said = f"token {token.name} expired on {iso(token.expires)}: an operator renews it with berth token rotate"
         raise Refused(401, "expired token", f"{said} {token.name}", WWW_Authenticate="Bearer")
+
+
+def ensure_local_token(store: Store, url: str) -> Path | None:
+    """Make the local operator's token, or renew it where its file is lost; the file.
+
+    Where an operator made other tokens and has no such token, none is made, and the answer is None.
+    """
+    live = {token.name: token for token in store.tokens() if token.revoked is None}
+    if live and LOCAL not in live:
+        return None
+    file = token_file(url)
+    with contextlib.suppress(OSError, UnicodeDecodeError, InvalidInput):
+        if LOCAL in live and digest(file.read_text(encoding="utf-8").strip()) == live[LOCAL].hash:
+            return file
+    secret = new_secret()
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = file.with_name(f"{file.name}.new")
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
+            written.write(f"{secret}\n")
+        beside.replace(file)
+    except OSError as error:
+        raise InvalidInput(
+            "a folder for the operator's token that can be written (set XDG_STATE_HOME), "
+            "or a token before the first start: berth token create NAME --role operate",
+            found=f"{file.parent} ({error.strerror})",
+        ) from None
+    store.replace_token(Token(LOCAL, digest(secret), "operate", _user(), time.time()))
+    return file
+
+
+def _user() -> str:
+    """The name of the user who runs this process; `local` where the system has none that a job's user may have."""
+    try:
+        return check_id(getpass.getuser(), "user")
+    except (InvalidInput, KeyError, OSError):
+        return "local"
+
+
+class Allow:
+    """Dependencies that give the caller, where it has the role."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+        self.metrics, self.read = self._needs("metrics"), self._needs("read")
+        self.submit, self.operate = self._needs("submit"), self._needs("operate")
+
+    async def caller(self, request: Request, role: RoleName) -> Caller:
+        """The caller of a request; `Refused` where it does not have this role, or its token is no longer valid."""
+        caller = await self._authenticator.caller(request.headers.get("authorization"))
+        if not caller.may(role):
+            raise Refused(403, "not allowed", f"this needs a token with the role {role}")
+        return caller
+
+    def _needs(self, role: RoleName) -> Any:
+        async def allowed(request: Request) -> Caller:
+            return await self.caller(request, role)
+
+        return Depends(allowed)
+
+
+async def known_job(scheduler: Scheduler, job: str) -> JobRecord:
+    """The record of a job, or a refusal that says there is none."""
+    record = await scheduler.get(job)
+    if record is None:
+        raise Refused(404, "no such job", f"{job!r} was never submitted", "job")
+    return record
+
+
+def check_ceilings(scheduler: Scheduler, job: Job, caller: Caller) -> None:
+    """Refuse a job that is above a ceiling for its user; operators have none."""
+    if not caller.may("operate") and (refusal := scheduler.dispatcher.state.queues.refusal(job)) is not None:
+        field, said = refusal
+        raise Refused(403, "not allowed", said, field)

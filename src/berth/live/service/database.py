@@ -1,4 +1,4 @@
-"""Connections to SQLite or PostgreSQL: one that writes, others that read, and the lock of whoever schedules.
+"""Connections to SQLite or PostgreSQL: one that writes, others that read, and the lock of the scheduling process.
 
 SQLite runs in WAL mode and waits for the disk with every transaction. The lock is that of a file beside the database,
 or an advisory lock that the writing connection holds, so that it is gone when the connection is.

@@ -1,9 +1,15 @@
-"""The engine's end of the scheduler: agrees with the engine, hears what it tells, and has commands executed."""
+"""The link to the engine: reconciles the journal with it, listens to its events, and executes commands.
+
+A command is repeated until it succeeds or is no longer wanted. For each attempt only the latest command matters: a
+cancellation replaces the start before it, which may or may not have got through. Commands of one attempt are never
+under way together; those of different attempts do not wait for each other.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 
 from berth.errors import BerthError, InvalidInput
 from berth.live.core.dispatcher import Dispatcher
@@ -11,29 +17,34 @@ from berth.live.core.events import Cancel, Command, Start, Submitted
 from berth.live.core.jobs import Job
 from berth.live.core.records import ENDED
 from berth.live.engines import Engine, EngineError, Refusing, Snapshot
-from berth.live.service.commander import Commander
-from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, Pump
+from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
 from berth.live.service.reconcile import differences, is_news, orphans, outstanding
 from berth.live.service.rounds import Conflict, Round, Submission
 
-__all__ = ["Contact"]
+__all__ = ["Commander", "EngineLink"]
 
+log = logging.getLogger(__name__)
+PARALLEL = 8
+"""Commands that are under way together."""
+FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
+"""Seconds until a command that failed is tried again, at first and at most; in between they double."""
+Key = tuple[str, int]
 log = logging.getLogger(__name__)
 
 
-class Contact:
+class EngineLink:
     """Runs until `close`; when the engine cannot be reached, it tries again and again."""
 
-    def __init__(self, engine: Engine, dispatcher: Dispatcher, pump: Pump) -> None:
+    def __init__(self, engine: Engine, dispatcher: Dispatcher, journal: JournalLoop) -> None:
         self.trouble: str | None = "not asked yet"
         """What is wrong with the engine."""
         self.tried = asyncio.Event()
         """Set when the engine was asked for the first time, whatever it said."""
         self.refusal: InvalidInput | None = None
         """Why the settings of the engine cannot be right, where that was its first answer."""
-        self._engine, self._dispatcher, self._pump = engine, dispatcher, pump
+        self._engine, self._dispatcher, self._journal = engine, dispatcher, journal
         self._commander = Commander(engine, self._look)
-        pump.act = self._commander.want
+        journal.act = self._commander.want
         self._listening = asyncio.create_task(self._listen())
 
     def _look(self, command: Command) -> tuple[bool, Job | None]:
@@ -56,18 +67,18 @@ class Contact:
         wait = FIRST_WAIT
         while True:
             try:
-                await self._agree()
+                await self._reconcile()
                 wait = FIRST_WAIT
                 async for event in self._engine.events():
                     if isinstance(event, Submitted):
                         await self._adopt(event.job)
                     else:
-                        self._pump.tell(event)
+                        self._journal.tell(event)
                 raise EngineError("the engine tells nothing more")
             except Closed:
                 return
             except Exception as error:  # an engine may fail in any way, and the scheduler must go on
-                self._pump.deciding = False
+                self._journal.deciding = False
                 self.trouble = str(error)
                 self.tried.set()
                 if self.refusal is not None:  # asking again would not help: the start is refused
@@ -76,28 +87,28 @@ class Contact:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
-    async def _agree(self) -> None:
-        """Compare paper and engine while nothing is under way between them."""
+    async def _reconcile(self) -> None:
+        """Reconcile journal and engine while no command is under way."""
         await self._commander.pause()
         try:
             snapshot = await self._engine.snapshot()
         except InvalidInput as error:
             self.refusal = None if self.tried.is_set() else error
             raise
-        await self._pump.ask(lambda round_: self._compare(round_, snapshot), patient=True)
+        await self._journal.ask(lambda round_: self._compare(round_, snapshot), patient=True)
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()
-        self.trouble, self._pump.deciding = None, True
-        self._pump.wake()
+        self.trouble, self._journal.deciding = None, True
+        self._journal.wake()
         self.tried.set()
 
     async def _adopt(self, job: Job) -> None:
-        """Take a job that somebody gave to the engine; what was cancelled on paper, not there, is to end there."""
+        """Take a job that a user gave to the engine itself; one that was cancelled here is cancelled there."""
         try:
             submission = Submission.of([self._dispatcher.state.queues.capped(job)], "", None)
-            await self._pump.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
+            await self._journal.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
         except Conflict:
-            known = await self._pump.ask(lambda round_: round_.record(job.id), job=job.id, patient=True)
+            known = await self._journal.ask(lambda round_: round_.record(job.id), job=job.id, patient=True)
             if known is None or known.phase not in ENDED:
                 return
             if known.phase == "cancelled" and known.reason != f"cancelled by {job.origin}":
@@ -120,3 +131,77 @@ class Contact:
         await asyncio.gather(self._listening, return_exceptions=True)
         await self._commander.close()
         await self._engine.close()
+
+
+class Commander:
+    """`look` says whether a command is still wanted, and for which job it is (None: for none that is on paper)."""
+
+    def __init__(self, engine: Engine, look: Callable[[Command], tuple[bool, Job | None]]) -> None:
+        self._engine, self._look = engine, look
+        self._wanted: dict[Key, Command] = {}
+        self._busy: set[Key] = set()
+        self._tries: dict[Key, int] = {}
+        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._workers = [asyncio.create_task(self._work()) for _ in range(PARALLEL)]
+
+    def want(self, commands: Iterable[Command]) -> None:
+        """Have these executed, soon."""
+        for command in commands:
+            key = command.job, command.attempt
+            self._wanted[key] = command
+            self._queue.put_nowait(key)
+
+    async def pause(self) -> None:
+        """Begin nothing more, and wait until nothing is under way."""
+        self._open.clear()
+        await self._idle.wait()
+
+    def go_on(self) -> None:
+        """Begin, or begin again."""
+        self._open.set()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            while not self._open.is_set():
+                await self._open.wait()
+            command = self._wanted.get(key)
+            if command is None or key in self._busy:
+                continue
+            wanted, job = self._look(command)
+            if not wanted:
+                self._done(key, command)
+                continue
+            self._busy.add(key)
+            self._idle.clear()
+            try:
+                await self._engine.execute(command, job)
+                self._done(key, command)
+            except Exception as error:  # an engine may fail in any way, and the command must not be lost
+                self._later(key, command, error)
+            finally:
+                self._busy.discard(key)
+                if not self._busy:
+                    self._idle.set()
+            if self._wanted.get(key) not in (None, command):
+                self._queue.put_nowait(key)
+
+    def _done(self, key: Key, command: Command) -> None:
+        self._tries.pop(key, None)
+        if self._wanted.get(key) == command:
+            del self._wanted[key]
+
+    def _later(self, key: Key, command: Command, error: Exception) -> None:
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        wait = min(FIRST_RETRY * 2 ** min(tries - 1, 20), LONGEST_RETRY)
+        kind = type(command).__name__.lower()
+        log.warning("%s of job %s failed, again in %.2g s: %s", kind, key[0], wait, error)
+        asyncio.get_running_loop().call_later(wait, self._queue.put_nowait, key)
+
+    async def close(self) -> None:
+        """Stop; what is out may or may not be done."""
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)

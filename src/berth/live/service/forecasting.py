@@ -1,4 +1,4 @@
-"""Now and then a job that waits is foretold, so that it is seen how such forecasts hold."""
+"""Forecast a waiting job from time to time, to score the forecasts against actual starts."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ import logging
 import math
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from berth.live.core.calibration import Range
+from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Foretold
 from berth.live.core.forecast import played
+from berth.live.core.order import ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
-from berth.live.core.view import ordered
 from berth.live.service.journal_loop import Closed
 from berth.live.service.store import StoreError
 
-if TYPE_CHECKING:
-    from berth.live.service.scheduler import Scheduler
-
-__all__ = ["foretell", "foretell_on"]
+__all__ = ["forecast_on", "forecast_one"]
 
 EVERY = 5.0
 """Seconds from one forecast to the next, at least."""
 SHARE = 0.02
 """The part of the time that may be spent so."""
 TRIES = 20
-"""So many jobs are drawn until one is found that waits and was not foretold."""
+"""Jobs that are drawn at most until one waits and has no forecast."""
 log = logging.getLogger(__name__)
 Question = tuple[State, JobRecord]
+Answer = Callable[[Question | None, float], Foretold | None]
+Think = Callable[[Callable[[Dispatcher], Question | None], Answer], Awaitable[Foretold | None]]
+Note = Callable[[Foretold], Awaitable[None]]
 
 
-async def foretell_on(scheduler: Scheduler, every: float = EVERY) -> None:
-    """Foretell one job after another until the scheduler is closed."""
-    rng = random.Random(scheduler.settings.seed)
+async def forecast_on(think: Think, note: Note, seed: int, every: float = EVERY) -> None:
+    """Forecast one job after another until the scheduler is closed; `think` and `note` are of the scheduler."""
+    rng = random.Random(seed)
     took = 0.0
     while True:
         await asyncio.sleep(max(every, took / SHARE))
         began = time.monotonic()
         try:
-            await foretell(scheduler, rng)
+            await forecast_one(think, note, rng)
         except Closed:
             return
         except StoreError as error:  # the journal loop tells more about it
@@ -51,12 +52,12 @@ async def foretell_on(scheduler: Scheduler, every: float = EVERY) -> None:
         took = time.monotonic() - began
 
 
-async def foretell(scheduler: Scheduler, rng: random.Random) -> Foretold | None:
-    """Foretell one of the jobs that wait, if one can be."""
-    found = await scheduler.think(lambda dispatcher: _drawn(dispatcher.state, rng), _answer)
-    if found is not None:
-        await scheduler.note(found)
-    return found
+async def forecast_one(think: Think, note: Note, rng: random.Random) -> Foretold | None:
+    """Forecast one of the waiting jobs, if possible."""
+    forecast = await think(lambda dispatcher: _drawn(dispatcher.state, rng), _answer)
+    if forecast is not None:
+        await note(forecast)
+    return forecast
 
 
 def _drawn(state: State, rng: random.Random) -> Question | None:

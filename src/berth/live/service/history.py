@@ -1,4 +1,4 @@
-"""How it went: numbers for each minute since the service began, for the pages that draw them.
+"""Statistics of each minute since the service began, for the charts of its pages.
 
 Times are those of events, so that a simulated cluster on a fast clock has its own minutes.
 """

@@ -1,4 +1,4 @@
-"""The part of the API that says why: explanations, dry runs, shadows, and what would have been."""
+"""Routes of the API for explanations, dry runs, shadow policies and what-if replays."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from berth.live.core.dry_run import Spare, plan, spare_of
 from berth.live.core.explain import explain
 from berth.live.core.jobs import Job
 from berth.live.core.specs import JobSpec
-from berth.live.service.access import Allow, Name, check_ceilings, known_job
+from berth.live.service.authenticator import Allow, Name, check_ceilings, known_job
 from berth.live.service.problems import Refused
 from berth.live.service.scheduler import Scheduler
 from berth.live.service.store import Store
-from berth.live.service.tokens import Caller
+from berth.live.service.tokens import Caller, Visibility
 from berth.live.service.views import PlaceView, places_view
-from berth.live.service.visibility import Visibility
 from berth.live.whatif import what_if
 
 __all__ = ["explaining_routes", "trying_routes"]

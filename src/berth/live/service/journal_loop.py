@@ -1,8 +1,8 @@
-"""The pump: the one task that changes anything.
+"""The journal loop: the only task that changes the state.
 
 It takes what has come in, lets the dispatcher take note of it, writes all of it in one transaction, and only then
 answers and acts. Between rounds it decides. What was not written was never answered nor done. When the store does not
-answer, the pump waits for it, and refuses requests until it does.
+answer, the loop waits for it, and refuses requests until it does.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from berth.live.core.events import Command, Event
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
 from berth.live.service.rounds import Round, Submission, look_up
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, StoreError, packed
 
-__all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "Journaled", "Pump", "Unsettled"]
+__all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "JournalLoop", "Journaled", "Unsettled"]
 
 ROUND = 1_000
 """The most requests and events that are taken together."""
@@ -92,10 +92,10 @@ class _Request:
         return answer.done() and not answer.cancelled() and isinstance(answer.exception(), Unsettled)
 
 
-class Pump:
+class JournalLoop:
     """Runs until `close`, or until something happens that must not."""
 
-    def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int, clock: Clock) -> None:
+    def __init__(self, settings: ServiceSettings, store: Store, dispatcher: Dispatcher, seq: int, clock: Clock) -> None:
         self.seq = self._snapshot_seq = seq
         self.trouble: str | None = None
         """What is wrong with the store."""
@@ -158,7 +158,7 @@ class Pump:
         return await answer
 
     async def look(self, run: Callable[[], T]) -> T:
-        """Call a function while the state does not change: between rounds, or while the pump waits for the store."""
+        """Call a function while the state does not change: between rounds, or while the loop waits for the store."""
         while not self.stuck:
             with suppress(StoreError):
                 return await self.ask(lambda _: run())
@@ -185,7 +185,7 @@ class Pump:
         return asyncio.get_running_loop().run_in_executor(self._reader, partial(function, *arguments))
 
     async def follow(self, at: int) -> AsyncIterator[Journaled]:
-        """Everything that is written after number `at`, until the pump ends."""
+        """Everything that is written after number `at`, until the loop ends."""
         while True:
             published = self._published
             if self._recent and self._recent[0].seq <= at + 1:

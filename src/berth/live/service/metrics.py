@@ -1,4 +1,4 @@
-"""What Prometheus sees: numbers by the naming rules (base units, `_seconds`, `_total`), and no label by job or user."""
+"""Metrics for Prometheus, by its naming rules (base units, `_seconds`, `_total`), without labels by job or user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
-import berth
+from berth.about import VERSION
 from berth.files.quantities import MILLI
 from berth.live.core.events import Decided, Event, Failed, Finished, Started, Submitted
 from berth.live.core.records import HOLDING
@@ -66,7 +66,7 @@ class _Now(Collector):
         held.add_metric([], state.foresight.at(state.time).held)
         yield held
         info = InfoMetricFamily("berth_build", "Which berth this is.")
-        info.add_metric([], {"version": berth.__version__})
+        info.add_metric([], {"version": VERSION})
         yield info
 
 

@@ -29,7 +29,7 @@ SHAPES = ("one job", "several jobs")
 """What a body may be; in the place of an error this is no field."""
 
 WHERE = ("body", "query", "path", "header")
-"""Parts of a request; whoever reads a sentence does not need them."""
+"""Parts of a request; left out of messages."""
 
 NOT_NOW: dict[type[BerthError], str] = {
     Unsettled: "the store does not answer, and this may still be done when it does; a submission with an"

@@ -1,4 +1,4 @@
-"""Agreeing with an engine: what on paper is not so there, and what is there that is not on paper.
+"""Reconcile the journal with the engine.
 
 * A server that is not known, or came back, joins; one that is different changes; one that is not there is lost.
 * An attempt that has ended there has ended. One that runs there and was to start has started.

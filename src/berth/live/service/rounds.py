@@ -1,4 +1,4 @@
-"""A round of the pump: requests and events that are noted together and then written together."""
+"""A round of the journal loop: requests and events that are noted together and then written together."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The scheduler: a dispatcher whose every event is on paper before anything is done about it, and an engine.
+"""The scheduler: a dispatcher whose every event is in the journal before anything is done about it, and an engine.
 
-One task, the pump, is the only one that changes anything. It takes what has come in (requests, and what the engine
-tells), lets the dispatcher take note of it, writes all of it in one transaction, and only then answers and acts. So
-whatever was answered or done is in the journal; what was not written was never answered.
+One task, the journal loop, is the only one that changes the state. It takes requests and the engine's events, lets the
+dispatcher handle them, writes all of them in one transaction, and only then answers and acts. So whatever was answered
+or done is in the journal; what was not written was never answered.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from berth.live.core.shadow import Baseline, Shadow
 from berth.live.engines import Owner
 from berth.live.engines.clock import Clock
 from berth.live.engines.registry import make_engine
-from berth.live.service.engine_link import Contact
-from berth.live.service.forecasting import foretell_on
-from berth.live.service.journal_loop import Closed, Journaled, Pump
+from berth.live.service.engine_link import EngineLink
+from berth.live.service.forecasting import forecast_on
+from berth.live.service.journal_loop import Closed, Journaled, JournalLoop
 from berth.live.service.rounds import Conflict, Round, Submission
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, StoreError
 
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
@@ -84,11 +84,11 @@ def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
 class Scheduler:
     """All changes are awaited until they are durable; a `BerthError` says that nothing was done."""
 
-    settings: Settings
+    settings: ServiceSettings
     dispatcher: Dispatcher
     """The live state. It may be looked at between awaits, and is never to be changed."""
 
-    def __init__(self, settings: Settings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
+    def __init__(self, settings: ServiceSettings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
         self.settings, self.dispatcher, self.store = settings, dispatcher, store
         self._thinker, self._thinking = ThreadPoolExecutor(1, "think"), asyncio.Lock()
         self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
@@ -102,13 +102,13 @@ class Scheduler:
         self.clock = Clock(settings.faster, max(now, dispatcher.state.time), anchor)
         owner = Owner(store.name, store.where)
         engine = make_engine(settings.engine, self.clock, settings.engine_state, owner)
-        self._pump = Pump(settings, store, dispatcher, seq, self.clock)
-        self._contact = Contact(engine, dispatcher, self._pump)
-        self._foretelling: asyncio.Task[None] | None = None
+        self._journal = JournalLoop(settings, store, dispatcher, seq, self.clock)
+        self._link = EngineLink(engine, dispatcher, self._journal)
+        self._forecasting: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, settings: Settings) -> Scheduler:
-        """Read the journal, agree with the engine if it can be reached, and begin."""
+    async def open(cls, settings: ServiceSettings) -> Scheduler:
+        """Read the journal, reconcile it with the engine if it can be reached, and begin."""
         store, dispatcher, seq = await asyncio.to_thread(_restored, settings)
         try:
             scheduler = cls(settings, store, dispatcher, seq)
@@ -120,14 +120,14 @@ class Scheduler:
                 await scheduler.change_queues(settings.queues, "settings")
             if settings.policy is not None and settings.policy != dispatcher.state.policy:
                 await scheduler.change_policy(settings.policy, "settings", "given at the start")
-            await scheduler._contact.tried.wait()
-            if scheduler._contact.refusal is not None:
-                raise scheduler._contact.refusal
+            await scheduler._link.tried.wait()
+            if scheduler._link.refusal is not None:
+                raise scheduler._link.refusal
             await scheduler._warm()
         except BaseException:
             await scheduler.close()
             raise
-        scheduler._foretelling = asyncio.create_task(foretell_on(scheduler))
+        scheduler._forecasting = asyncio.create_task(forecast_on(scheduler.think, scheduler.note, settings.seed))
         return scheduler
 
     async def _warm(self) -> None:
@@ -139,46 +139,46 @@ class Scheduler:
 
     async def close(self) -> None:
         """Answer what has come in, write a snapshot, and let go of store and engine."""
-        if self._foretelling is not None:
-            self._foretelling.cancel()
-            await asyncio.gather(self._foretelling, return_exceptions=True)
-        await self._contact.close()
-        await self._pump.close()
+        if self._forecasting is not None:
+            self._forecasting.cancel()
+            await asyncio.gather(self._forecasting, return_exceptions=True)
+        await self._link.close()
+        await self._journal.close()
         self._thinker.shutdown(wait=False, cancel_futures=True)
         self.store.close()
 
     async def wait(self) -> None:
         """Wait until the scheduler ends; an error that ended it is raised."""
-        await asyncio.shield(self._pump.task)
+        await asyncio.shield(self._journal.task)
 
     # ------------------------------------------------------------------ changes
 
     async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
         """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
         for job in jobs:
-            self._contact.check(job)
+            self._link.check(job)
         submission = Submission.of(jobs, user, key)
-        return await self._pump.ask(lambda round_: round_.submit(submission), submission=submission)
+        return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)
 
     async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
         """End a job; its record now. None where no such job was ever there; one that has ended stays as it is."""
-        return await self._pump.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
+        return await self._journal.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
 
     async def drain(self, server: str, by: str = "") -> ServerRecord:
         """Start nothing new on a server."""
-        return await self._pump.ask(lambda round_: round_.drain(server, True, by))
+        return await self._journal.ask(lambda round_: round_.drain(server, True, by))
 
     async def resume(self, server: str, by: str = "") -> ServerRecord:
         """Use a drained server again."""
-        return await self._pump.ask(lambda round_: round_.drain(server, False, by))
+        return await self._journal.ask(lambda round_: round_.drain(server, False, by))
 
     async def note(self, event: Event) -> None:
         """Take note of something that asks for nothing."""
-        await self._pump.ask(lambda round_: round_.note(event))
+        await self._journal.ask(lambda round_: round_.note(event))
 
     async def change_queues(self, queues: Queues, by: str = "") -> None:
         """Replace queues, shares and quotas."""
-        await self._pump.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
+        await self._journal.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
         """Let another policy decide from now on; it is tried on made-up jobs first, so that it is not late then."""
@@ -187,7 +187,7 @@ class Scheduler:
             await asyncio.to_thread(self.dispatcher.warm, policy)
         finally:
             self.preparing = None
-        await self._pump.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
+        await self._journal.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
     async def change_shadow(self, policy: str | None, by: str = "") -> None:
         """Try another candidate from now on, or none; the figures of the one before are forgotten."""
@@ -199,7 +199,7 @@ class Scheduler:
             round_.change(ShadowChanged(0.0, policy, by))
             self._watch(shadow)
 
-        await self._pump.ask(change)
+        await self._journal.ask(change)
 
     def _candidate(self, policy: str) -> Shadow:
         return Shadow(policy, seed=self.settings.seed, memory=list(self.dispatcher.memory))
@@ -223,11 +223,11 @@ class Scheduler:
 
     async def get(self, job_id: str) -> JobRecord | None:
         """A job, also one that has ended."""
-        return self.dispatcher.state.jobs.get(job_id) or await self._pump.read(self.store.record, job_id)
+        return self.dispatcher.state.jobs.get(job_id) or await self._journal.read(self.store.record, job_id)
 
     async def was_accepted(self, key: str, user: str) -> bool:
         """Whether something was accepted from this user under this idempotency key."""
-        return bool(await self._pump.read(self.store.keys, [(user, key)]))
+        return bool(await self._journal.read(self.store.keys, [(user, key)]))
 
     async def list_jobs(
         self,
@@ -248,7 +248,7 @@ class Scheduler:
         wanted = {name: value for name, value in given.items() if value is not None}
         columns = {"owner" if name == "user" else name: value for name, value in wanted.items()}
         try:
-            records = tuple(await self._pump.read(self.store.list_jobs, columns, phases, after, limit))
+            records = tuple(await self._journal.read(self.store.list_jobs, columns, phases, after, limit))
         except StoreError:
             if not phases or ENDED.intersection(phases):
                 raise
@@ -269,7 +269,7 @@ class Scheduler:
             found = self.store.events(after or 0, limit, "decided", latest=after is None)
             return [(seq, event) for seq, event in found if isinstance(event, Decided)]
 
-        return await self._pump.read(read)
+        return await self._journal.read(read)
 
     async def think(self, look: Callable[[Dispatcher], T], answer: Callable[[T, float], U]) -> U:
         """Work out something that takes long: `look` copies what is needed while nothing changes, and is to be quick.
@@ -277,7 +277,7 @@ class Scheduler:
         `answer` is called with the copy and the time of the clock in a thread, one at a time.
         """
         async with self._thinking:
-            copied = await self._pump.look(lambda: look(self.dispatcher))
+            copied = await self._journal.look(lambda: look(self.dispatcher))
             now = self.clock()
             return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
 
@@ -287,26 +287,26 @@ class Scheduler:
 
     def subscribe(self, after: int | None = None) -> AsyncIterator[Journaled]:
         """Every event that is written, from the one after this number on, or from now on, until the scheduler ends."""
-        return self._pump.follow(self._pump.seq if after is None else after)
+        return self._journal.follow(self._journal.seq if after is None else after)
 
     @property
     def health(self) -> Health:
         """Whether store and engine can be reached."""
-        stopped = "the scheduler has stopped" if self._pump.task.done() else None
-        return Health(self._pump.seq, self._pump.trouble or stopped, self._contact.trouble)
+        stopped = "the scheduler has stopped" if self._journal.task.done() else None
+        return Health(self._journal.seq, self._journal.trouble or stopped, self._link.trouble)
 
     async def checked_health(self) -> Health:
         """The same, after the store was asked something."""
         found = self.health
         if found.store is None:
             try:
-                await asyncio.wait_for(self._pump.read(self.store.tokens), PING_SECONDS)
+                await asyncio.wait_for(self._journal.read(self.store.tokens), PING_SECONDS)
             except (StoreError, TimeoutError) as error:
                 found = replace(found, store=str(error) or f"it has not answered for {PING_SECONDS:g} s")
         return found
 
 
-def _restored(settings: Settings) -> tuple[Store, Dispatcher, int]:
+def _restored(settings: ServiceSettings) -> tuple[Store, Dispatcher, int]:
     """The store, and what its journal leads to."""
     store = Store(settings.store)
     try:

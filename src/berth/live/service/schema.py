@@ -1,4 +1,4 @@
-"""The tables of a store, and the numbered steps that lead to them.
+"""The tables of a store, and the numbered migrations that lead to them.
 
 A step is never changed once it was released: what is to be different is a new step at the end of the list.
 """

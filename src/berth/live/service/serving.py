@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from berth.errors import InvalidInput, MissingExtra, did_you_mean
 from berth.files.wording import plain_words
-from berth.live.service.settings import Settings
+from berth.live.service.settings import ServiceSettings
 
 try:
     import uvicorn
@@ -32,19 +32,18 @@ except ImportError as error:
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import make_driver
 from berth.live.engines.registry import check_engine
+from berth.live.local_token import is_loopback
 from berth.live.service.app import create_app
-from berth.live.service.authenticator import Doorkeeper, check_open
+from berth.live.service.authenticator import Authenticator, check_open, ensure_local_token
 from berth.live.service.connections import Guarded, Listener, most_connections
 from berth.live.service.database import is_new
 from berth.live.service.history import History
-from berth.live.service.local_token import ensure_local_token, is_loopback
-from berth.live.service.logs import Repeats
 from berth.live.service.metrics import Metrics
 from berth.live.service.scheduler import Scheduler
+from berth.live.service.settings import QueuesSpec
 from berth.live.service.store import Store
-from berth.live.service.views import QueuesSpec
 
-__all__ = ["Address", "JsonLines", "read_config", "serve", "service"]
+__all__ = ["Address", "JsonLines", "Repeats", "read_config", "serve", "service"]
 
 GRACE = 5
 """Seconds that open requests get when the service ends."""
@@ -99,7 +98,7 @@ class JsonLines(logging.Formatter):
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Settings from a YAML file: those of `Settings` and `Address`, checked by name."""
+    """Settings from a YAML file: those of `ServiceSettings` and `Address`, checked by name."""
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -112,7 +111,7 @@ def read_config(file: Path) -> dict[str, Any]:
         return {}
     if not isinstance(given, dict):
         raise InvalidInput("a mapping of settings", found=type(given).__name__, file=file)
-    known = [item.name for part in (Settings, Address) for item in fields(part)]
+    known = [item.name for part in (ServiceSettings, Address) for item in fields(part)]
     for key in given:
         if key not in known:
             raise InvalidInput(f"one of {', '.join(known)}{did_you_mean(key, known)}", value=key, file=file)
@@ -154,21 +153,21 @@ def _check_kind(name: str, value: object, hint: Any) -> None:
 
 
 @asynccontextmanager
-async def service(settings: Settings, address: Address) -> AsyncIterator[tuple[Scheduler, FastAPI]]:
+async def service(settings: ServiceSettings, address: Address) -> AsyncIterator[tuple[Scheduler, FastAPI]]:
     """An open scheduler with its application; closed in good order whatever happens inside."""
     store = await asyncio.to_thread(Store, settings.store)
     try:
         if not settings.guarded:
-            await asyncio.to_thread(Doorkeeper.at, store, address.host)  # refuses before anything is started
+            await asyncio.to_thread(Authenticator.at, store, address.host)  # refuses before anything is started
         scheduler = await Scheduler.open(settings)
         try:
             if settings.guarded and (file := await asyncio.to_thread(ensure_local_token, store, address.url)):
                 log.info("this user's token as operator is in %s", file)
-            keeper = await asyncio.to_thread(Doorkeeper.at, store, address.host)
+            authenticator = await asyncio.to_thread(Authenticator.at, store, address.host)
             metrics = Metrics(scheduler.dispatcher.state)
-            hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if keeper.open else None
+            hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if authenticator.open else None
             history = History(scheduler.dispatcher.state)
-            app = create_app(scheduler, keeper, metrics, history, hosts=hosts, names=address.names)
+            app = create_app(scheduler, authenticator, metrics, history, hosts=hosts, names=address.names)
             counting = asyncio.ensure_future(_count(scheduler, metrics, history))
             try:
                 yield scheduler, app
@@ -188,7 +187,7 @@ async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> No
         history.note(written.event)
 
 
-async def _run(settings: Settings, address: Address, ready: Callable[[str], None]) -> None:
+async def _run(settings: ServiceSettings, address: Address, ready: Callable[[str], None]) -> None:
     taken = _bound(address)
     try:
         await _serve(settings, replace(address, port=taken.getsockname()[1]), taken, ready)
@@ -211,7 +210,7 @@ def _bound(address: Address) -> socket.socket:
     return made
 
 
-def _check(settings: Settings, address: Address) -> None:
+def _check(settings: ServiceSettings, address: Address) -> None:
     """Refuse what cannot be served, before anything is made."""
     if settings.policy not in (None, FALLBACK):
         make_driver(str(settings.policy), settings.seed, ())
@@ -220,7 +219,9 @@ def _check(settings: Settings, address: Address) -> None:
         check_open(address.host)
 
 
-async def _serve(settings: Settings, address: Address, taken: socket.socket, ready: Callable[[str], None]) -> None:
+async def _serve(
+    settings: ServiceSettings, address: Address, taken: socket.socket, ready: Callable[[str], None]
+) -> None:
     async with service(settings, address) as (scheduler, app):
         if not is_loopback(address.host):
             log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
@@ -252,7 +253,7 @@ async def _serve(settings: Settings, address: Address, taken: socket.socket, rea
 
 
 def serve(
-    settings: Settings, address: Address, *, log_format: str = "text", ready: Callable[[str], None] | None = None
+    settings: ServiceSettings, address: Address, *, log_format: str = "text", ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve until told to end (SIGINT, SIGTERM): then answer what is open, write a snapshot, and leave."""
     handler = logging.StreamHandler(sys.stderr)
@@ -266,3 +267,37 @@ def serve(
         settings = replace(settings, engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(settings, address, ready or (lambda url: None)))
+
+
+class Repeats(logging.Filter):
+    """Lets each line of the program log a few warnings or errors in a period, and says how many were left out.
+
+    >>> now = [0.0]
+    >>> repeats = Repeats(most=2, period=10.0, clock=lambda: now[0])
+    >>> record = logging.makeLogRecord({"msg": "no store", "levelno": logging.WARNING})
+    >>> [repeats.filter(record) for _ in range(4)]
+    [True, True, False, False]
+    >>> now[0] = 11.0
+    >>> repeats.filter(record), record.getMessage()
+    (True, 'no store (2 more like this were left out)')
+    """
+
+    def __init__(self, most: int = 20, period: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._most, self._period, self._clock = most, period, clock
+        self._seen: dict[tuple[str, str, int], tuple[float, int]] = {}
+        """For each line of the program: when its period began, and how many messages came since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a message is logged."""
+        if record.levelno < logging.WARNING:
+            return True
+        now, key = self._clock(), (record.name, record.pathname, record.lineno)
+        began, count = self._seen.get(key, (now, 0))
+        if now - began >= self._period:
+            if count > self._most:
+                record.msg = f"{record.getMessage()} ({count - self._most} more like this were left out)"
+                record.args = None
+            began, count = now, 0
+        self._seen[key] = began, count + 1
+        return count < self._most

@@ -1,4 +1,4 @@
-"""What is kept: the journal of all events, the record of every job, snapshots, idempotency keys and tokens.
+"""The store: the journal of all events, the record of every job, snapshots, idempotency keys and tokens.
 
 The journal is the truth. The table of jobs is written in the same transactions, so that it never tells anything else; a
 snapshot is what the journal leads to, so that a restart need not read all of it.
@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 from sqlalchemy.dialects import postgresql, sqlite
 
 from berth.errors import BerthError
@@ -22,10 +23,9 @@ from berth.live.core.dispatcher import Dumped, read_dump, write_dump
 from berth.live.core.events import Event, read_event, write_event
 from berth.live.core.records import JobRecord
 from berth.live.service.database import Database, InUse, StoreError
-from berth.live.service.records import read_record, row_of
 from berth.live.service.schema import idempotency, jobs, journal, meta, migrate, snapshots, tokens
 
-__all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token", "packed"]
+__all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token", "packed", "read_record", "row_of"]
 
 PAGE = 5_000
 """Rows that are read at once."""
@@ -34,6 +34,7 @@ MANY = 500
 HOUR, DAY = 3600.0, 86400.0
 KEY_SECONDS = 7 * DAY
 """So long idempotency keys are remembered."""
+_RECORD = TypeAdapter(JobRecord)
 
 
 @dataclass(frozen=True)
@@ -314,3 +315,23 @@ def _thinned(there: Sequence[tuple[int, float]], now: float, retention: float | 
         if place >= 1:
             seen.add(unit)
     return gone
+
+
+def row_of(record: JobRecord) -> dict[str, Any]:
+    """The row of a job."""
+    job = record.job
+    return {
+        "id": job.id,
+        "number": record.number,
+        "phase": record.phase,
+        "owner": job.user,
+        "team": job.team,
+        "queue": job.queue,
+        "type": job.type,
+        "body": _RECORD.dump_json(record).decode(),
+    }
+
+
+def read_record(body: str) -> JobRecord:
+    """The record of a row."""
+    return _RECORD.validate_json(body)

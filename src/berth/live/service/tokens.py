@@ -1,32 +1,41 @@
-"""Roles and bearer tokens; the store keeps only digests of tokens.
+"""Roles, bearer tokens, and what a caller may see of a job; the store keeps only digests of tokens.
 
 A token has 32 random bytes, so its plain SHA-256 cannot be reversed by guessing. Each role includes the ones before it:
 `metrics` reads the numbers for Prometheus, `read` reads everything that is not private to a job's owner, `submit`
 submits jobs, `operate` does everything. A job belongs to the user of the token that submitted it; only that user or an
 operator may cancel it or see its command, environment and output.
+
+A hidden value is null: other callers see that a job has a command, and the names of its environment variables. The
+setting `show_commands` shows commands, scripts, callables and working directories to every reader; values of the
+environment and output stay hidden.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from berth.errors import InvalidInput
+from berth.live.core.events import Event, Failed, Submitted
+from berth.live.core.jobs import Job
+from berth.live.core.records import JobRecord
 
-__all__ = ["ANYBODY", "LOCAL", "ROLES", "Caller", "RoleName", "digest", "new_secret"]
+__all__ = ["ANYBODY", "LOCAL", "ROLES", "Caller", "RoleName", "Visibility", "digest", "new_secret"]
 
 RoleName = Literal["metrics", "read", "submit", "operate"]
 ROLES: tuple[RoleName, ...] = ("metrics", "read", "submit", "operate")
 PREFIX = "berth_"
 LOCAL = "local-operator"
 """The name of the token that a service makes for its own user."""
+QUOTED = re.compile(r"(exit code \d+|by signal \d+|could not be run): .*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever sent a request."""
+    """The user and role that sent a request."""
 
     user: str
     role: RoleName
@@ -72,3 +81,46 @@ def digest(secret: str) -> str:
     if not secret.startswith(PREFIX) or len(secret) > 200:
         raise InvalidInput(f"a token that begins with {PREFIX}", value=f"a text of {len(secret)} characters")
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """What one caller may see; `show_commands` is the setting of the service."""
+
+    caller: Caller
+    show_commands: bool = False
+
+    def record(self, record: JobRecord) -> JobRecord:
+        """The record of a job, without what this caller may not see."""
+        if self.caller.may_see(record.job.user):
+            return record
+        return replace(record, job=self._job(record.job), reason=_without_output(record.reason), last_output="")
+
+    def event(self, event: Event) -> Event:
+        """An event of the journal, without what this caller may not see.
+
+        The end of an attempt does not name the owner of its job, so only operators see output here.
+        """
+        if isinstance(event, Submitted) and not self.caller.may_see(event.job.user):
+            return replace(event, job=self._job(event.job))
+        if isinstance(event, Failed) and not self.caller.may("operate"):
+            return replace(event, reason=_without_output(event.reason), last_output="")
+        return event
+
+    def _job(self, job: Job) -> Job:
+        shown = {key: self._hidden(key, value) for key, value in job.payload.items()}
+        return job.replace(payload=shown)
+
+    def _hidden(self, key: str, value: Any) -> Any:
+        if key == "environment" and isinstance(value, dict):
+            return dict.fromkeys(value)
+        return value if self.show_commands and key in ("command", "script", "callable", "workdir") else None
+
+
+def _without_output(reason: str) -> str:
+    """A reason without the output that earlier versions of berth quoted at its end.
+
+    >>> _without_output("attempt 1: it ended with exit code 3: no such model")
+    'attempt 1: it ended with exit code 3'
+    """
+    return QUOTED.sub(r"\1", reason)

@@ -1,26 +1,22 @@
-"""What the API answers with: records as JSON, quantities as people write them, times as ISO 8601."""
+"""Answers of the API: records as JSON, quantities as people write them, times as ISO 8601."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from berth.errors import InvalidInput
-from berth.files.quantities import amounts, format_amounts
-from berth.files.wording import NAME, Inside, Spec
+from berth.files.quantities import format_amounts
+from berth.files.wording import Spec
 from berth.live.core.events import Decided
 from berth.live.core.jobs import Place
-from berth.live.core.limits import limits_of
-from berth.live.core.queues import Queue, Queues
+from berth.live.core.order import limits_of
 from berth.live.core.reasons import waiting_in_order
 from berth.live.core.records import HOLDING, JobRecord, ServerRecord
-from berth.live.core.specs import Duration
 from berth.live.core.state import State
-from berth.live.service.visibility import Visibility
+from berth.live.service.tokens import Visibility
 
 __all__ = [
     "Accepted",
@@ -32,10 +28,8 @@ __all__ = [
     "MinuteView",
     "PolicyChange",
     "PolicyView",
-    "QueueSpec",
     "QueueView",
     "QueuedView",
-    "QueuesSpec",
     "ServerView",
     "decision_view",
     "holder_views",
@@ -346,106 +340,3 @@ class PolicyChange(Spec):
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
     reason: Annotated[str, Field(max_length=1000)] = ""
-
-
-def _amounts(value: object) -> object:
-    if isinstance(value, Mapping):
-        try:
-            amounts({str(name): item for name, item in value.items()}, "")
-        except InvalidInput as error:
-            raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
-    return value
-
-
-Given = Annotated[dict[str, str | int | float], BeforeValidator(_amounts), Field(max_length=64)]
-Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=NAME)]
-
-
-Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
-Names = Annotated[list[Name], Field(max_length=10_000)]
-
-
-class QueueSpec(Spec):
-    """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold.
-
-    For users who are no operators, `max_priority` is the highest priority of a job. With `users` or `teams`, only these
-    users and the members of these teams may use the queue.
-    """
-
-    priority: Priority = 0
-    accepts: bool = True
-    starts: bool = True
-    limit: Given = Field(default_factory=dict)
-    default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
-    max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
-    max_priority: Priority = 0
-    users: Names = Field(default_factory=list)
-    teams: Names = Field(default_factory=list)
-
-
-class QueuesSpec(Spec):
-    """All that orders the waiting, and who may use which queue and team.
-
-    Where any team has `members`, users who are no operators may only submit for teams that list them, and for the team
-    `default`.
-    """
-
-    queues: Annotated[dict[Name, QueueSpec], Field(min_length=1, max_length=1000)]
-    shares: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e12)]], Field(max_length=10_000)] = Field(
-        default_factory=dict
-    )
-    quotas: Annotated[dict[str, Given], Field(max_length=10_000)] = Field(default_factory=dict)
-    aging: Number = 1.0
-    fairness: Number = 1.0
-    half_life: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 604800.0
-    patience: Number = 3600.0
-    members: Annotated[dict[Name, Names], Field(max_length=10_000)] = Field(default_factory=dict)
-
-    def queues_(self) -> Queues:
-        """As the dispatcher takes it."""
-        limits: Mapping[str, Queue] = {
-            name: Queue(
-                queue.priority,
-                queue.accepts,
-                queue.starts,
-                amounts(queue.limit, f"queues.{name}.limit"),
-                queue.default_time,
-                queue.max_time,
-                max_priority=queue.max_priority,
-                users=tuple(queue.users),
-                teams=tuple(queue.teams),
-            )
-            for name, queue in self.queues.items()
-        }
-        quotas = {owner: amounts(limit, f"quotas.{owner}") for owner, limit in self.quotas.items()}
-        members = {team: tuple(users) for team, users in self.members.items()}
-        weights = self.aging, self.fairness, self.half_life, self.patience
-        return Queues(limits, dict(self.shares), quotas, *weights, members=members)
-
-    @classmethod
-    def of(cls, queues: Queues) -> QueuesSpec:
-        """What the dispatcher has."""
-        return cls(
-            queues={
-                name: QueueSpec(
-                    priority=queue.priority,
-                    accepts=queue.accepts,
-                    starts=queue.starts,
-                    limit=dict(format_amounts(queue.limit)),
-                    default_time=queue.default_time,
-                    max_time=queue.max_time,
-                    max_priority=queue.max_priority,
-                    users=list(queue.users),
-                    teams=list(queue.teams),
-                )
-                for name, queue in queues.queues.items()
-            },
-            shares=dict(queues.shares),
-            quotas={owner: dict(format_amounts(limit)) for owner, limit in queues.quotas.items()},
-            aging=queues.aging,
-            fairness=queues.fairness,
-            half_life=queues.half_life,
-            patience=queues.patience,
-            members={team: list(users) for team, users in queues.members.items()},
-        )

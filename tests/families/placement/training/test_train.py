@@ -17,19 +17,19 @@ from berth.families.placement.policies.network import Network
 from berth.families.placement.training.cross_entropy import RuleSearch, rule_gain
 from berth.families.placement.training.episodes import Source
 from berth.families.placement.training.evolution import Evolution, mean_gain
-from berth.families.placement.training.train import Plan, Trained, train
+from berth.families.placement.training.train import Trained, TrainingPlan, train
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.random import stream
 from tests.families.placement.training.small import poor_network, small_world
 
-PLAN = Plan(("small",), steps=6, runs=1, pairs=3, hidden=3, validation=3, every=2)
+PLAN = TrainingPlan(("small",), steps=6, runs=1, pairs=3, hidden=3, validation=3, every=2)
 
 
 class Stop(Exception):
     pass
 
 
-def run(plan: Plan, out: Path, stop_at: int | None = None) -> Trained:
+def run(plan: TrainingPlan, out: Path, stop_at: int | None = None) -> Trained:
     def watch(step: int, gain: float, best: float) -> None:
         if step == stop_at:
             raise Stop
@@ -89,9 +89,9 @@ def test_without_progress_it_ends_early(tmp_path: Path) -> None:
 
 def test_bad_plans() -> None:
     with pytest.raises(UnknownName, match="did you mean 'ppo'"):
-        Plan(("small",), method="pppo")
+        TrainingPlan(("small",), method="pppo")
     with pytest.raises(InvalidInput, match="steps: got 0"):
-        Plan(("small",), steps=0)
+        TrainingPlan(("small",), steps=0)
 
 
 @pytest.mark.parametrize(("device", "message"), [("cuda", "no GPU"), ("gpu", "unknown device"), ("meta", "unknown")])

@@ -1,45 +1,36 @@
-"""From settings and a seed to a world of the allocation family, and what the builders of families share.
+"""From settings and a seed to a world of the allocation family.
 
 Axes: T slots, J job types, L ports (components or copies of job types), R servers, K resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
 
 from berth.families.allocation.problem import AllocationProblem, Gang
+from berth.families.allocation.scenario.checks import resource_names
+from berth.families.allocation.scenario.settings import AllocationSettings, DrawnCluster, DrawnPorts
 from berth.families.allocation.utility import Utilities
 from berth.families.allocation.world import AllocationWorld
 from berth.families.arrivals import counted_arrivals
-from berth.model import Cluster, Floats, Instance, JobType, Resource, replicate_ports
-from berth.scenario.checks import resource_names
+from berth.model import Cluster, Floats, Instance, JobType, replicate_ports
 from berth.scenario.drawing import (
     RESOURCES,
+    draw_arrivals,
     draw_channels,
     draw_demands,
     draw_outages,
     draw_servers,
-    server_names,
+    given_cluster,
+    reach_named,
     uniforms,
 )
-from berth.scenario.settings import (
-    Bernoulli,
-    DrawnCluster,
-    DrawnPorts,
-    FromWorkload,
-    Given,
-    GivenCluster,
-    Poisson,
-    Settings,
-    Switching,
-)
+from berth.scenario.settings import FromWorkload, Poisson
 
-__all__ = ["build_allocation", "draw_arrivals", "given_cluster", "reach_named"]
+__all__ = ["build_allocation"]
 
 
 @dataclass
@@ -56,7 +47,7 @@ class _Kind:
     probability: float | None = None
 
 
-def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
+def build_allocation(settings: AllocationSettings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
     """The world of this seed; what is drawn does not depend on `arrivals_known`."""
     cluster = _cluster(settings, seed)
     kinds = _kinds(settings, seed)
@@ -94,7 +85,7 @@ def build_allocation(settings: Settings, horizon: int, seed: int, arrivals_known
     return AllocationWorld(problem, arrivals, up)
 
 
-def _cluster(settings: Settings, seed: int) -> Cluster:
+def _cluster(settings: AllocationSettings, seed: int) -> Cluster:
     given = settings.cluster
     if isinstance(given, DrawnCluster):
         names = tuple(f"server-{r}" for r in range(given.servers))
@@ -102,15 +93,7 @@ def _cluster(settings: Settings, seed: int) -> Cluster:
     return given_cluster(given)
 
 
-def given_cluster(given: GivenCluster) -> Cluster:
-    """The cluster that a file lists."""
-    resources = tuple(Resource(r) if isinstance(r, str) else Resource(r.name, r.unit) for r in given.resources)
-    names = tuple(name for entry in given.servers for name in server_names(entry))
-    rows = [[entry.capacity.get(r.name, 0.0) for r in resources] for entry in given.servers for _ in range(entry.count)]
-    return Cluster(resources, names, np.array(rows))
-
-
-def _kinds(settings: Settings, seed: int) -> list[_Kind]:
+def _kinds(settings: AllocationSettings, seed: int) -> list[_Kind]:
     resources = resource_names(settings)
     ports = settings.ports
     kinds: list[_Kind] = []
@@ -151,7 +134,7 @@ def _port_names(kind: _Kind) -> list[str]:
     return [f"{kind.name}/{component}" for component in kind.components] or [kind.name]
 
 
-def _reach(settings: Settings, kinds: list[_Kind], cluster: Cluster, seed: int) -> NDArray[np.bool_]:
+def _reach(settings: AllocationSettings, kinds: list[_Kind], cluster: Cluster, seed: int) -> NDArray[np.bool_]:
     """Which job type reaches which server, (J, R)."""
     reach = np.ones((len(kinds), len(cluster.servers)), dtype=bool)
     open_kinds = [j for j, kind in enumerate(kinds) if kind.servers is None]
@@ -164,51 +147,7 @@ def _reach(settings: Settings, kinds: list[_Kind], cluster: Cluster, seed: int) 
     return reach
 
 
-def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], given: object, cluster: Cluster) -> None:
-    """Set the rows of `reach` (J, R) whose job types name servers or groups; None leaves a row as it is."""
-    index = {name: [r] for r, name in enumerate(cluster.servers)}
-    if isinstance(given, GivenCluster):
-        for entry in given.servers:
-            index[entry.name] = [r for name in server_names(entry) for r in index[name]]
-    for j, servers in enumerate(named):
-        if servers is not None and servers != ["all"]:
-            reach[j] = False
-            reach[j, [r for name in servers for r in index[name]]] = True
-
-
-def draw_arrivals(
-    arrivals: Bernoulli | Switching | Poisson | Given, own: Sequence[float | None], horizon: int, seed: int
-) -> Floats:
-    """How many jobs of each type each slot has, (T, J); `own` are the probabilities that types give themselves."""
-    types = len(own)
-    if isinstance(arrivals, Given):
-        return np.array(arrivals.slots[:horizon], dtype=np.float64)
-    # one table for every process: a larger probability or mean only ever adds jobs
-    luck = uniforms(seed, horizon, types, "arrivals")
-    if isinstance(arrivals, Switching):
-        spells = -(-horizon // arrivals.every)
-        drawn = arrivals.low + (arrivals.high - arrivals.low) * uniforms(seed, spells, types, "rates")
-        return (luck < np.repeat(drawn, arrivals.every, axis=0)[:horizon]).astype(np.float64)
-    if isinstance(arrivals, Poisson):
-        counts = np.zeros((horizon, types))
-        for j, mean in enumerate(np.broadcast_to(np.asarray(arrivals.mean, dtype=np.float64), (types,))):
-            counts[:, j] = np.searchsorted(_poisson(float(mean), arrivals.most), luck[:, j], side="right")
-        return counts
-    rates = np.array(np.broadcast_to(np.asarray(arrivals.probability, dtype=np.float64), (types,)))
-    for j, rate in enumerate(own):
-        rates[j] = rates[j] if rate is None else rate
-    return (luck < rates).astype(np.float64)
-
-
-def _poisson(mean: float, most: int) -> Floats:
-    """The chance of at most 0, 1, … most − 1 jobs."""
-    chances = [exp(-mean)]
-    for n in range(1, most):
-        chances.append(chances[-1] * mean / n)
-    return np.cumsum(chances)
-
-
-def _utilities(settings: Settings, cluster: Cluster, seed: int) -> Utilities:
+def _utilities(settings: AllocationSettings, cluster: Cluster, seed: int) -> Utilities:
     chosen = settings.utilities
     servers, resources = cluster.capacity.shape
     kinds = list(chosen.kinds)
@@ -224,7 +163,7 @@ def _utilities(settings: Settings, cluster: Cluster, seed: int) -> Utilities:
     return Utilities(tuple(kinds), choice, alpha)
 
 
-def _overhead(settings: Settings, cluster: Cluster, seed: int) -> Floats:
+def _overhead(settings: AllocationSettings, cluster: Cluster, seed: int) -> Floats:
     given = settings.overhead
     if isinstance(given, dict):
         return np.array([given[resource.name] for resource in cluster.resources])

@@ -32,11 +32,11 @@ from berth.families.placement.kernels.pool import (
 )
 from berth.kernels.compiled import inner, lean
 
-__all__ = ["Plan", "play_conservative"]
+__all__ = ["Profile", "play_conservative"]
 
 
-class Plan(NamedTuple):
-    """The staircase (B,), `size[0]` steps of it in use, and the waiting: `queue` (N,), `size[1]` of them, planned `at`.
+class Profile(NamedTuple):
+    """Free capacity by time (B,), `size[0]` steps in use, and the waiting: `queue` (N,), `size[1]` jobs, planned `at`.
 
     There must be room for four steps a job and a few: two that it holds, two that it held before it moved.
     """
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 
 @inner
-def _step(plan: Plan, time: float) -> Any:
+def _step(plan: Profile, time: float) -> Any:
     """The step that begins at `time`, made where there is none; -1 where it lies in the past."""
     low, high = 0, plan.size[0]
     while low < high:
@@ -70,7 +70,7 @@ def _step(plan: Plan, time: float) -> Any:
 
 
 @inner
-def _hold(plan: Plan, start: float, end: float, size: float) -> None:
+def _hold(plan: Profile, start: float, end: float, size: float) -> None:
     """Take `size` away from `start` to `end`; a negative one gives it back."""
     first = _step(plan, start)
     last = _step(plan, end) if end < np.inf else plan.size[0]
@@ -79,7 +79,7 @@ def _hold(plan: Plan, start: float, end: float, size: float) -> None:
 
 
 @inner
-def _tidy(plan: Plan, now: float) -> None:
+def _tidy(plan: Profile, now: float) -> None:
     """Let the staircase begin now, without steps of no height."""
     first = 0
     while first + 1 < plan.size[0] and plan.time[first + 1] <= now:
@@ -95,7 +95,7 @@ def _tidy(plan: Plan, now: float) -> None:
 
 
 @inner
-def _earliest(plan: Plan, size: float, length: float, tolerance: float) -> Any:
+def _earliest(plan: Profile, size: float, length: float, tolerance: float) -> Any:
     """The first moment from which on `size` is free for so long; inf for never."""
     b = 0
     while b < plan.size[0]:
@@ -112,7 +112,7 @@ def _earliest(plan: Plan, size: float, length: float, tolerance: float) -> Any:
 
 
 @inner
-def _rebuild(jobs: Jobs, pool: Pool, plan: Plan, now: float) -> None:
+def _rebuild(jobs: Jobs, pool: Pool, plan: Profile, now: float) -> None:
     """The staircase of what runs, alone."""
     plan.size[0] = 1
     plan.time[0], plan.free[0] = now, pool.number[CAPACITY]
@@ -123,7 +123,7 @@ def _rebuild(jobs: Jobs, pool: Pool, plan: Plan, now: float) -> None:
 
 
 @inner
-def _make_plans(jobs: Jobs, plan: Plan, waiting: int, late: bool, early: bool, tolerance: float) -> Any:
+def _make_plans(jobs: Jobs, plan: Profile, waiting: int, late: bool, early: bool, tolerance: float) -> Any:
     """Plan all that wait (`late`), those that can move forward too (`early`), or only the new; says if any moved."""
     moved = False
     for place in range(waiting):
@@ -142,7 +142,7 @@ def _make_plans(jobs: Jobs, plan: Plan, waiting: int, late: bool, early: bool, t
 
 
 @lean
-def play_conservative(jobs: Jobs, pool: Pool, plan: Plan) -> int:
+def play_conservative(jobs: Jobs, pool: Pool, plan: Profile) -> int:
     """Play all jobs; `pool.start` (N,) gets when each starts. Gives the number of moments."""
     total, tolerance = jobs.submit.shape[0], ROOM * (1.0 + pool.number[CAPACITY])
     arrived, moments = 0, 0

@@ -9,7 +9,7 @@ from berth.families.placement.kernels.gathering import Free, Pieces, Rows
 from berth.families.placement.kernels.queueing import Ends
 from berth.families.placement.kernels.reservations import Staircase, plan_all
 from berth.families.placement.policies.queued import FITS, QueuedPolicy
-from berth.families.placement.problem import PlacementProblem, PlacementSlot
+from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.model import Floats, Ints
 
 __all__ = ["Conservative"]
@@ -45,6 +45,9 @@ class Conservative(QueuedPolicy):
         self._plan: dict[int, tuple[float, Ints, Ints]] = {}  # start, servers and pieces on each, of waiting tasks
         self._ends: dict[int, float] = {}  # known ends of the tasks that ran
         self._up: Ints | None = None
+
+    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
+        return "conservative", None
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         late, early = self._surprises(slot)

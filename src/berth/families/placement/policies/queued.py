@@ -64,6 +64,15 @@ class QueuedPolicy(ABC):
         self._last = -1  # the latest task that was counted
         self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
 
+    def __init_subclass__(cls) -> None:
+        """A class that decides in its own way has no pool form unless it declares one."""
+        if {"start", "decide"} & vars(cls).keys() and "pool" not in vars(cls):
+            cls.pool = QueuedPolicy.pool  # type: ignore[method-assign]
+
+    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
+        """Its form on one pool, for a kernel that plays whole logs: backfilling and the key of each task, or None."""
+        return None
+
     @abstractmethod
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         """Write the places of all tasks that start now into `rows`."""
@@ -143,6 +152,9 @@ class InOrder(QueuedPolicy):
     def key(self, tasks: Tasks) -> Floats:
         """A number for each task (n,): those with smaller ones come first, of equal ones the earlier."""
         return np.zeros(len(tasks))
+
+    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
+        return self.backfill, self.key(tasks)
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         order = np.argsort(self.key(slot.tasks), kind="stable")

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from berth.families.allocation.scenario.building import given_cluster
 from berth.families.placement.problem import PlacementProblem, Tasks
-from berth.families.placement.scenario.checks import counts, plain_cluster, resource_names
+from berth.families.placement.scenario.checks import counts, plain_cluster
 from berth.families.placement.scenario.settings import (
     Draw,
     DrawnTasks,
@@ -31,7 +30,8 @@ from berth.families.placement.scenario.settings import (
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.model import Floats, Instance, Ints, JobType
 from berth.random import stream
-from berth.scenario.drawing import uniforms
+from berth.scenario.drawing import given_cluster, uniforms
+from berth.scenario.settings import names_of
 
 __all__ = ["build_placement"]
 
@@ -48,9 +48,9 @@ def build_placement(
     elif isinstance(settings.tasks, DrawnTasks):
         sizes = _sizes(settings, horizon, seed)
         arrival = settings.period * np.repeat(np.arange(horizon), sizes).astype(np.float64)
-        tasks = _drawn(settings.tasks, arrival, float(problem.speed.min()), resource_names(settings.cluster), seed)
+        tasks = _drawn(settings.tasks, arrival, float(problem.speed.min()), names_of(settings.cluster.resources), seed)
     else:
-        tasks = _given(settings.tasks, settings.period, resource_names(settings.cluster))
+        tasks = _given(settings.tasks, settings.period, names_of(settings.cluster.resources))
     length = settings.period * horizon
     failures = [] if settings.failures is None else _failures(settings.failures, problem, length, seed)
     return PlacementWorld(problem, tasks, horizon, settings.period, failures, runs)
@@ -58,7 +58,7 @@ def build_placement(
 
 def _problem(settings: PlacementSettings, horizon: int) -> PlacementProblem:
     """Servers, and what they cost; one port, whose tasks may use any server that they fit."""
-    kinds, names = settings.cluster.servers, resource_names(settings.cluster)
+    kinds, names = settings.cluster.servers, names_of(settings.cluster.resources)
     cluster = given_cluster(plain_cluster(settings.cluster))
     servers = len(cluster.servers)
     kind = np.repeat(np.arange(len(kinds)), counts(settings.cluster))
@@ -148,7 +148,7 @@ def _of_workload(
     plan = planned(settings.workload)
     slot_seconds, faster = plan.pace()
     trace = plan.jobs(horizon, seed, faster, slot_seconds)
-    names = resource_names(settings.cluster)
+    names = names_of(settings.cluster.resources)
     jobs = trace.jobs
     batch = np.minimum((jobs["submit_s"].to_numpy() / slot_seconds).astype(np.int64), horizon - 1)
     run = jobs["run_s"].to_numpy() / slot_seconds * settings.period
@@ -157,7 +157,9 @@ def _of_workload(
     port = np.zeros(len(jobs), dtype=np.int64)
     if chosen.needs:
         labels, port = plan.needs(trace)
-        problem = _with_ports(problem, plan.homes(labels, settings.cluster), labels)
+        kinds = zip(settings.cluster.servers, counts(settings.cluster), strict=True)
+        homes = plan.homes(labels, [kind.name for kind, n in kinds for _ in range(n)])
+        problem = _with_ports(problem, homes, labels)
     demand, pieces = _that_fit(demand, pieces, port, problem)
     owner = jobs["user"].fill_null("").rank("dense").to_numpy().astype(np.int64) - 1
     if not chosen.gangs:

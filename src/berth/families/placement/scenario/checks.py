@@ -21,20 +21,15 @@ from berth.families.placement.scenario.settings import (
 from berth.files.yaml_tree import Key
 from berth.scenario.checks import Mistake, check_cluster, check_known, check_policies, check_range
 from berth.scenario.drawing import server_names
-from berth.scenario.settings import GivenCluster, ServerEntry
+from berth.scenario.settings import GivenCluster, ServerEntry, names_of
 
-__all__ = ["BATCHES", "across_placement", "counts", "plain_cluster", "resource_names", "slots_of"]
+__all__ = ["BATCHES", "across_placement", "counts", "plain_cluster", "slots_of"]
 
 BATCHES = 100
 """Batches of a run where nothing says how many."""
 MOST_TASKS = 20_000_000
 """The most tasks of a run: about what fits into memory."""
 FORMS = ("integers", "uniform", "choices", "per_work", "per_value")
-
-
-def resource_names(cluster: PlacementCluster) -> list[str]:
-    """The names of the cluster's resources."""
-    return [entry if isinstance(entry, str) else entry.name for entry in cluster.resources]
 
 
 def counts(cluster: PlacementCluster) -> list[int]:
@@ -68,7 +63,7 @@ def slots_of(settings: PlacementSettings) -> int:
 
 def across_placement(settings: PlacementSettings) -> Iterator[Mistake]:
     """What does not match in a scenario of the placement family."""
-    resources = resource_names(settings.cluster)
+    resources = names_of(settings.cluster.resources)
     wrong = list(_cluster(settings.cluster, resources))
     yield from wrong
     for name in ("launch_cost", "execution_cost"):

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag
 
 from berth.scenario.settings import (
+    PROCESS,
+    WHOLE,
     Amount,
     AmountRange,
     Chance,
@@ -15,9 +17,9 @@ from berth.scenario.settings import (
     Name,
     Part,
     Positive,
-    ResourceEntry,
+    ResourceEntries,
+    Restated,
     list_or_mapping,
-    resource_form,
     said,
 )
 
@@ -67,14 +69,7 @@ class ServerKind(Part):
 class PlacementCluster(Part):
     """Resources and kinds of servers by name; ties are broken by what is left of the first resource."""
 
-    resources: Annotated[
-        list[
-            Annotated[
-                Annotated[Name, Tag("<name>")] | Annotated[ResourceEntry, Tag("<full>")], Discriminator(resource_form)
-            ]
-        ],
-        Field(min_length=1),
-    ]
+    resources: ResourceEntries
     count: Many | None = Field(default=None, description="of all servers, where kinds say their share")
     servers: Annotated[list[ServerKind], Field(min_length=1)]
 
@@ -164,13 +159,18 @@ class Deadline(Part):
 class DrawnTasks(Part):
     """Tasks that need no list."""
 
-    value: Value = Field(default_factory=Value)
-    work: Quantity = Field(default_factory=lambda: Draw(per_value=1.0))
-    demand: dict[str, Quantity] = Field(description="by resource; 0 of those left out")
+    value: Value = Field(default_factory=Value, description="earned where the task ends at once")
+    work: Annotated[Quantity, WHOLE] = Field(
+        default_factory=lambda: Draw(per_value=1.0),
+        description="a number, or how it is drawn; it takes work / speed of the server; default: {per_value: 1}",
+    )
+    demand: dict[str, Annotated[Quantity, WHOLE]] = Field(
+        description="a number or how it is drawn, by resource; 0 of those left out"
+    )
     sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(
         default=[0.5, 1.0, 2.0], description="value lost in each unit of time until the task is done: one of these"
     )
-    deadline: Deadline = Field(default_factory=Deadline)
+    deadline: Deadline = Field(default_factory=Deadline, description="after it the task is worth nothing")
 
 
 class WorkloadTasks(Part):
@@ -182,11 +182,19 @@ class WorkloadTasks(Part):
     do where tasks are drawn.
     """
 
-    draw: Literal["workload"]
-    worth: Positive = Field(default=0.2, description="with the usual execution_cost, ten times what running it costs")
-    value: Value = Field(default_factory=Value)
-    sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(default=[0.2, 0.4, 0.8])
-    deadline: Deadline = Field(default_factory=Deadline)
+    draw: Literal["workload"] = Field(description="tasks of the workload")
+    worth: Positive = Field(
+        default=0.2,
+        description="value of a weighted unit of demand and of work; by default ten times its usual cost",
+    )
+    value: Value = Field(
+        default_factory=Value, description="drawn as for other tasks, over its mean: a factor of worth"
+    )
+    sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(
+        default=[0.2, 0.4, 0.8],
+        description="share of its value that a task loses in the time of its work: one of these",
+    )
+    deadline: Deadline = Field(default_factory=Deadline, description="as for other tasks")
     known: Literal["run", "estimate"] = Field(
         default="run", description="what policies know of how long a task runs: all, or what its user said"
     )
@@ -234,7 +242,7 @@ class GivenFailure(Part):
 class Failures(Part):
     """Servers that fail: their tasks are lost and wait again."""
 
-    permanent: Permanent | None = None
+    permanent: Annotated[Permanent | None, WHOLE] = None
     transient: Transient | None = None
     given: list[GivenFailure] = Field(default_factory=list)
 
@@ -248,28 +256,31 @@ def _tasks_form(value: Any) -> str:
 class PlacementSettings(Common):
     """A whole scenario of the placement family; its slots are the times between two batches."""
 
-    family: Literal["placement"]
+    family: Literal["placement"] = Field(description="which server runs each task, and when; tasks come in batches")
     arrivals_known: Annotated[
         Literal["revealed"], said("revealed: in the placement family policies always see the tasks that have arrived")
-    ] = "revealed"
-    oracles: list[Literal["slot"]] | None = None
+    ] = Field("revealed", description="policies always see the tasks that have arrived")
+    oracles: list[Literal["slot"]] | None = Field(None, description="a bound for one who knows all tasks")
     period: Positive = Field(default=1.0, description="time between two batches")
     idle: Idle = Field(
         default=0.0, description=f"time after its last task at which a server is switched off, or {NEVER}"
     )
-    cluster: PlacementCluster
-    launch_cost: LaunchCost = Field(default_factory=LaunchCost)
-    execution_cost: ExecutionCost = Field(default_factory=ExecutionCost)
+    cluster: PlacementCluster = Field(description="servers and what they have")
+    launch_cost: LaunchCost = Field(default_factory=LaunchCost, description="paid whenever a server is switched on")
+    execution_cost: ExecutionCost = Field(default_factory=ExecutionCost, description="paid while a task runs")
     arrivals: (
         Annotated[
-            Annotated[PoissonSizes, Tag("<poisson>")] | Annotated[GivenSizes, Tag("<given>")], Discriminator(_process)
+            Annotated[PoissonSizes, Tag("<poisson>")] | Annotated[GivenSizes, Tag("<given>")],
+            Discriminator(_process),
+            PROCESS,
         ]
         | None
-    ) = Field(default=None, description="how many tasks each batch has: Poisson with mean 10 where tasks are drawn")
+    ) = Field(default=None, description="tasks of each batch; default: Poisson with mean 10 where tasks are drawn")
     tasks: Annotated[
         Annotated[DrawnTasks, Tag("<mapping>")]
         | Annotated[WorkloadTasks, Tag("<workload>")]
         | Annotated[list[PlacementTask], Tag("<list>")],
         Discriminator(_tasks_form),
-    ]
-    failures: Failures | None = None
+        Restated(lambda below, above: "draw" in below and "demand" in above),
+    ] = Field(description="drawn, those of the workload, or a list")
+    failures: Failures | None = Field(None, description="default: servers never fail")

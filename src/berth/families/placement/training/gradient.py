@@ -18,13 +18,14 @@ from berth.errors import MissingExtra
 from berth.families.placement.kernels.learned_run import Tape
 from berth.families.placement.kernels.network import STEEP
 from berth.families.placement.policies.network import Network
-from berth.families.placement.training.episodes import Episode, check_device
+from berth.families.placement.training.batched import check_device
+from berth.families.placement.training.episodes import Episode
 from berth.families.placement.training.network_runs import run_network, tape_of
 
 try:
     import torch
 except ImportError as error:
-    raise MissingExtra("training with torch", "train") from error
+    raise MissingExtra("training by gradients", "train") from error
 
 __all__ = ["PolicyGradient"]
 

@@ -17,10 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import berth
+from berth.about import VERSION
 from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.ordered import WAITING
+from berth.families.placement.scenario.settings import PlacementSettings
 from berth.families.placement.training.cross_entropy import RuleSearch, rule_gain
 from berth.families.placement.training.episodes import Build, Episode, Source
 from berth.families.placement.training.evolution import Evolution, mean_gain
@@ -29,7 +30,7 @@ from berth.model import Floats
 from berth.random import stream
 from berth.scenario import load_scenario
 
-__all__ = ["METHODS", "Plan", "Trained", "train", "train_on"]
+__all__ = ["METHODS", "Trained", "TrainingPlan", "train", "train_on"]
 
 METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
 TRAINING, VALIDATION = 1_000_000, 2_000_000
@@ -47,7 +48,7 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What is to be trained, on what and how.
 
     `runs` of every scenario make a step; `digest` tells scenarios apart that have the same name. Every `every` steps
@@ -93,7 +94,7 @@ class Trained:
     """Step, mean training gain since the last row, validation gain, seconds; gains relative to greedy with a queue."""
 
 
-def _learner(plan: Plan, validation: Sequence[Episode], workers: int) -> Learner:
+def _learner(plan: TrainingPlan, validation: Sequence[Episode], workers: int) -> Learner:
     rng = stream(plan.seed, "train", "start")
     if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
         raise InvalidInput(
@@ -122,7 +123,7 @@ def _learner(plan: Plan, validation: Sequence[Episode], workers: int) -> Learner
 
 
 def train_on(
-    plan: Plan,
+    plan: TrainingPlan,
     overrides: Mapping[str, Any],
     out: Path,
     progress: Callable[[int, float, float], None] | None = None,
@@ -131,7 +132,7 @@ def train_on(
     """Carry the plan out on its scenarios, by name or file, each with `overrides`."""
     scenarios = [load_scenario(name, overrides) for name in plan.scenarios]
     for name, scenario in zip(plan.scenarios, scenarios, strict=True):
-        if scenario.family != "placement":
+        if not isinstance(scenario.settings, PlacementSettings):
             raise InvalidInput("a scenario of the placement family", value=name, key="scenario")
     told = json.dumps([scenario.dump() for scenario in scenarios], sort_keys=True, default=str)
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
@@ -140,7 +141,7 @@ def train_on(
 
 
 def train(
-    plan: Plan,
+    plan: TrainingPlan,
     builds: Sequence[Build],
     out: Path,
     progress: Callable[[int, float, float], None] | None = None,
@@ -183,7 +184,7 @@ def seen_of(network: Network, episodes: Sequence[Episode]) -> Floats:
     return np.stack([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
 
 
-def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> float:
+def _validated(learner: Learner, episodes: Sequence[Episode], plan: TrainingPlan) -> float:
     if isinstance(learner, RuleSearch):
         return rule_gain(learner.numbers, episodes)
     if hasattr(learner, "validated"):
@@ -194,7 +195,7 @@ def _validated(learner: Learner, episodes: Sequence[Episode], plan: Plan) -> flo
 class _Course:
     """Where a training stands: kept in a file that is replaced as a whole."""
 
-    def __init__(self, plan: Plan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
+    def __init__(self, plan: TrainingPlan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
         self.plan, self.learner, self._runs, self.file = plan, learner, runs, file
         self.step, self.best, self.stale, self.seconds = 0, -np.inf, 0, 0.0
         self.best_state: dict[str, Any] = learner.state()
@@ -246,7 +247,7 @@ class _Course:
 
     def _write(self) -> None:
         kept = {
-            "berth": berth.__version__,
+            "berth": VERSION,
             "plan": dataclasses.asdict(self.plan),
             "step": self.step,
             "best": self.best,
@@ -269,12 +270,12 @@ class _Course:
             length, beta, price = (round(float(x), 4) for x in self.learner.numbers)
             policy = f"placement-rule:length={length},beta={beta},price={price}"
         elif hasattr(self.learner, "frozen"):
-            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            made = {"berth": VERSION, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             (out / "policy.json").write_text(self.learner.frozen(made).text(), encoding="utf-8")
             name = "drl-direct" if self.plan.method == "ddpg-direct" else "drl-greedy-printed"
             policy = f"{name}:file={out / 'policy.json'}"
         else:
-            made = {"berth": berth.__version__, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
+            made = {"berth": VERSION, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             network: Network = self.learner.network  # type: ignore[attr-defined]
             seen = seen_of(network, self._runs)
             Network(network.weights, network.hidden, network.looks, seen, made).save(out / "policy.json")

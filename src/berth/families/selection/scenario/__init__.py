@@ -1,1 +1,56 @@
-"""Scenario files of the selection family."""
+"""Scenario files of the selection family: defaults, and the keys that a workload gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from berth.families.selection.scenario.building import build_selection
+from berth.families.selection.scenario.checks import across_selection, has_gangs
+from berth.families.selection.scenario.settings import SelectionSettings
+from berth.scenario.families import Defaults, ScenarioFamily, slots_of
+
+if TYPE_CHECKING:
+    from berth.scenario.workload import WorkloadPlan
+
+__all__ = ["SCENARIO"]
+
+GAIN = 0.5
+"""The gain of a task of a workload on a server of speed 1."""
+
+POLICIES = ("escb", "escb-v", "cts", "kl-ucb", "cucb", "esdp-printed", "hauf", "lcf", "lwtf")
+
+
+# of those above, the ones that keep gangs whole
+GANG_POLICIES = ("escb", "escb-v", "cts", "kl-ucb", "cucb", "random-selection")
+
+
+def _defaults(settings: SelectionSettings) -> Defaults:
+    if has_gangs(settings):
+        return Defaults(slots_of(settings.arrivals), GANG_POLICIES, "random-selection", ("slot",))
+    return Defaults(slots_of(settings.arrivals), POLICIES, "hauf", ("slot",))
+
+
+def _layer(plan: WorkloadPlan) -> dict[str, Any]:
+    """Each piece is a task, and a job starts with all of its own; gains are speeds, spread as measured."""
+    unit = np.ones(len(plan.workload.resources))
+    copies = plan.copies()
+    ports: list[dict[str, Any]] = []
+    for j, name in enumerate(plan.names):
+        pieces = int(plan.pieces[j])
+        most = max(pieces, round(copies * pieces))
+        role = {"name": "piece", "demand": plan.amounts(plan.demand[j], unit), "minimum": pieces, "most": most}
+        ports.append({"name": name, "servers": list(plan.reach[j]), "roles": [role]})
+    speeds = plan.speeds()
+    speed = {group.name: group.speed for group in plan.groups if group.speed != 1}
+    gains = {"distribution": "measured", "mean": GAIN, "between": speeds.between, "within": speeds.within}
+    return {
+        "cluster": plan.cluster(unit),
+        "ports": ports,
+        "gains": {**gains, **({"speed": speed} if speed else {})},
+        "arrivals": {"process": "workload"},
+    }
+
+
+SCENARIO = ScenarioFamily(SelectionSettings, across_selection, _defaults, build_selection, _layer)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.families.allocation.scenario.building import draw_arrivals, given_cluster, reach_named
 from berth.families.arrivals import counted_arrivals
 from berth.families.selection import gains as laws
 from berth.families.selection.problem import Roles, SelectionProblem
@@ -23,7 +22,7 @@ from berth.families.selection.scenario.settings import DrawnTypes, Drift, Price,
 from berth.families.selection.world import SelectionWorld
 from berth.model import Cluster, Floats, Instance, Ints, JobType, Resource, replicate_ports
 from berth.random import stream
-from berth.scenario.drawing import draw_outages, uniforms
+from berth.scenario.drawing import draw_arrivals, draw_outages, given_cluster, reach_named, uniforms
 from berth.scenario.settings import FromWorkload, GivenCluster, Poisson
 
 __all__ = ["build_selection"]

@@ -23,10 +23,9 @@ from berth.scenario.checks import (
     check_policies,
     check_range,
     check_reach,
-    check_workload,
     reachable,
 )
-from berth.scenario.settings import GivenCluster, Poisson
+from berth.scenario.settings import FromWorkload, GivenCluster, Poisson, names_of
 
 __all__ = ["MACHINE_RESOURCES", "across_selection", "port_names", "resource_names", "scope_of"]
 
@@ -38,7 +37,7 @@ def resource_names(settings: SelectionSettings) -> list[str]:
     """The names of the cluster's resources."""
     cluster = settings.cluster
     if isinstance(cluster, GivenCluster):
-        return [entry if isinstance(entry, str) else entry.name for entry in cluster.resources]
+        return names_of(cluster.resources)
     if cluster.draw == "machines":
         return list(MACHINE_RESOURCES)
     return [f"resource-{k}" for k in range(cluster.resource_kinds or RESOURCE_KINDS)]
@@ -167,7 +166,10 @@ def _arrivals(settings: SelectionSettings) -> Iterator[Mistake]:
     names = port_names(settings)
     own = [] if isinstance(ports, DrawnTypes) else [i for i, p in enumerate(ports) if p.probability is not None]
     yield from check_arrivals(arrivals, len(names), own, settings.horizon)
-    yield from check_workload(settings, names)
+    if isinstance(arrivals, FromWorkload):
+        from berth.scenario.workload import check_workload  # brings all that reads traces: not for every scenario
+
+        yield from check_workload(settings, names)
     if isinstance(arrivals, Poisson) and has_gangs(settings):
         yield Mistake(("arrivals", "process"), "at most one job a slot where there are gangs", "poisson")
     if isinstance(arrivals, SelectionBernoulli):

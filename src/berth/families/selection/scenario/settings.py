@@ -7,29 +7,28 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from berth.scenario.settings import (
+    CLUSTER,
+    DRAW,
     Amount,
     AmountRange,
+    Arrivals,
     Bernoulli,
     Chance,
     Chances,
     Common,
     Count,
-    FromWorkload,
-    Given,
     GivenCluster,
     Name,
     Outages,
     Part,
-    Poisson,
     Port,
     Positive,
     Servers,
-    Switching,
     Types,
+    changed,
     cluster_form,
     list_or_mapping,
     list_or_one,
-    process_of,
     said,
     shape_of,
 )
@@ -208,23 +207,28 @@ class SelectionBernoulli(Bernoulli):
 class SelectionSettings(Common):
     """A whole scenario of the selection family."""
 
-    family: Literal["selection"]
+    family: Literal["selection"] = Field(description="on which servers each job starts; gains must be learned")
     arrivals_known: Annotated[
         Literal["revealed"], said("revealed: in the selection family policies always see who has a job")
-    ] = "revealed"
-    oracles: list[Literal["slot"]] | None = None
+    ] = Field("revealed", description="policies always see who has a job before they decide")
+    oracles: list[Literal["slot"]] | None = Field(None, description="the best choice of each slot for known mean gains")
     cluster: Annotated[
-        Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")], Discriminator(cluster_form)
-    ] = Field(default_factory=DrawnServers)
+        Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
+        Discriminator(cluster_form),
+        CLUSTER,
+    ] = Field(default_factory=DrawnServers, description="servers and what they have")
     ports: Annotated[
         Annotated[DrawnTypes, Tag("<mapping>")] | Annotated[list[SelectionPort], Field(min_length=1), Tag("<list>")],
         Discriminator(list_or_mapping),
-    ] = Field(default_factory=DrawnTypes)
+        DRAW,
+    ] = Field(default_factory=DrawnTypes, description="job types")
     channels: EdgeChannels | None = Field(
-        None, description="probability 0.1 and at least 8 for drawn ports, else all, where left out"
+        None, description="default: probability 0.1 and at least 8 for drawn ports, else all"
     )
-    capacity: Capacity | None = None
-    gains: GainSettings = Field(default_factory=GainSettings)
+    capacity: Capacity | None = Field(None, description="default: as `cluster` says")
+    gains: Annotated[GainSettings, changed("distribution")] = Field(
+        default_factory=GainSettings, description="what a task earns, not known to policies"
+    )
     costs: (
         Annotated[
             Annotated[AmountRange, Tag("<list>")]
@@ -236,16 +240,11 @@ class SelectionSettings(Common):
     ) = Field(
         None,
         description="of a task, known to policies: one number, a range to draw from for each channel, or prices of "
-        "what it takes, by resource (a number, or {price, shape}); where left out 0, or the papers' where gains are",
+        "what it takes, by resource (a number, or {price, shape}); default: 0, or the papers' where gains are so",
     )
-    drift: Drift | None = None
-    delay: Delay | None = None
-    arrivals: Annotated[
-        Annotated[SelectionBernoulli, Tag("<bernoulli>")]
-        | Annotated[Switching, Tag("<switching>")]
-        | Annotated[Poisson, Tag("<poisson>")]
-        | Annotated[Given, Tag("<given>")]
-        | Annotated[FromWorkload, Tag("<workload>")],
-        Discriminator(process_of),
-    ] = Field(default_factory=SelectionBernoulli)
-    outages: Outages | None = None
+    drift: Annotated[Drift | None, changed("kind", missing=None)] = Field(None, description="default: means stay")
+    delay: Delay | None = Field(None, description="default: feedback comes in the same slot")
+    arrivals: Arrivals[SelectionBernoulli] = Field(default_factory=SelectionBernoulli, description="when jobs come")
+    outages: Outages | None = Field(
+        None, description="default: servers never fail; only where capacity is that of each server"
+    )

@@ -8,19 +8,23 @@ problem and policy are made anew, and the policy is shown the runs that are reme
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from berth.errors import InvalidInput, UnknownName
+from berth.families import FAMILIES
 from berth.live.core import FALLBACK
 from berth.live.core.records import Outcome
 from berth.live.core.view import Placing, View
 from berth.registry import PolicySpec
 
-__all__ = ["Driver", "family_of", "make_driver"]
+__all__ = ["Driver", "driver_of", "make_driver"]
 
 
 class Driver(Protocol):
     """What the dispatcher needs of a policy."""
+
+    defers: ClassVar[bool] = False
+    """Whether jobs that could start may wait for faster servers."""
 
     def propose(self, view: View, /) -> Placing:
         """Who of the view starts now, and where."""
@@ -30,11 +34,14 @@ class Driver(Protocol):
         """A job came to its end."""
         ...
 
+    def warm(self) -> None:
+        """Compile what made-up decisions do not reach."""
 
-def family_of(spec: PolicySpec) -> str | None:
-    """The family of a policy, where it has one."""
-    family = getattr(spec.load(), "family", None)
-    return family if isinstance(family, str) else None
+
+def driver_of(spec: PolicySpec) -> Any:
+    """The class of the driver of a policy, None where the policy is of no family that berth knows."""
+    family = FAMILIES.get(str(getattr(spec.load(), "family", None)))
+    return None if family is None else family.driver
 
 
 def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
@@ -49,17 +56,9 @@ def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
         raise (
             UnknownName(error.what, error.name, [FALLBACK, *error.known]) if error.what == "policy" else error
         ) from None
-    family = family_of(spec)
-    if family == "placement":
-        from berth.live.core.drivers.placement import PlacementDriver
-
-        return PlacementDriver(spec, seed, memory)
-    if family == "selection":
-        from berth.live.core.drivers.selection import SelectionDriver
-
-        return SelectionDriver(spec, seed, memory)
-    if family == "allocation":
-        from berth.live.core.drivers.allocation import AllocationDriver
-
-        return AllocationDriver(spec, seed, memory)
-    raise InvalidInput("a policy of the placement, selection or allocation family", value=policy, key="policy")
+    driver = driver_of(spec)
+    if driver is None:
+        *names, last = reversed(FAMILIES)
+        raise InvalidInput(f"a policy of the {', '.join(names)} or {last} family", value=policy, key="policy")
+    made: Driver = driver(spec, seed, memory)
+    return made

@@ -18,7 +18,8 @@ import numpy as np
 
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.families.allocation.utility import Utilities
-from berth.live.core.drivers.fleet import Fleet, fleet_of, forget_old, reach_of
+from berth.live.core.drivers import Driver
+from berth.live.core.drivers.fleet import ServerFleet, fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
 from berth.model import Instance, Ints, JobType
@@ -36,7 +37,7 @@ ROUNDING = 1e-6
 Kind = tuple[str, tuple[Any, ...]]
 
 
-class AllocationDriver:
+class AllocationDriver(Driver):
     """Shows an allocation policy one job of each type at a time, until it starts no more."""
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
@@ -45,7 +46,7 @@ class AllocationDriver:
         self._kinds: dict[Kind, JobRecord] = {}
         self._problem: AllocationProblem | None = None
         self._policy: Any = None
-        self._fleet: Fleet | None = None
+        self._fleet: ServerFleet | None = None
         self._slot = 0
 
     def learn(self, outcome: Outcome, /) -> None:

@@ -1,4 +1,4 @@
-"""Servers and sets of them as problems have them: what the drivers of all families start from.
+"""The servers of a live cluster as the problem of a policy; shared by the drivers of all families.
 
 Axes: R servers, K resources, C sets of servers.
 """
@@ -16,7 +16,7 @@ from berth.files.quantities import MILLI
 from berth.live.core.view import View
 from berth.model import Cluster, Floats, Ints, Resource
 
-__all__ = ["Fleet", "fleet_of", "forget_old", "reach_of"]
+__all__ = ["ServerFleet", "fleet_of", "forget_old", "reach_of"]
 
 LARGE = 4096.0
 """Units of a resource on the largest server above which it is counted in larger ones."""
@@ -27,7 +27,7 @@ Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, eq=False)
-class Fleet:
+class ServerFleet:
     """The servers of a problem; `unit` (K,) is how many thousandths of each resource are 1 in it.
 
     Units are 1000 times powers of two, so that no amount is rounded. `key` changes whenever the fleet does.
@@ -44,7 +44,7 @@ class Fleet:
         return converted
 
 
-def fleet_of(view: View) -> Fleet:
+def fleet_of(view: View) -> ServerFleet:
     """The fleet of a view."""
     most = view.capacity.max(axis=0, initial=0) / MILLI
     steps = np.ceil(np.log2(np.maximum(most / LARGE, 1.0)) / 10.0)
@@ -53,7 +53,8 @@ def fleet_of(view: View) -> Fleet:
     speed = np.array([record.server.speed for record in records])
     cluster = Cluster(tuple(Resource(name) for name in view.resources), view.servers, view.capacity / unit)
     labels = tuple(tuple(sorted(record.server.labels.items())) for record in records)
-    return Fleet(cluster, unit, speed, (view.servers, view.capacity.tobytes(), view.resources, speed.tobytes(), labels))
+    key = (view.servers, view.capacity.tobytes(), view.resources, speed.tobytes(), labels)
+    return ServerFleet(cluster, unit, speed, key)
 
 
 def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:

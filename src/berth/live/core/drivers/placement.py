@@ -26,7 +26,8 @@ from berth.families.placement.problem import (
     PlacementSlot,
     Tasks,
 )
-from berth.live.core.drivers.fleet import Fleet, fleet_of, reach_of
+from berth.live.core.drivers import Driver
+from berth.live.core.drivers.fleet import ServerFleet, fleet_of, reach_of
 from berth.live.core.jobs import Place
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
@@ -44,14 +45,14 @@ ENDED = 10_000
 Needs = tuple[tuple[str, str], ...]
 
 
-class PlacementDriver:
+class PlacementDriver(Driver):
     """Shows a placement policy the queue as it stands."""
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
         self._spec, self._seed = spec, seed
         self._key: object = None
         self._ports: dict[Needs, int] = {(): 0}
-        self._fleet: Fleet | None = None
+        self._fleet: ServerFleet | None = None
         self._policy: Any = None
         self._slot = 0
         self._single = False
@@ -172,7 +173,7 @@ class PlacementDriver:
             _lumped(view, fleet, self._running(view, fleet)) if self._exact else self._running(view, fleet),
         )
 
-    def _running(self, view: View, fleet: Fleet) -> Berths:
+    def _running(self, view: View, fleet: ServerFleet) -> Berths:
         """What runs, a row for each place; what was found out about a job's places is kept as long as it has them."""
         whole, work = np.int64, view.state.learned.work
         before, self._held = self._held, {}
@@ -197,7 +198,7 @@ class PlacementDriver:
         )
 
 
-def _lumped(view: View, fleet: Fleet, held: Berths) -> Berths:
+def _lumped(view: View, fleet: ServerFleet, held: Berths) -> Berths:
     """What is not free of each server as one berth, which ends with the last of the server's jobs and not before now.
 
     A policy that takes ends for exact would use the place of a job that is late, and of one that this decision starts.
@@ -209,7 +210,7 @@ def _lumped(view: View, fleet: Fleet, held: Berths) -> Berths:
     return Berths(np.full(len(servers), -1), servers, np.full(len(servers), view.time), end, demand)
 
 
-def _places(view: View, fleet: Fleet, record: JobRecord) -> tuple[Ints, Floats, float]:
+def _places(view: View, fleet: ServerFleet, record: JobRecord) -> tuple[Ints, Floats, float]:
     """The servers of a job's places, what it holds there in the units of the fleet, and the speed of the slowest."""
     columns, index = view.state.resources, view.state.servers
     roles = {role.name: role.demand for role in record.job.roles}
@@ -221,7 +222,7 @@ def _places(view: View, fleet: Fleet, record: JobRecord) -> tuple[Ints, Floats, 
     return servers, fleet.amounts(held), float(fleet.speed[servers].min())
 
 
-def _problem(view: View, fleet: Fleet, ports: Mapping[Needs, int]) -> PlacementProblem:
+def _problem(view: View, fleet: ServerFleet, ports: Mapping[Needs, int]) -> PlacementProblem:
     pairs = [(port, r) for text, port in ports.items() for r in np.flatnonzero(reach_of(view, dict(text))).tolist()]
     most = fleet.cluster.capacity.max(axis=0)
     kinds = tuple(JobType(f"needs-{port}", most) for port in range(len(ports)))

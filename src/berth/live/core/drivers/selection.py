@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from berth.families.selection.problem import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
+from berth.families.selection.solvers.gang import warm
+from berth.live.core.drivers import Driver
 from berth.live.core.drivers.deferral import without_those_who_wait
 from berth.live.core.drivers.fleet import fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
@@ -43,8 +45,10 @@ def gain_of(speed: float) -> float:
     return min(0.5 * speed, 1.0)
 
 
-class SelectionDriver:
+class SelectionDriver(Driver):
     """Shows a selection policy one job of each type at a time, and tells it the speeds of what it opened."""
+
+    defers = True
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
         self._spec, self._seed = spec, seed
@@ -57,6 +61,10 @@ class SelectionDriver:
         self._channels: dict[tuple[str, str, str], list[int]] = {}
         """The channels of each type, role and server: what a job shows serves all of its type, whatever their size."""
         self._slot = 0
+
+    def warm(self) -> None:
+        """Compile the gang solver."""
+        warm()
 
     def learn(self, outcome: Outcome, /) -> None:
         """Tell the policy what each task gained."""

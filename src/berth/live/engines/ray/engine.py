@@ -17,9 +17,8 @@ import importlib.util
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 
-import berth
+from berth.about import HOME
 from berth.errors import InvalidInput, MissingExtra
 from berth.live.core.specs import parse_duration
 from berth.live.engines import EngineError, Owner
@@ -64,7 +63,7 @@ class RayEngine(RemoteEngine):
             except OSError as error:  # also where there is no answer in time
                 why = os.strerror(error.errno) if error.errno else "no answer"
                 raise EngineError(f"no Ray cluster at {self._address}: {why}") from None
-        here = str(Path(berth.__file__).parents[1])
+        here = str(HOME.parent)
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,

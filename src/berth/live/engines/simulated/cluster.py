@@ -1,4 +1,4 @@
-"""A cluster that is not there: jobs start at once and run as long as their work takes on their servers.
+"""A simulated cluster: jobs start at once and run as long as their work takes on their servers.
 
 What the scheduler does not know is how fast a type of job runs on a server: a factor for each, and luck for each
 attempt. Both come from named random streams, so that the same jobs meet the same luck whatever is decided. There is no

@@ -1,4 +1,4 @@
-"""Jobs that people give to Slurm itself: held in one partition, they wait there until berth pins and releases them.
+"""Jobs that users submit to Slurm itself: held in one partition until berth pins and releases them.
 
 A job of theirs is one task on each of its nodes, with what it takes of a node. Its comment may say more, such as
 `berth:type=resnet,work=2h`; else its name is its type. It is taken when it may run (`--begin`). Jobs that ask for what
@@ -25,7 +25,7 @@ from berth.live.engines.slurm.parsing import NUMBER, SlurmJob, parse_gres
 from berth.live.engines.slurm.spool import Key, Spool
 from berth.live.engines.slurm.submission import MIB, read_tag
 
-__all__ = ["ORIGIN", "Companion", "Waiting", "is_own", "is_theirs", "pinned", "request"]
+__all__ = ["ORIGIN", "Companion", "HeldJob", "is_own", "is_theirs", "pinned", "request"]
 
 ORIGIN = "slurm"
 ID = re.compile(r"slurm-\d+-\d+", re.ASCII)
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Waiting:
+class HeldJob:
     """A job that waits in Slurm to be placed."""
 
     job: Job
@@ -73,7 +73,7 @@ class Companion:
         self._partition, self._spool = partition, spool
         self._warned: set[int] = set()
 
-    def waiting(self, jobs: Iterable[SlurmJob]) -> dict[str, Waiting]:
+    def waiting(self, jobs: Iterable[SlurmJob]) -> dict[str, HeldJob]:
         """Jobs that are held, that nobody has released, and that might run now, by our ids."""
         found, now = {}, time.time()
         for job in jobs:
@@ -94,7 +94,7 @@ class Companion:
                 if job.required and tagged is None:  # else they are what it was pinned to
                     raise InvalidInput("a job without nodes of its own (--nodelist, --nodefile)")
                 asked = request(job, self._spool.instance)
-                found[asked.id] = Waiting(asked, job.id)
+                found[asked.id] = HeldJob(asked, job.id)
             except InvalidInput as error:
                 if job.id not in self._warned:
                     self._warned.add(job.id)

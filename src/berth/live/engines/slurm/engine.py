@@ -12,7 +12,7 @@ import os
 import pwd
 import secrets
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,13 +35,13 @@ from berth.live.core.jobs import Job, Place
 from berth.live.engines import Attempt, EngineError, Owner, Snapshot
 from berth.live.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.live.engines.slurm.companion import is_theirs, pinned
+from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.foreign_jobs import asked_for, room
 from berth.live.engines.slurm.outputs import Outputs, check_shared, make_shared
 from berth.live.engines.slurm.rest import SlurmRest
 from berth.live.engines.slurm.settings import SlurmSettings
-from berth.live.engines.slurm.spool import Key, Record, Spool
+from berth.live.engines.slurm.spool import AttemptRecord, Key, Spool
 from berth.live.engines.slurm.submission import Submission, submission, write_tag
-from berth.live.engines.slurm.users import NotPossible
 from berth.live.engines.slurm.watch import Watch
 
 __all__ = ["SlurmEngine", "check_settings"]
@@ -136,14 +136,16 @@ class SlurmEngine:
             await self._check_partitions()
         await self._watch.look(everything=True)
         seen = (ServerJoined, ServerChanged, ServerLost, Submitted, Cancelled)
-        self._watch.told = deque(event for event in self._watch.told if not isinstance(event, seen))
+        later = [event for event in self._watch.told if not isinstance(event, seen)]
+        self._watch.told.clear()
+        self._watch.told.extend(later)
         attempts = [
             Attempt(
                 *record.key,
                 record.places,
                 record.end,
                 record.began or record.end is not None,
-                self._watch.details(record),
+                self._watch.attempts.details(record),
             )
             for record in self._spool.records.values()
             if record.end is not None or record.slurm is not None
@@ -251,14 +253,14 @@ class SlurmEngine:
         finally:
             record.sending, record.asked = False, time.time()
 
-    def _is_away(self, start: Start, record: Record) -> bool:
+    def _is_away(self, start: Start, record: AttemptRecord) -> bool:
         away = [place.server for place in start.places if place.server not in self._watch.servers]
         if away:
             self._fail(record, f"server {away[0]} is not there", "server")
         return bool(away)
 
-    def _fail(self, record: Record, reason: str, fault: Literal["job", "server", "engine", "cancelled"]) -> None:
-        self._watch.end(record, Failed(time.time(), *record.key, reason, fault))
+    def _fail(self, record: AttemptRecord, reason: str, fault: Literal["job", "server", "engine", "cancelled"]) -> None:
+        self._watch.attempts.end(record, Failed(time.time(), *record.key, reason, fault))
 
     async def _known(self, key: Key) -> bool:
         """Whether an attempt was submitted. `EngineError` while that cannot be known."""
@@ -275,7 +277,7 @@ class SlurmEngine:
         if age < (SURE if record.ours else self.settings.command_seconds + SURE):
             raise EngineError(f"it is not known yet whether Slurm took attempt {key[1]} of {key[0]}")
         if not record.ours and config is not None and age > 0.9 * config.min_job_age:
-            self._watch.missing(record)  # it may have run, and Slurm may have forgotten it
+            self._watch.attempts.missing(record)  # it may have run, and Slurm may have forgotten it
             return True
         return False
 

@@ -1,4 +1,4 @@
-"""The environment of a job, kept apart from the environment in which berth's own commands run on the node.
+"""The user as whom a job runs, and its environment, apart from that in which berth's own commands run on the node.
 
 The batch script, srun and the shells around a task run with a plain environment: neither PATH nor LD_PRELOAD, BASH_ENV
 or SLURM_CONF of the job reach them. The job's own variables travel as the values of `BERTH_ENV_1`, `BERTH_ENV_2`, …,
@@ -13,13 +13,15 @@ import pwd
 import re
 import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
+from berth.errors import BerthError
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job
-from berth.live.engines.slurm.users import NotPossible
+from berth.live.engines.slurm.settings import SlurmSettings
 
-__all__ = ["MPI_TYPE", "enter_directory", "job_environment", "run_job"]
+__all__ = ["MPI_TYPE", "NotPossible", "enter_directory", "job_environment", "job_user", "ordinary_uids", "run_job"]
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MPI_TYPE = "SLURM_MPI_TYPE"
@@ -43,6 +45,7 @@ unset BERTH_NUMBER BERTH_PAIR BERTH_ENV BERTH_WORKDIR
 exec "$@"
 """
 """For sh and bash. What Slurm has set stays as it is. Shells refuse to set six names, which `env` sets instead."""
+LOGIN_DEFS = Path("/etc/login.defs")
 
 
 def enter_directory(otherwise: str) -> str:
@@ -94,3 +97,42 @@ def job_environment(job: Job, start: Start, user: pwd.struct_passwd) -> dict[str
         "BERTH_SERVERS": ",".join(servers),
         "BERTH_WORKDIR": str(job.payload.get("workdir") or ""),
     }
+
+
+class NotPossible(BerthError):
+    """Slurm cannot run such a job; the message says why."""
+
+
+@cache
+def ordinary_uids(file: Path = LOGIN_DEFS) -> range:
+    """The uids of people on this system: UID_MIN to UID_MAX of /etc/login.defs, by default 1000 to 60000."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = {name: re.search(rf"^\s*{name}\s+(\d+)", text, re.MULTILINE) for name in ("UID_MIN", "UID_MAX")}
+    low, high = found["UID_MIN"], found["UID_MAX"]
+    return range(1000 if low is None else int(low[1]), 1 + (60000 if high is None else int(high[1])))
+
+
+def job_user(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
+    """The system user as whom a job runs: with `users` its owner, otherwise the user that runs berth.
+
+    Root, nobody and system accounts are refused unless `system_users` names them.
+    """
+    if not settings.users:
+        return pwd.getpwuid(os.getuid())
+    try:
+        # two names may have one uid: Slurm shows the name that the uid has
+        user = pwd.getpwuid(pwd.getpwnam(job.user).pw_uid)
+    except KeyError:
+        raise NotPossible(f"{job.user} is no user of this system, as which the job would run") from None
+    if not re.fullmatch(r"[^/\0.][^/\0]*", user.pw_name):
+        raise NotPossible(f"{user.pw_name!r} cannot be the name of an output directory")
+    ordinary = user.pw_uid in ordinary_uids() and user.pw_name != "nobody"
+    if not ordinary and not {job.user, user.pw_name} & set(settings.system_users):
+        raise NotPossible(
+            f"jobs do not run as the system account {user.pw_name} (uid {user.pw_uid}); "
+            "an operator can allow it with `system_users` in the settings of the engine"
+        )
+    return user

@@ -1,4 +1,4 @@
-"""What of each node is not for berth: what jobs of others hold, and what ours hold beyond what they asked for.
+"""Resources of each node that jobs of others hold, or that berth's jobs hold beyond their requests.
 
 Slurm tells it of each job node by node: the cores, the memory and the GRES. Where it leaves something out, as some
 versions do, it is what the job asked for, in equal parts. 22.05 tells cores, of which one may be several CPUs.

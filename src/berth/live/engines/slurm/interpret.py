@@ -12,7 +12,7 @@ from berth.live.core.events import Failed, Finished
 from berth.live.core.jobs import Server
 from berth.live.engines.slurm.marks import AGAIN, DIRECTORY, LAUNCH, Mark
 from berth.live.engines.slurm.parsing import Node, SlurmJob
-from berth.live.engines.slurm.spool import Record
+from berth.live.engines.slurm.spool import AttemptRecord
 from berth.live.engines.slurm.submission import MIB
 
 __all__ = ["FORGOT", "how_it_ended", "requeued", "server", "twice", "when_it_began"]
@@ -60,7 +60,7 @@ def _moment(whole: float | None, low: float, high: float, otherwise: float) -> f
     return 0.5 * (first + last) if first <= last else whole
 
 
-def when_it_began(record: Record, parts: Sequence[SlurmJob], now: float) -> float:
+def when_it_began(record: AttemptRecord, parts: Sequence[SlurmJob], now: float) -> float:
     """The best that is known of the time at which all of it ran."""
     if "began" in record.hooked:
         return record.hooked["began"]
@@ -68,7 +68,7 @@ def when_it_began(record: Record, parts: Sequence[SlurmJob], now: float) -> floa
     return _moment(whole, max(record.asked, record.waited), now, now)
 
 
-def _when_it_ended(record: Record, parts: Sequence[SlurmJob], now: float) -> float:
+def _when_it_ended(record: AttemptRecord, parts: Sequence[SlurmJob], now: float) -> float:
     if "ended" in record.hooked:
         return record.hooked["ended"]
     whole = max((job.end for job in parts if job.end is not None), default=None)
@@ -76,7 +76,7 @@ def _when_it_ended(record: Record, parts: Sequence[SlurmJob], now: float) -> flo
 
 
 def how_it_ended(
-    record: Record, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], now: float, mark: Mark | None = None
+    record: AttemptRecord, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], now: float, mark: Mark | None = None
 ) -> Finished | Failed:
     """The end of an attempt of which nothing is left."""
     at = max(_when_it_ended(record, parts, now), record.started)

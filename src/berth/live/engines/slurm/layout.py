@@ -23,8 +23,8 @@ from typing import NamedTuple
 from berth.files.quantities import MILLI, Amounts, format_quantity
 from berth.files.wording import spoken
 from berth.live.core.jobs import Job, Place
+from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.partitions import Partition
-from berth.live.engines.slurm.users import NotPossible
 
 __all__ = ["MIB", "Component", "check", "layout"]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from berth.errors import InvalidInput
 from berth.live.engines import EngineError
+from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.marks import KEPT, Mark, has_lost_its_script, last_words, mark_of, output_of, read_mark
 from berth.live.engines.slurm.settings import SlurmSettings
-from berth.live.engines.slurm.spool import Record
-from berth.live.engines.slurm.users import NotPossible
+from berth.live.engines.slurm.spool import AttemptRecord
 
 __all__ = ["Outputs", "check_shared", "make_shared"]
 
@@ -92,24 +92,24 @@ class Outputs:
                 f"its output directory {path} must belong to {user.pw_name} and be writable by nobody else"
             )
 
-    def output(self, record: Record) -> Path:
+    def output(self, record: AttemptRecord) -> Path:
         """The file of what an attempt prints."""
         return output_of(self._base / record.user, *record.key)
 
-    def mark(self, record: Record) -> Mark | None:
+    def mark(self, record: AttemptRecord) -> Mark | None:
         """What the mark of an attempt says, if there is one."""
         path = mark_of(self._base / record.user, self._instance, *record.key, record.secret)
         return read_mark(path, self._uid(record))
 
-    def last_words(self, record: Record) -> str:
+    def last_words(self, record: AttemptRecord) -> str:
         """The last line that an attempt printed."""
         return last_words(self.output(record), self._uid(record))
 
-    def has_lost_its_script(self, record: Record) -> bool:
+    def has_lost_its_script(self, record: AttemptRecord) -> bool:
         """Whether the output of an attempt says that slurmd had removed its script."""
         return has_lost_its_script(self.output(record), self._uid(record))
 
-    def _uid(self, record: Record) -> int | None:
+    def _uid(self, record: AttemptRecord) -> int | None:
         """The user to whom the files of an attempt must belong; None where it runs as the user of berth."""
         if not self._users and not record.user:
             return None

@@ -1,4 +1,4 @@
-"""What Slurm says, as small records: jobs from JSON as 22.05 and as 24.11 write it, nodes and settings from text.
+"""Parse Slurm's output into small records: jobs from JSON as 22.05 and as 24.11 write it, nodes and settings from text.
 
 Jobs carry text of their users, so they are read from JSON, where nobody can pretend to be another field. Nodes and
 settings are the operator's, and `scontrol` has written them alike for many years, while `sinfo --json` has not.

@@ -1,4 +1,4 @@
-"""What an engine must remember of its attempts when Slurm or berth is restarted: a file of lines in a directory.
+"""Attempts that the engine remembers when Slurm or berth is restarted: a file of lines in a directory.
 
 Slurm forgets jobs some minutes after their end, and an attempt must never begin twice. So each attempt is written down
 before it is submitted, when Slurm has taken it, and when it has ended.
@@ -23,7 +23,7 @@ from berth.live.core.jobs import Job, Place
 from berth.live.engines import Owner
 from berth.live.engines.slurm.parsing import SlurmJob
 
-__all__ = ["Key", "Record", "Spool"]
+__all__ = ["AttemptRecord", "Key", "Spool"]
 
 Key = tuple[str, int]
 REMEMBERED = 10_000
@@ -31,7 +31,7 @@ REMEMBERED = 10_000
 
 
 @dataclass
-class Record:
+class AttemptRecord:
     """An attempt: where, when it was submitted (or is to be), Slurm's number once it has taken it, and its end."""
 
     key: Key
@@ -97,7 +97,7 @@ class Spool:
                 value=str(directory),
                 key="spool",
             ) from None
-        self.records: dict[Key, Record] = {}
+        self.records: dict[Key, AttemptRecord] = {}
         path = directory / "attempts.jsonl"
         try:
             self._load(path)
@@ -145,7 +145,7 @@ class Spool:
 
     def _take(self, found: dict[str, Any]) -> None:
         key = str(found["job"]), int(found["attempt"])
-        record = self.records.setdefault(key, Record(key))
+        record = self.records.setdefault(key, AttemptRecord(key))
         match found["what"]:
             case "asked":
                 record.asked = float(found["at"])
@@ -180,7 +180,7 @@ class Spool:
         beside.replace(path)
         return path.open("a", encoding="utf-8")
 
-    def _lines(self, record: Record) -> Iterator[str]:
+    def _lines(self, record: AttemptRecord) -> Iterator[str]:
         places = [[p.server, p.role, p.count] for p in record.places]
         demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
         more = {name: value for name, value in (("user", record.user), ("secret", record.secret)) if value}
@@ -197,7 +197,7 @@ class Spool:
         self._file.flush()
 
     @property
-    def open(self) -> list[Record]:
+    def open(self) -> list[AttemptRecord]:
         """Attempts whose end is not known."""
         return [record for record in self.records.values() if record.end is None]
 
@@ -209,31 +209,31 @@ class Spool:
         job: Job | None = None,
         user: str = "",
         secret: str = "",
-    ) -> Record:
+    ) -> AttemptRecord:
         """An attempt is to be submitted, to run as a user."""
         demands = None if job is None else {role.name: role.demand for role in job.roles}
-        record = self.records[key] = Record(key, places, time.time(), steps, demands, user, secret, ours=True)
+        record = self.records[key] = AttemptRecord(key, places, time.time(), steps, demands, user, secret, ours=True)
         for line in self._lines(record):
             self._write(line)
         return record
 
-    def taken(self, record: Record, slurm: int) -> None:
+    def taken(self, record: AttemptRecord, slurm: int) -> None:
         """Slurm has it."""
         if record.slurm != slurm:
             record.slurm = slurm
             self._write(_line(record.key, "taken", slurm=slurm))
 
-    def stopped(self, record: Record, verdict: Finished | Failed) -> None:
+    def stopped(self, record: AttemptRecord, verdict: Finished | Failed) -> None:
         """Slurm is to end it."""
         record.verdict = verdict
         self._write(_line(record.key, "stopped", end=json.loads(write_event(verdict))))
 
-    def forgotten(self, record: Record) -> None:
+    def forgotten(self, record: AttemptRecord) -> None:
         """It was not submitted after all."""
         self.records.pop(record.key, None)
         self._write(_line(record.key, "forgotten"))
 
-    def ended(self, record: Record, end: Finished | Failed) -> None:
+    def ended(self, record: AttemptRecord, end: Finished | Failed) -> None:
         """It has ended."""
         record.end, record.parts, record.verdict = end, (), None
         self._write(_line(record.key, "ended", end=json.loads(write_event(end))))

@@ -21,13 +21,19 @@ from dataclasses import dataclass
 from berth.files.quantities import Amounts
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job
-from berth.live.engines.slurm.environment import MPI_TYPE, enter_directory, job_environment, run_job
+from berth.live.engines.slurm.environment import (
+    MPI_TYPE,
+    NotPossible,
+    enter_directory,
+    job_environment,
+    job_user,
+    run_job,
+)
 from berth.live.engines.slurm.layout import MIB, Component, check, layout
 from berth.live.engines.slurm.marks import AGAIN, DIRECTORY, LAUNCH, mark_of, output_of
 from berth.live.engines.slurm.parsing import Config
 from berth.live.engines.slurm.partitions import GRACE, Partition
 from berth.live.engines.slurm.settings import SlurmSettings
-from berth.live.engines.slurm.users import NotPossible, job_user
 
 __all__ = ["MIB", "Component", "NotPossible", "Submission", "layout", "read_tag", "submission", "write_tag"]
 

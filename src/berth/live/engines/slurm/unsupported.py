@@ -1,4 +1,4 @@
-"""What jobs that people give to Slurm may ask for, and berth has no words for: such jobs are left to Slurm.
+"""Options of jobs submitted to Slurm that berth does not support: such jobs are left to Slurm.
 
 The same list stands in hooks/job_submit.lua, which does not hold them. Their own nodes, ranges of node numbers,
 features and GPUs are looked at in `companion`.

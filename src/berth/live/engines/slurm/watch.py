@@ -1,4 +1,4 @@
-"""What happens in Slurm: looks at it, compares with what is known, and says as events what differs.
+"""Watch Slurm: compare its nodes and jobs with what is known, and tell the differences as events.
 
 Attempts are known by the comments of their jobs. Those that Slurm took and does not know any more have failed by the
 engine's fault. After a start of slurmctld nothing is said until the nodes have spoken to it: one that was killed may
@@ -15,35 +15,29 @@ import pwd
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 
 from berth.live.core.events import (
     Cancelled,
     Event,
-    Failed,
-    Finished,
     ServerChanged,
     ServerJoined,
     ServerLost,
-    Started,
     Submitted,
 )
 from berth.live.core.jobs import Place, Server
 from berth.live.engines import EngineError
-from berth.live.engines.slurm.commands import Refused, Slurm
-from berth.live.engines.slurm.companion import ORIGIN, Companion, Waiting, is_own, is_theirs
+from berth.live.engines.slurm.attempts import Attempts, is_ending
+from berth.live.engines.slurm.commands import Slurm
+from berth.live.engines.slurm.companion import ORIGIN, Companion, HeldJob, is_own, is_theirs
 from berth.live.engines.slurm.foreign_jobs import Taken, asked_for
 from berth.live.engines.slurm.hooks import Hooks
-from berth.live.engines.slurm.interpret import FORGOT, how_it_ended, requeued, server, twice, when_it_began
-from berth.live.engines.slurm.marks import Mark
+from berth.live.engines.slurm.interpret import server
 from berth.live.engines.slurm.outputs import Outputs
 from berth.live.engines.slurm.parsing import NUMBER, Config, Node, SlurmJob
 from berth.live.engines.slurm.partitions import Partition, Reservation, reserve
 from berth.live.engines.slurm.settings import SlurmSettings
-from berth.live.engines.slurm.spool import Key, Record, Spool
-from berth.live.engines.slurm.stuck_jobs import parted
+from berth.live.engines.slurm.spool import AttemptRecord, Key, Spool
 from berth.live.engines.slurm.submission import read_tag
 
 __all__ = ["Watch"]
@@ -64,8 +58,6 @@ STUCK = 10.0
 """Seconds after which a node that is still COMPLETING is closed."""
 SURE = 60.0
 """Seconds between the submission of an attempt and that of a job which may be it."""
-SLOW = 3.0
-"""Seconds after which it is said why Slurm does not start a job."""
 SHORT_MEMORY = 60.0
 """Seconds; a slurmctld that remembers jobs for less is warned of."""
 SWEEP = 3600.0
@@ -80,17 +72,18 @@ class Watch:
 
     def __init__(self, settings: SlurmSettings, slurm: Slurm, spool: Spool, outputs: Outputs) -> None:
         self.told: deque[Event] = deque()
+        self.wake = asyncio.Event()
         self.servers: dict[str, Server] = {}
         """In the order of Slurm's node table."""
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, HeldJob] = {}
         """Jobs that people gave to Slurm, by our ids."""
         self.config: Config | None = None
         self.partition: Partition | None = None
         """Where jobs are submitted."""
-        self.wake = asyncio.Event()
         self._settings, self._slurm, self._spool, self._outputs = settings, slurm, spool, outputs
         self._companion = Companion(settings.companion, spool)
         self._hooks = None if settings.hooks is None else Hooks(settings.hooks, spool.instance, self.wake.set)
+        self.attempts = Attempts(settings.patience, slurm, spool, outputs, self._hooks, self.told, self.wake)
         self._user = pwd.getpwuid(os.getuid()).pw_name
         self._nodes: dict[str, Node] = {}
         self._partition = settings.partition
@@ -99,16 +92,13 @@ class Watch:
         self._spoken: float | None = None
         self._settled = ""
         self._highest = 0
-        self._numbered: dict[int, Record] = {}
+        self._numbered: dict[int, AttemptRecord] = {}
         """Attempts that have not ended, by Slurm's numbers."""
         self._completing: dict[str, float] = {}
         """Since when nodes are COMPLETING."""
         self._confirmed = 0.0
         self._confirming = asyncio.Lock()
         self._looked: float | None = None
-        self._nodes_due = False
-        self._unwanted: set[int] = set()
-        self._returned: list[tuple[Record, Failed]] = []
         self._looking = asyncio.Lock()
         self._swept = -math.inf
         self._sweeping: asyncio.Future[None] | None = None
@@ -136,15 +126,15 @@ class Watch:
     def pause(self) -> float:
         """Seconds until the next look: few when something was asked of Slurm a moment ago."""
         now = time.monotonic()
-        ages = [now - r.since for r in self._spool.open if r.since and (r.verdict or not r.began or _ending(r.parts))]
+        ages = [now - r.since for r in self._spool.open if r.since and (r.verdict or not r.began or is_ending(r.parts))]
         return min([self._settings.poll, *(max(SOON, 0.25 * age) for age in ages)])
 
     async def look(self, everything: bool = False) -> None:
         """Look at Slurm, and take note of what has happened."""
         async with self._looking:
             began, clock = time.time(), time.monotonic()
-            late = self._nodes_due or self._looked is None or clock - self._looked >= self._settings.poll
-            nodes_too, self._nodes_due = everything or late, False
+            late = self.attempts.nodes_due or self._looked is None or clock - self._looked >= self._settings.poll
+            nodes_too, self.attempts.nodes_due = everything or late, False
             if nodes_too:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
@@ -156,6 +146,7 @@ class Watch:
                 await self.confirm()
             if self._hooks is not None:
                 self._hooks.read()
+            self.attempts.boot = self._boot
             self._compare(jobs, began, clock)
             servers = self.servers
             if nodes_too:
@@ -166,7 +157,7 @@ class Watch:
             self._tell_servers(servers, self._taken(jobs))
             if nodes_too:
                 self._looked = clock
-                await self._look_for_tasks()
+                await self.attempts.look_for_tasks()
             await self._tidy()
 
     # ------------------------------------------------------------------------ nodes
@@ -181,7 +172,7 @@ class Watch:
             if not self._partition:
                 raise EngineError("Slurm has no default partition: set one with `partition`")
         self.partition = partitions.get(self._partition)
-        self._nodes = {node.name: node for node in nodes if self._partition in node.partitions}
+        self._nodes = self.attempts.nodes = {n.name: n for n in nodes if self._partition in n.partitions}
         if not self._nodes:
             raise EngineError(f"Slurm has no nodes in partition {self._partition}")
         if self.config is None:
@@ -216,7 +207,7 @@ class Watch:
             if now - self._confirmed > CONFIRMED:
                 config = await self._slurm.config()
                 if config.boot != self._settled:
-                    self._nodes_due = True
+                    self.attempts.nodes_due = True
                     self.wake.set()
                     raise EngineError(f"slurmctld was started at {config.boot}, and has to settle first")
                 self._confirmed = now
@@ -293,7 +284,7 @@ class Watch:
                 and job.pending
                 and began - (job.submit or 0.0) > FORGOTTEN
             ):
-                self._unwanted.add(job.id)  # made by a berth that was killed before it could cancel it
+                self.attempts.unwanted.add(job.id)  # made by a berth that was killed before it could cancel it
         for key, parts in found.items():
             record = self._spool.records.get(key)
             if record is None and not key[1]:
@@ -301,12 +292,12 @@ class Watch:
             if record is None:
                 record = self._spool.asked(key, tuple(Place(name, "", 1) for job in parts for name in job.nodes))
             if record.end is None:
-                self._follow(record, self._one(record, parts), began)
+                self.attempts.follow(record, self.attempts.one_job(record, parts), began)
             elif not is_theirs(key):
-                self._unwanted.update(job.id for job in parts if not job.ended)
+                self.attempts.unwanted.update(job.id for job in parts if not job.ended)
         for record in self._spool.open:
             if record.key not in found and record.slurm is not None and not record.sending and record.since < clock:
-                self.missing(record)
+                self.attempts.missing(record)
         self._tell_waiting(self._companion.waiting(jobs))
 
     def _key(self, job: SlurmJob) -> Key | None:
@@ -331,144 +322,22 @@ class Watch:
             ours = job.user in ("", self._user)
         return key if ours else None
 
-    def _tell_waiting(self, there: dict[str, Waiting]) -> None:
+    def _tell_waiting(self, there: dict[str, HeldJob]) -> None:
         """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
         now, held = time.time(), {record.key[0] for record in self._spool.open}
         self.told.extend(Submitted(now, each.job) for id, each in there.items() if id not in self.waiting)
         self.told.extend(Cancelled(now, id, ORIGIN) for id in self.waiting if id not in there and id not in held)
         self.waiting = there
 
-    def _one(self, record: Record, parts: Sequence[SlurmJob]) -> tuple[SlurmJob, ...]:
-        """The parts of one job; should Slurm have taken an attempt twice, the later one is ended."""
-        leaders = sorted({job.leader or job.id for job in parts}, key=lambda id: (id != record.slurm, id))
-        self._unwanted.update(job.id for job in parts if (job.leader or job.id) in leaders[1:] and not job.ended)
-        self._spool.taken(record, leaders[0])
-        return tuple(sorted((j for j in parts if (j.leader or j.id) == leaders[0]), key=lambda job: job.id))
-
-    def _follow(self, record: Record, parts: tuple[SlurmJob, ...], began: float) -> None:
-        now, clock = time.time(), time.monotonic()
-        if self._hooks is not None:
-            record.hooked = self._hooks.of(record.key, [job.id for job in parts])
-        if not record.since or (_ending(parts) and not _ending(record.parts)):
-            record.since = clock
-        record.parts = parts
-        if all(job.ended for job in parts):
-            if not record.began and all("COMPLETED" in job.states for job in parts):
-                self._runs(record, now)
-            end = how_it_ended(record, parts, self._nodes, now, self._outputs.mark(record))
-            if isinstance(end, Failed) and end.fault == "cancelled" and not record.verdict:
-                if not record.doubted:  # what its nodes say now may explain it
-                    record.doubted = self._nodes_due = True
-                    self.wake.set()
-                    return
-                end = twice(end, parts, self._nodes, self._boot)
-            if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
-                end = replace(end, last_output=self._outputs.last_words(record))
-                if self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
-                    end = replace(end, fault="engine", reason="slurmd removed its script before it began")
-                else:
-                    self._runs(record, now)  # so that its number and its output are told
-            self._gone(record, end)
-            return
-        if is_theirs(record.key):
-            if parts[0].pending and record.began:
-                self._stop(record, "Slurm put it back into its queue")
-        elif any(requeued(job) for job in parts):
-            self._stop(record, "Slurm wanted to run it again")
-        elif record.began and any(job.pending for job in parts):
-            self._stop(record, FORGOT, self._outputs.mark(record))
-        if any(job.ended for job in parts) or (record.verdict and not is_theirs(record.key)):
-            self._unwanted.update(job.id for job in parts if not job.ended and not _ending([job]))
-        if all(job.running for job in parts):
-            self._runs(record, now)
-            record.ran = began
-        elif any(job.pending for job in parts):
-            record.waited = began
-            reason = next(job.reason for job in parts if job.pending)
-            if clock - record.since > SLOW and reason not in ("", "None", record.kept):
-                record.kept = reason
-                log.warning("Slurm has not started job %s yet: %s", record.key[0], reason)
-            if clock - record.since > self._settings.patience:
-                self._stop(record, f"Slurm did not start it in {self._settings.patience:g} s ({reason})")
-
-    async def _look_for_tasks(self) -> None:
-        for record in self._spool.open:
-            ours = not record.verdict and not is_theirs(record.key)
-            if ours and (why := await parted(record, self._nodes, self._boot, self._slurm)) is not None:
-                self._stop(record, why, self._outputs.mark(record))
-
-    def _runs(self, record: Record, now: float) -> None:
-        if not record.began:
-            record.began = True
-            record.started = min(when_it_began(record, record.parts, now), now)
-            self.told.append(Started(record.started, *record.key, self.details(record)))
-
-    def details(self, record: Record) -> dict[str, str]:
-        """What people may want to know of it; where their own jobs print is their affair."""
-        number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
-        return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
-
-    def _stop(self, record: Record, reason: str, mark: Mark | None = None) -> None:
-        """Have Slurm end it; when it has, this is told. One of their jobs is held again instead."""
-        if record.verdict is not None:
-            return
-        failed = _failed(record, reason, "engine")
-        record.since = time.monotonic()
-        if is_theirs(record.key):
-            record.verdict = failed
-            self._returned.append((record, failed))
-        else:
-            self._spool.stopped(record, (mark and mark.end(record.key)) or failed)
-            self._unwanted.update(job.id for job in record.parts if not job.ended)
-
-    def missing(self, record: Record) -> None:
-        """Slurm took it and does not know it; it has ended when its nodes were told so."""
-        if any(self._nodes[place.server].silent for place in record.places if place.server in self._nodes):
-            return
-        reason = "Slurm does not know it any more: slurmctld was killed right after it took it, or it ended long ago"
-        mark = self._outputs.mark(record)
-        self._gone(record, (mark and mark.end(record.key)) or record.verdict or _failed(record, reason, "engine"))
-
-    def _gone(self, record: Record, end: Finished | Failed) -> None:
-        """It has ended, and Slurm has nothing of it any more; one of their jobs cannot be tried again."""
-        self.end(record, end)
-        if is_theirs(record.key) and isinstance(end, Failed) and end.fault in ("server", "engine"):
-            self.told.append(Cancelled(end.time, record.key[0], ORIGIN))
-
-    def end(self, record: Record, end: Finished | Failed) -> None:
-        """It has ended, and this is told."""
-        self._spool.ended(record, end)
-        if self._hooks is not None:
-            self._hooks.forget(record.key)
-        self.told.append(end)
-        self.wake.set()
-
     async def _tidy(self) -> None:
-        """End what nobody wants, and hold their jobs that did not start or are to start again."""
-        if self._unwanted:
-            await self._slurm.cancel(sorted(self._unwanted))
-            self._unwanted.clear()
+        """End what nobody wants, remove old files, and hold jobs again that did not start or are to start again."""
+        if self.attempts.unwanted:
+            await self._slurm.cancel(sorted(self.attempts.unwanted))
+            self.attempts.unwanted.clear()
         if time.monotonic() - self._swept > SWEEP and (self._sweeping is None or self._sweeping.done()):
             self._swept, running = (
                 time.monotonic(),
                 {f"{job}.{attempt}" for job, attempt in (record.key for record in self._spool.open)},
             )
             self._sweeping = asyncio.get_running_loop().run_in_executor(None, self._outputs.sweep, running)
-        while self._returned:
-            record, end = self._returned[-1]
-            assert record.slurm is not None
-            with suppress(Refused):  # it has ended meanwhile, which is seen at the next look
-                await self._slurm.hold(record.slurm)
-                # one that ran would have to wait for two minutes more
-                changes = {"ReqNodeList": "", **({"StartTime": "now"} if record.began else {})}
-                await self._slurm.update(record.slurm, changes)
-                self.end(record, end)
-            self._returned.pop()
-
-
-def _failed(record: Record, reason: str, fault: Literal["job", "server", "engine", "cancelled"]) -> Failed:
-    return Failed(time.time(), *record.key, reason, fault)
-
-
-def _ending(parts: Sequence[SlurmJob]) -> bool:
-    return any("COMPLETING" in job.states for job in parts)
+        await self.attempts.hold_again()

@@ -6,30 +6,57 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from berth.errors import InvalidInput
-from berth.lab.run.manifest import command_line, manifest, now, versions
-from berth.lab.run.plans import Outcome, Plan, Progress, Stopped, concluded, plan_comparison, run_plans, worker_count
+from berth.errors import InvalidInput, MissingExtra
+from berth.lab.run import results
+from berth.lab.run.plans import Outcome, Progress, RunPlan, concluded, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
-from berth.lab.run.results import Comparison
-from berth.lab.run.store import ResultDirectory, opened
+from berth.lab.run.store import ResultDirectory, command_line, now, opened, versions
 from berth.scenario import Scenario
 
-__all__ = ["Interrupted", "Progress", "compare"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Comparison", "Progress", "compare"]
 
 WRITTEN_DOWN = "scenario.yaml"
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a comparison: `done` of `total` cells are finished, and kept where there is an `out`."""
+class Comparison(results.Comparison):
+    """The result of `berth.compare`: its numbers (`rows`, `frame()`), printed as a table, and its plots."""
 
-    def __init__(self, done: int, total: int, out: str | None) -> None:
-        self.done, self.total, self.out = done, total, out
-        kept = f"{done} of {total} cells are kept in {out}; the same command continues" if out else "nothing was kept"
-        super().__init__(f"stopped; {kept}")
+    def __repr__(self) -> str:
+        from berth.lab.show.tables import tables_as_text
+
+        return tables_as_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the tables of the report, and what they say."""
+        from berth.lab.show.report import summary
+
+        return summary(self)
+
+    def plot(self, which: str = "differences", arrivals: str | None = None) -> Figure:
+        """One plot of the report, such as "differences", "reward" or "regret"; by default of the first setting.
+
+        The figure does not belong to pyplot: a notebook shows it, `figure.savefig(file)` writes it.
+        """
+        from berth.lab.show.plots import picture
+
+        return picture(self, which, arrivals or self.information[0])
+
+    figure = plot
+
+    def to_pandas(self) -> Any:
+        """`frame()` as a pandas DataFrame, with missing numbers as NaN; needs pandas, but not pyarrow."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtra("to_pandas", "pandas") from None
+        return pandas.DataFrame({column.name: column.to_numpy() for column in self.frame()})
 
 
 def compare(
@@ -62,33 +89,28 @@ def compare(
     began, started = time.perf_counter(), now()
     plan = plan_comparison(scenario, policies, seeds, baseline, arrivals, oracles, overrides)
     processes = _processes(plan, workers, out)
-    where = None if out is None else os.fspath(out)
     with opened(out) as directory:
         facts: dict[str, Any] = {**plan.facts(), "started": started, "versions": versions()}
         facts["command"] = command_line(_repeatable(scenario, plan.scenario, directory), facts, overrides, out)
         if directory is not None:
-            directory.create(manifest(facts))
+            directory.create(facts)
             if isinstance(scenario, Scenario | Mapping):
                 text = yaml.safe_dump(plan.scenario.dump(), sort_keys=False, allow_unicode=True)
                 directory.write_text(WRITTEN_DOWN, text)
         found: list[Outcome] = []
-        try:
-            run_plans(
-                [plan], directory, partial(run_cells, workers=processes), progress, lambda _, done: found.append(done)
-            )
-        except Stopped as stop:
-            raise Interrupted(stop.done, stop.total, where) from stop
-        comparison = concluded(plan, found[0], facts, time.perf_counter() - began, where)
+        runner = partial(run_cells, workers=processes)
+        run_plans([plan], directory, runner, progress, lambda _, done: found.append(done))
+        where = None if out is None else os.fspath(out)
+        comparison = Comparison(**vars(concluded(plan, found[0], facts, time.perf_counter() - began, where)))
         if directory is not None:
             if progress is not None:
-                outcome = found[0]
-                total = len(outcome.records) + len(outcome.failed)
-                progress(Progress(total, total, outcome.reused, 0, "writing the report"))
+                total = len(comparison.records) + len(found[0].failed)
+                progress(Progress(total, total, comparison.reused, 0, "writing the report"))
             _write(directory, comparison, {**facts, "oracles": comparison.oracles})
         return comparison
 
 
-def _processes(plan: Plan, workers: int | None, out: str | os.PathLike[str] | None) -> int:
+def _processes(plan: RunPlan, workers: int | None, out: str | os.PathLike[str] | None) -> int:
     """How many processes; other ones know nothing of a class that exists here only."""
     here = [name for name in plan.policies if name.startswith("__main__:")]
     if not here:
@@ -105,9 +127,9 @@ def _write(directory: ResultDirectory, comparison: Comparison, facts: Mapping[st
     from berth.lab.show.report import render_report
 
     if comparison.rows:
-        directory.write("summary.parquet", comparison.frame().write_parquet)
-        directory.write("slots.parquet", comparison.slots_frame().write_parquet)
-    done = manifest(facts, comparison.finished, comparison.reused, len(comparison.failed))
+        directory.write_table("summary.parquet", comparison.frame())
+        directory.write_table("slots.parquet", comparison.slots_frame())
+    done = directory.described(facts, comparison.finished, comparison.reused, len(comparison.failed))
     drawn = save_plots(comparison, directory)
     directory.write_text("report.html", render_report(comparison, drawn, done))
     directory.write_json("manifest.json", done)  # last: only now is everything there

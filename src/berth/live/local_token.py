@@ -7,22 +7,12 @@ and no other user of the machine is. The file is in `$XDG_STATE_HOME/berth/token
 from __future__ import annotations
 
 import contextlib
-import getpass
 import ipaddress
 import os
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from berth.errors import InvalidInput
-from berth.live.core.jobs import check_id
-from berth.live.service.tokens import LOCAL, digest, new_secret
-
-if TYPE_CHECKING:
-    from berth.live.service.store import Store
-
-__all__ = ["ensure_local_token", "is_loopback", "local_token", "token_file"]
+__all__ = ["is_loopback", "local_token", "token_file"]
 
 LISTENING = "0A"
 """The state of a listening socket in /proc/net/tcp."""
@@ -78,44 +68,3 @@ def _is_ours(port: int) -> bool:
             rows = [line.split() for line in Path(table).read_text(encoding="ascii").splitlines()[1:]]
             owners |= {int(row[7]) for row in rows if row[3] == LISTENING and int(row[1].split(":")[1], 16) == port}
     return not owners or owners == {os.getuid()}
-
-
-def ensure_local_token(store: Store, url: str) -> Path | None:
-    """Make the local operator's token, or renew it where its file is lost; the file.
-
-    Where an operator made other tokens and has no such token, none is made, and the answer is None.
-    """
-    from berth.live.service.store import Token
-
-    live = {token.name: token for token in store.tokens() if token.revoked is None}
-    if live and LOCAL not in live:
-        return None
-    file = token_file(url)
-    with contextlib.suppress(OSError, UnicodeDecodeError, InvalidInput):
-        if LOCAL in live and digest(file.read_text(encoding="utf-8").strip()) == live[LOCAL].hash:
-            return file
-    secret = new_secret()
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = file.with_name(f"{file.name}.new")
-        beside.unlink(missing_ok=True)
-        descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-            written.write(f"{secret}\n")
-        beside.replace(file)
-    except OSError as error:
-        raise InvalidInput(
-            "a folder for the operator's token that can be written (set XDG_STATE_HOME), "
-            "or a token before the first start: berth token create NAME --role operate",
-            found=f"{file.parent} ({error.strerror})",
-        ) from None
-    store.replace_token(Token(LOCAL, digest(secret), "operate", _user(), time.time()))
-    return file
-
-
-def _user() -> str:
-    """The name of the user who runs this process; `local` where the system has none that a job's user may have."""
-    try:
-        return check_id(getpass.getuser(), "user")
-    except (InvalidInput, KeyError, OSError):
-        return "local"

@@ -1,0 +1,73 @@
+"""The selection family in the lab."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.families.lab import REVEALED, Board, LabFamily, MeanShare, OracleWords
+from berth.families.selection.oracle import selection_optima
+from berth.families.selection.problem import SelectionProblem
+from berth.families.selection.world import SelectionWorld
+from berth.model import Floats
+
+__all__ = ["LAB"]
+
+
+def _knows_the_means(world: SelectionWorld) -> tuple[Floats, float]:
+    optima = selection_optima(world)
+    return optima.reward, float(np.sum(optima.bound))
+
+
+def _shortened(world: SelectionWorld, slots: int) -> SelectionWorld:
+    up, delay = (None if part is None else part[:slots] for part in (world.up, world.delay))
+    return SelectionWorld(world.problem, world.arrivals[:slots], world.gains, up, delay)
+
+
+def _share(problem: SelectionProblem) -> MeanShare:
+    """Shares are of the pool that a channel draws from."""
+    limits = problem.limits[problem.channel_pool]
+    there = limits > 0
+    part = np.divide(problem.takes, limits, out=np.zeros_like(limits), where=there)
+    each = part.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+    return MeanShare(problem.instance, lambda opened: opened * each)
+
+
+LAB = LabFamily(
+    name="selection",
+    information=(REVEALED,),
+    oracles={"slot": _knows_the_means},
+    oracle_words={
+        "slot": OracleWords(
+            "oracle (knows the means)",
+            "oracle that knows the means",
+            "oracle",
+            "oracle",
+            "the oracle",
+            "to the oracle that knows the mean gains",
+        )
+    },
+    measured_in="expected",
+    expense="cost",
+    share=_share,
+    share_of="its pool",
+    shortened=_shortened,
+    left_out=frozenset({"overhead", "fraction_of_stationary", "regret_stationary", "regret_stationary_growth"}),
+    logarithmic=True,
+    captions={
+        "regret": "What the oracle that knows the mean gains earns more, on average over the luck of the slots, summed "
+        "over the slots so far. On the right, only policies whose regret grows slowly, against ln T: what grows like "
+        "ln T is a straight line there. Bands are 95 % intervals over seeds.",
+        "gain-overhead": "Gain minus cost is the reward.",
+        "allocation": "The mean share that each port holds through each server, of what that server, or the whole "
+        "cluster where it is one pool, has; for the first seed.",
+    },
+    solver="berth.families.selection.solvers",
+    boards=(
+        Board("esdp-default", 2000, 20),
+        Board("esdp-c8", 1000, 20),
+        Board("esdp-drift", 4000, 20),
+        Board("gang-30x40", 300, 5),
+        Board("trace-openb-selection", 500, 5),
+    ),
+    baseline="random-selection",
+)

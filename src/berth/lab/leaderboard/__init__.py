@@ -1,1 +1,0 @@
-"""Every built-in policy on a fixed list of scenarios, and one's own beside them."""

@@ -1,0 +1,232 @@
+"""Which jobs may start now, and in which order: priority, age, fair share, limits, and whether they fit at all.
+
+Limits are the most that queues, teams and users may hold at a time.
+A limit is spent by jobs that hold something, not by jobs that wait. The one exception is a job that has waited longer
+than `patience`: for each limit, what the first such job needs is kept for it, so that smaller jobs of the same owner do
+not pass it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from berth.files.quantities import Amounts
+from berth.live.core.jobs import Job
+from berth.live.core.kernels.berthing import Gangs
+from berth.live.core.queues import Queue
+from berth.live.core.records import JobRecord
+from berth.live.core.state import State
+from berth.live.core.view import Mask, Placing, View, placed, placed_in_order, view_of
+from berth.live.core.waiting import part
+from berth.model import Ints
+
+__all__ = [
+    "CHUNK",
+    "Headroom",
+    "blocked_by_limits",
+    "fits_empty",
+    "limits_of",
+    "look_whether_fit",
+    "make_view",
+    "ordered",
+    "view_within_limits",
+]
+
+SHAPES = 100_000
+"""The most shapes of jobs of which it is remembered whether they fit."""
+CHUNK = 64
+"""So many shapes of jobs are compared with all servers at a time."""
+
+
+def limits_of(state: State) -> dict[str, Amounts]:
+    """The most that queues, teams and users may hold, as `queue:NAME`, `team:NAME` and `user:NAME`."""
+    limits = {f"queue:{name}": queue.limit for name, queue in state.queues.queues.items() if queue.limit}
+    return {**limits, **state.queues.quotas}
+
+
+class Headroom:
+    """What owners may still take."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self.limits = state, limits_of(state)
+        self.held = {owner: dict(state.held.get(owner, {})) for owner in self.limits}
+
+    def owners(self, job: Job) -> list[str]:
+        """Those of a job's owners that have limits."""
+        return [owner for owner in self._state.owners(job) if owner in self.limits]
+
+    def broken(self, job: Job) -> str | None:
+        """A limit, such as `team:a/gpu`, that a job would break now."""
+        for owner in self.owners(job):
+            for name, most in self.limits[owner].items():
+                asked = job.total.get(name, 0)
+                if asked and self.held[owner].get(name, 0) + asked > most:
+                    return f"{owner}/{name}"
+        return None
+
+    def possible(self, job: Job) -> bool:
+        """Whether its limits allow a job while nothing else is held."""
+        return all(
+            job.total.get(name, 0) <= most for owner in self.owners(job) for name, most in self.limits[owner].items()
+        )
+
+    def take(self, job: Job) -> None:
+        """A job holds what it asks for."""
+        for owner in self.owners(job):
+            for name, milli in job.total.items():
+                self.held[owner][name] = self.held[owner].get(name, 0) + milli
+
+    def keep_within(self, view: View, placing: Placing) -> Placing:
+        """The placing without the jobs that, after those before them in the view, would break a limit."""
+        if not self.limits:
+            return placing
+        over = []
+        for job in sorted(set(placing.job.tolist())):
+            if self.broken(view.records[job].job) is None:
+                self.take(view.records[job].job)
+            else:
+                over.append(job)
+        rows = ~np.isin(placing.job, over)
+        return Placing(placing.job[rows], placing.role[rows], placing.server[rows], placing.count[rows])
+
+
+def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -> dict[str, str]:
+    """Jobs that no decision may start now because of a limit, and why, in words."""
+    room = Headroom(state)
+    if not room.limits:
+        return {}
+    late = [r for r in waiting if time - r.submitted > state.queues.patience and room.possible(r.job)]
+    first: dict[str, JobRecord] = {}
+    """The job for which something is kept, by owner."""
+    for record in sorted(late, key=lambda r: r.number):
+        owners = room.owners(record.job)
+        if not any(owner in first for owner in owners):
+            first.update(dict.fromkeys(owners, record))
+    after = Headroom(state)
+    for record in {record.number: record for record in first.values()}.values():
+        after.take(record.job)
+    blocked: dict[str, str] = {}
+    for record in waiting:
+        if limit := room.broken(record.job):
+            blocked[record.job.id] = f"limit of {limit} reached"
+        elif not any(first.get(owner) is record for owner in room.owners(record.job)):
+            limit = after.broken(record.job)
+            if limit and (keeper := first.get(limit.rpartition("/")[0])) is not None:
+                blocked[record.job.id] = f"what is left of {limit} is kept for job {keeper.job.id}, which waits longest"
+    return blocked
+
+
+def view_within_limits(state: State, time: float) -> View:
+    """What may be decided now: everybody who waits and whom no limit holds back."""
+    view = make_view(state, time)
+    blocked = blocked_by_limits(state, view.records, time)
+    if not blocked:
+        return view
+    return view.only([i for i, record in enumerate(view.records) if record.job.id not in blocked])
+
+
+def make_view(state: State, time: float) -> View:
+    """Everybody who waits, and what is free.
+
+    Jobs that would not fit even if nothing ran are left out: they would only stand in the way of others.
+    """
+    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
+    rows, level = _standing(state, time)
+    fit = _fit(state, rows)
+    rows, level = rows[fit], level[fit]
+    records = state.waiting.records(rows)
+    shapes = state.waiting.shapes
+    gangs = shapes.gangs(state.waiting.shape(rows))
+    reach = shapes.reach([record.server for record in state.servers.values()])
+    names, resources = tuple(state.servers), tuple(state.resources)
+    return View(time, records, level, names, resources, state.capacity, free, usable, gangs, reach & usable, state)
+
+
+def _fit(state: State, rows: Ints) -> Mask:
+    """Who of those that wait in these rows would fit if nothing ran; of each shape it is looked up once."""
+    shapes, numbers = state.waiting.shapes, state.waiting.shape(rows)
+    unknown = np.unique(numbers[shapes.fits(numbers) < 0])
+    if len(unknown):
+        shapes.write_fits(unknown, _shapes_fit(state, unknown))
+    return shapes.fits(numbers) > 0
+
+
+def _shapes_fit(state: State, numbers: Ints) -> Mask:
+    """Which of these shapes fit on the servers that may be used, if nothing ran there."""
+    shapes = state.waiting.shapes
+    if not state.servers:
+        return np.zeros(len(numbers), dtype=bool)
+    usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
+    reach = shapes.reach([record.server for record in state.servers.values()]) & usable
+    gangs, whole = shapes.gangs(numbers), np.where(usable[:, None], state.capacity, 0)
+    fit = np.zeros(len(numbers), dtype=bool)
+    single = np.diff(gangs.start) == 1
+    alone = np.flatnonzero(single)
+    for first in range(0, len(alone), CHUNK):
+        some = alone[first : first + CHUNK]
+        fit[some] = _single_fit(part(gangs, some), reach, whole)
+    for i in np.flatnonzero(~single):
+        one = part(gangs, np.array([i]))
+        fit[i] = bool(len(placed(one._replace(shape=np.zeros(1, dtype=np.int64)), reach, whole, whole.copy()).job))
+    return fit & shapes.possible(numbers)
+
+
+def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
+    """Waiting jobs of queues that start jobs, each with its level, first come first."""
+    rows, level = _standing(state, time)
+    return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
+
+
+def _standing(state: State, time: float) -> tuple[Ints, Ints]:
+    """Rows of those who wait, in their order, and their levels."""
+    queues, waiting = state.queues, state.waiting
+    shares = queues.shares
+    total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
+    used = {team: state.usage(team, time) for team in state.teams}
+    whole = sum(used.values())
+    over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
+    known = [queues.queues.get(name) or Queue(accepts=False) for name in waiting.queues]
+    return waiting.standing(
+        time,
+        np.array([queue.priority for queue in known], dtype=np.float64),
+        np.array([queue.starts for queue in known], dtype=np.int64),
+        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
+        queues.aging,
+    )
+
+
+def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
+    """What `fits_empty` says of jobs of one role, for all of these at once: a count of places answers it."""
+    new = {r.job.shape: r for r in records if len(r.job.roles) == 1 and r.job.shape not in state.fits}
+    if len(new) < 2 or not state.servers:
+        return
+    view = view_of(state, 0.0, list(new.values()), state.capacity)
+    for first in range(0, len(view.records), CHUNK):
+        some = np.arange(first, min(first + CHUNK, len(view.records)))
+        fits = _single_fit(part(view.gangs, some), view.reach, view.free)
+        for i, fit in zip(some.tolist(), fits.tolist(), strict=True):
+            state.fits[view.records[i].job.shape] = fit
+
+
+def fits_empty(state: State, record: JobRecord) -> bool:
+    """Whether a job would fit on the servers that may be used, if nothing ran there."""
+    shape = record.job.shape
+    known = state.fits.get(shape)
+    if known is None:
+        known = bool(len(placed_in_order(view_of(state, 0.0, (record,), state.capacity)).job))
+        if len(state.fits) >= SHAPES:
+            state.fits.clear()
+        state.fits[shape] = known
+    return known
+
+
+def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
+    """Which of these jobs of one role fit: a count of places answers it."""
+    demand = gangs.demand[:, None, :]
+    each = np.where(demand > 0, free // np.maximum(demand, 1), gangs.most[:, None, None]).min(axis=2)
+    room = np.minimum(each, gangs.each[:, None]) * reach[gangs.reach]
+    fit: Mask = room.sum(axis=1) >= gangs.minimum
+    return fit
