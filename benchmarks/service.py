@@ -127,7 +127,7 @@ def submissions(store: str, total: int, batch: int, together: int = 4) -> float:
     """Jobs that a scheduler takes in a second."""
 
     async def run() -> float:
-        scheduler = await Scheduler.open(ServiceSettings(store, tick=1.0, faster=60.0))
+        scheduler = await Scheduler.open(ServiceSettings(store=store, tick=1.0, faster=60.0))
         coming = jobs(2)
         batches = [[next(coming) for _ in range(batch)] for _ in range(total // batch)]
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A policy in another package: installed, found by name, checked, simulated and compared."""
+"""Policies and engines in other packages: installed, found by name, checked and used."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "external-policy"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+POLICY, ENGINE = EXAMPLES / "external-policy", EXAMPLES / "external-engine"
 
 
-def write_by_hand(target: Path) -> None:
+def write_by_hand(example: Path, target: Path) -> None:
     """What an installer would leave: the module and its metadata, for where there is no build backend."""
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((example / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name, version = project["name"].replace("-", "_"), project["version"]
-    shutil.copy(EXAMPLE / "berth_example_policy.py", target)
+    shutil.copy(example / f"{name}.py", target)
     info = target / f"{name}-{version}.dist-info"
     info.mkdir()
     metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
@@ -33,17 +34,21 @@ def write_by_hand(target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment variables under which the example package is installed."""
+    """Environment variables under which the example packages are installed."""
     target = tmp_path_factory.mktemp("site")
+    for example in (POLICY, ENGINE):
+        install(example, target, tmp_path_factory.mktemp("source") / "package")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def install(example: Path, target: Path, source: Path) -> None:
     if importlib.util.find_spec("pip") and importlib.util.find_spec("hatchling"):
-        source = tmp_path_factory.mktemp("source") / "package"
-        shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(example, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
         command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(source)]
         subprocess.run(command, check=True, capture_output=True, text=True)
     else:
-        write_by_hand(target)
-    return {**os.environ, "PYTHONPATH": str(target)}
+        write_by_hand(example, target)
 
 
 def python(environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> str:
@@ -74,16 +79,19 @@ def test_found_by_name_checked_and_simulated(environment: dict[str, str]) -> Non
 
 
 def test_the_metadata_written_by_hand_is_found_too(tmp_path: Path) -> None:
-    write_by_hand(tmp_path)
+    write_by_hand(POLICY, tmp_path)
     question = "from berth.registry import resolve; print(resolve('greedy-gain').__module__)"
     assert python({**os.environ, "PYTHONPATH": str(tmp_path)}, "-c", question) == "berth_example_policy\n"
 
 
-def test_the_example_passes_its_own_tests(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("example", "passed"), [(POLICY, "3 passed"), (ENGINE, "2 passed")])
+def test_the_examples_pass_their_own_tests(
+    environment: dict[str, str], tmp_path: Path, example: Path, passed: str
+) -> None:
     package = tmp_path / "package"
-    shutil.copytree(EXAMPLE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(example, package, ignore=shutil.ignore_patterns("__pycache__"))
     shown = python(environment, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", ".", cwd=package)
-    assert "3 passed" in shown
+    assert passed in shown
 
 
 def test_listed_on_the_command_line(environment: dict[str, str]) -> None:
@@ -100,3 +108,29 @@ def test_compared_on_the_command_line(environment: dict[str, str], tmp_path: Pat
     arguments += ["--set", "horizon=20", "--oracle", "none", "--workers", "1", "--out", str(tmp_path / "out"), "-q"]
     shown = python(environment, "-m", "berth", "compare", "example-explicit", *arguments, "-o", "json", cwd=tmp_path)
     assert "greedy-gain" in json.dumps(json.loads(shown))
+
+
+SERVED = """
+import asyncio, sys
+from berth.live.core.jobs import Job, Role
+from berth.live.engines.registry import engine_names
+from berth.live.service.scheduler import Scheduler
+from berth.live.service.settings import ServiceSettings
+
+async def run(folder):
+    scheduler = await Scheduler.open(ServiceSettings(store=f"{folder}/berth.db", engine="local:2x2", tick=0.05))
+    gang = (Role("worker", 3, {"cpu": 1000}),)
+    await scheduler.submit([Job("a", "t", gang, payload={"command": ["touch", f"{folder}/here"]})], None)
+    async with asyncio.timeout(60):
+        while "a" in scheduler.dispatcher.state.jobs:  # until it has ended
+            await asyncio.sleep(0.05)
+    await scheduler.close()
+
+assert engine_names()["local"] == "berth_example_engine:ENGINE"
+asyncio.run(run(sys.argv[1]))
+"""
+
+
+def test_an_engine_runs_jobs_of_the_service(environment: dict[str, str], tmp_path: Path) -> None:
+    python(environment, "-c", SERVED, str(tmp_path))
+    assert (tmp_path / "here").exists()

@@ -15,8 +15,12 @@ from berth.errors import InvalidInput, UnknownName
 from berth.families import BUILTIN
 from berth.families.allocation.policies.binpacking import BinPacking
 from berth.families.allocation.policies.fairness import Fairness
+from berth.live.engines.clock import Clock
+from berth.live.engines.registry import engine_names, make_engine
+from berth.live.engines.simulated.engine import SimulatedEngine
 from berth.registry import PolicySpec, policy_names, policy_settings, resolve, written
 from berth.testing import example_problem
+from berth.traces.formats import format_names, trace_format
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
@@ -45,12 +49,32 @@ def test_packages_add_names_but_cannot_take_builtin_ones(monkeypatch: pytest.Mon
         Offered("fairness", "berth.families.allocation.policies.drf:DRF"),
     ]
     monkeypatch.setattr("berth.registry.entry_points", lambda group: offered if group == "berth.policies" else [])
-    registry._offered.cache_clear()
+    registry.offered.cache_clear()
     try:
         assert resolve("mine").__name__ == "DRF"
         assert resolve("fairness") is Fairness
     finally:
-        registry._offered.cache_clear()
+        registry.offered.cache_clear()
+
+
+def test_packages_add_engines_and_trace_formats_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated, swf = "berth.live.engines.simulated.engine:ENGINE", "berth.traces.formats.swf:FORMAT"
+    groups = {
+        "berth.engines": [Offered("mine", simulated), Offered("slurm", simulated), Offered("bad", "math:pi")],
+        "berth.traces": [Offered("mine", swf), Offered("gaia", swf)],
+    }
+    monkeypatch.setattr("berth.registry.entry_points", lambda group: groups.get(group, []))
+    registry.offered.cache_clear()
+    try:
+        assert isinstance(make_engine("mine", Clock()), SimulatedEngine)
+        assert engine_names()["slurm"] == "berth.live.engines.slurm.engine:ENGINE"
+        with pytest.raises(InvalidInput, match="engine 'bad': got float, expected one EngineKind at math:pi"):
+            make_engine("bad", Clock())
+        assert list(format_names())[-2:] == ["mine", "generic"]
+        assert trace_format("mine") is trace_format("swf")
+        assert trace_format("gaia").title == "PAI, reduced by GAIA"
+    finally:
+        registry.offered.cache_clear()
 
 
 def test_a_class_by_its_place() -> None:

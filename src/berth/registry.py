@@ -13,28 +13,48 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from berth.errors import BerthError, InvalidInput, UnknownName
 from berth.families import BUILTIN
 
-__all__ = ["PolicySpec", "describe_policies", "make_policy", "policy_names", "policy_settings", "resolve", "written"]
+__all__ = [
+    "PolicySpec",
+    "describe_policies",
+    "load",
+    "make_policy",
+    "offered",
+    "policy_names",
+    "policy_settings",
+    "resolve",
+    "written",
+]
 
 GROUP = "berth.policies"
+Kind = TypeVar("Kind")
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def policy_names() -> dict[str, str]:
     """Every name and where it comes from, `module:Class`; an installed package cannot take a built-in name."""
-    return {**_offered(), **BUILTIN}
+    return {**offered(GROUP), **BUILTIN}
 
 
 @cache
-def _offered() -> dict[str, str]:
-    """What installed packages offer: asked once, since it reads the metadata of every one of them."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
+def offered(group: str) -> dict[str, str]:
+    """Entry points of a group, `module:attribute` by name; read once, for that opens the metadata of every package."""
+    return {point.name: point.value for point in entry_points(group=group)}
+
+
+def load(target: str, what: str, name: str, kind: type[Kind]) -> Kind:
+    """The record that `module:attribute` names: of an engine or a trace format, which must be of this kind."""
+    path, _, attribute = target.partition(":")
+    found = getattr(_module(path, name, what), attribute, None)
+    if not isinstance(found, kind):
+        raise InvalidInput(f"one {kind.__name__} at {target}", found=type(found).__name__, key=f"{what} {name!r}")
+    return found
 
 
 def _load(target: str, name: str) -> type[Any]:
@@ -56,19 +76,19 @@ def _answers(found: type[Any], method: str) -> bool:
     return callable(getattr(found, method, None))
 
 
-def _module(path: str, name: str) -> Any:
+def _module(path: str, name: str, what: str = "policy") -> Any:
     """The module of a policy; whatever its code raises when it is imported, the error says which policy it was."""
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name is None or f"{path}.".startswith(f"{error.name}."):
             expected = "a module in this directory, or an installed one, as package.module:Class"
-            raise InvalidInput(expected, found=f"no module {path!r}", key=f"policy {name!r}") from error
-        raise InvalidInput(_IMPORTABLE, found=_told(path, error), key=f"policy {name!r}") from error
+            raise InvalidInput(expected, found=f"no module {path!r}", key=f"{what} {name!r}") from error
+        raise InvalidInput(_IMPORTABLE, found=_told(path, error), key=f"{what} {name!r}") from error
     except (ValueError, TypeError) as error:  # no name of a module, or a relative one
-        raise InvalidInput("package.module:Class", value=name, key="policy") from error
+        raise InvalidInput("package.module:Class", value=name, key=what) from error
     except Exception as error:
-        raise InvalidInput(_IMPORTABLE, found=_told(path, error), key=f"policy {name!r}") from error
+        raise InvalidInput(_IMPORTABLE, found=_told(path, error), key=f"{what} {name!r}") from error
 
 
 _IMPORTABLE = "a module that can be imported"

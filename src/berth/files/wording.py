@@ -1,22 +1,42 @@
-"""Words: numbers of things, and what pydantic finds wrong, with its place, what was there and what was expected."""
+"""Checked input: the base models of all that people write, and each mistake in words: place, found and expected."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from berth.errors import InvalidInput, did_you_mean
+from berth.files.quantities import amounts
+from berth.files.yaml_tree import Key, Tree, key_text
 
-__all__ = ["NAME", "Inside", "Spec", "counted", "plain_words", "spoken", "tasks_of"]
+__all__ = [
+    "NAME",
+    "Amounts",
+    "Mistake",
+    "Part",
+    "Spec",
+    "Switch",
+    "by",
+    "checked",
+    "counted",
+    "first_of",
+    "part_of",
+    "plain_words",
+    "said",
+    "spoken",
+    "tasks_of",
+]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
-"""What names look like (`berth.live.core.jobs.check_id`)."""
+"""The pattern of names (`berth.live.core.jobs.check_id`)."""
 FEW = 12
-"""So many known keys are all named."""
+"""Up to this number, all known keys are named."""
 WORDS = {
     "missing": "this key",
     "int_type": "a whole number",
@@ -33,17 +53,16 @@ WORDS = {
     "model_type": "a mapping (key: value)",
     "model_attributes_type": "a mapping (key: value)",
     "list_type": "a list",
+    "path_type": "a path",
     "json_invalid": "JSON",
-    "too_short": "{min_length} or more items",
-    "too_long": "at most {max_length} items",
+    "too_short": "{min_length} or more entries",
+    "too_long": "at most {max_length} entries",
     "string_too_short": "at least {min_length} characters",
     "string_too_long": "at most {max_length} characters",
     "greater_than": "a number > {gt:.15g}",
     "greater_than_equal": "a number ≥ {ge:.15g}",
     "less_than": "a number < {lt:.15g}",
     "less_than_equal": "a number ≤ {le:.15g}",
-    "literal_error": "{expected}",
-    "enum": "{expected}",
 }
 
 
@@ -71,7 +90,7 @@ def spoken(seconds: float | None) -> str:
 
 
 def tasks_of(number: int, role: str) -> str:
-    """A number of tasks; that of a job without roles has no name of its own.
+    """A number of tasks; the role of a job without roles is not named.
 
     >>> tasks_of(1, "worker"), tasks_of(4, "task")
     ('1 task of worker', '4 tasks')
@@ -79,8 +98,11 @@ def tasks_of(number: int, role: str) -> str:
     return counted(number, "task") + ("" if role == "task" else f" of {role}")
 
 
+# ---------------------------------------------------------------------------- models
+
+
 class Spec(BaseModel):
-    """Something a person writes. A key that is not there is refused with those that are."""
+    """Something a person writes. An unknown key is refused, and the error names the known ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,13 +116,128 @@ class Spec(BaseModel):
             raise ValidationError.from_exception_data(cls.__name__, details)
         return value
 
+    def replace(self, **changes: Any) -> Self:
+        """The same with other values, which are not checked again."""
+        return self.model_copy(update=changes)
 
-class Inside(ValueError):
-    """Carries what is wrong inside a value through pydantic, with its own place and value."""
+
+class Part(Spec):
+    """Part of a file. Numbers are strict: `true` is no number and `2.0` no count."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def said(words: str) -> WrapValidator:
+    """Describe a right value by `words`, whatever pydantic finds wrong."""
+
+    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("said", words) from None
+
+    return WrapValidator(check)
+
+
+class _Inside(ValueError):
+    """Carries an `InvalidInput` about a part of a value through pydantic."""
 
     def __init__(self, error: InvalidInput) -> None:
         self.error = error
         super().__init__(str(error))
+
+
+def by(check: Callable[[Any], Any], schema: Any = None) -> BeforeValidator:
+    """Validate with a function that raises `InvalidInput`; the key of its error is relative to the value.
+
+    `schema` is the type that API documentation shows.
+    """
+
+    def run(value: Any) -> Any:
+        try:
+            return check(value)
+        except InvalidInput as error:
+            raise _Inside(error) from None
+
+    return BeforeValidator(run) if schema is None else BeforeValidator(run, json_schema_input_type=schema)
+
+
+def _amounts(value: object) -> object:
+    if isinstance(value, Mapping):
+        amounts({str(name): item for name, item in value.items()}, "")
+    return value
+
+
+Amounts = Annotated[dict[str, str | int | float], by(_amounts), Field(max_length=64)]
+"""Amounts by resource, such as `{cpu: 500m, memory: 16Gi}`."""
+_SWITCH = {"yes": True, "on": True, "no": False, "off": False}
+Switch = Annotated[
+    bool, Field(strict=True), BeforeValidator(lambda v: _SWITCH.get(v.lower(), v) if isinstance(v, str) else v)
+]
+"""True or false; `yes`, `no`, `on` and `off` too, which are texts in YAML 1.2."""
+
+
+# ---------------------------------------------------------------------------- mistakes
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong: where, what was expected, and what is there, as a value or in words."""
+
+    key: Key
+    expected: str
+    value: Any = ...
+    found: str | None = None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def checked(
+    tree: Tree,
+    model: type[Model],
+    across: Callable[[Model], Iterable[Mistake]] = lambda _: (),
+    elsewhere: Mapping[str, str] | None = None,
+) -> Model:
+    """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others.
+
+    `across` finds what pydantic cannot see: names that must exist or be unique, lists and limits that must match.
+    `elsewhere` names the family of each key that only other families have, where this is a scenario.
+    """
+    try:
+        settings = model.model_validate(tree.value)
+    except ValidationError as error:
+        mistakes = [_mistake(detail, elsewhere=elsewhere) for detail in error.errors()]
+    else:
+        mistakes = list(across(settings))
+        if not mistakes:
+            return settings
+    raise first_of(mistakes, tree)
+
+
+def part_of(tree: Tree, key: str, model: type[Model]) -> Model:
+    """The settings under one key, before all others are read."""
+    try:
+        return model.model_validate(tree.value[key])
+    except ValidationError as error:
+        mistakes = [_mistake({**detail, "loc": (key, *detail["loc"])}) for detail in error.errors()]
+    raise first_of(mistakes, tree)
+
+
+def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
+    """The error for the first mistake, with the number of the others."""
+
+    def order(mistake: Mistake) -> tuple[bool, int]:
+        # an override has no line and is what the person has just typed: it comes first
+        line = tree.place(mistake.key)[1]
+        return line is not None, line or 0
+
+    mistakes.sort(key=order)
+    first, others = mistakes[0], len(mistakes) - 1
+    more = f" (and {counted(others, 'more mistake')})" if others else ""
+    file, line = tree.place(first.key)
+    key = key_text(first.key) or None
+    return InvalidInput(first.expected + more, value=first.value, found=first.found, key=key, file=file, line=line)
 
 
 def plain_words(detail: Mapping[str, Any], *outside: str) -> InvalidInput:
@@ -114,25 +251,53 @@ def plain_words(detail: Mapping[str, Any], *outside: str) -> InvalidInput:
     ...     print(plain_words(error.errors()[0]))
     taks: got an unknown key, expected one of tasks; did you mean 'tasks'?
     """
-    kind, context, value = detail["type"], detail.get("ctx") or {}, detail.get("input")
-    parts = [str(part) for part in detail["loc"] if part not in ("[key]", *outside)]
-    key = ".".join(parts) or None
-    if isinstance(inside := context.get("error"), Inside):
-        return inside.error.at(key=key)
+    found = _mistake(detail, outside)
+    key = ".".join(str(part) for part in found.key) or None
+    return InvalidInput(found.expected, value=found.value, found=found.found, key=key)
+
+
+def _mistake(
+    detail: Mapping[str, Any], outside: tuple[str, ...] = (), elsewhere: Mapping[str, str] | None = None
+) -> Mistake:
+    """One of pydantic's errors in our words; tags of unions, written `<tag>`, are no part of its place."""
+    kind, context = detail["type"], detail.get("ctx") or {}
+    value: Any = detail.get("input")
+    key: Key = tuple(
+        part for part in detail["loc"] if part not in ("[key]", *outside) and not re.fullmatch("<.*>", str(part))
+    )
+    if isinstance(inside := context.get("error"), _Inside):
+        own = (inside.error.key or "").strip(".")
+        return Mistake((*key, own) if own else key, inside.error.expected, inside.error.value, inside.error.found)
     if kind == "missing":
-        return InvalidInput(WORDS[kind], found="nothing", key=key)
+        return Mistake(key, WORDS[kind], found="nothing")
     if kind == "unknown_key":
-        hint = did_you_mean(parts[-1], context["known"])
-        known = "a known key" if hint and len(context["known"]) > FEW else f"one of {', '.join(context['known'])}"
-        return InvalidInput(known + hint, found="an unknown key", key=key)
-    if kind == "string_pattern_mismatch" and context.get("pattern") == NAME:
+        known, name = context["known"], str(key[-1])
+        if len(key) == 1 and elsewhere is not None:
+            if name in elsewhere:
+                return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
+            known = sorted([*known, "extends"])  # read and gone before the settings are made
+        hint = did_you_mean(name, known)
+        expected = "a known key" if hint and len(known) > FEW else f"one of {', '.join(known)}"
+        return Mistake(key, expected + hint, found="an unknown key")
+    if kind in ("literal_error", "enum", "union_tag_invalid"):
+        if kind == "union_tag_invalid":  # only `arrivals` is told apart by a key that a person writes
+            key, value = (*key, "process"), value["process"]
+        options = re.findall(r"'<?([^'<>]*)>?'", str(context.get("expected") or context.get("expected_tags")))
+        expected = f"{'one of ' if len(options) > 1 else ''}{', '.join(options)}{did_you_mean(value, options)}"
+    elif kind == "string_pattern_mismatch" and context.get("pattern") == NAME:
         expected = "letters, digits and . _ @ -, at most 128, first a letter or digit"
+    elif kind == "too_short" and context["min_length"] == 1:
+        expected = "at least one entry"
     elif kind in WORDS:
         expected = WORDS[kind].format_map(context)
     else:
-        said = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        expected = said.removeprefix("expected ").replace("a valid ", "a ")
-    if isinstance(value, str | int | float):
-        return InvalidInput(expected, value=value, key=key)
-    shape = {type(None): "nothing", list: "a list", dict: "a mapping"}.get(type(value))
-    return InvalidInput(expected, found=shape if kind.endswith("_type") else None, key=key)
+        told = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        expected = told.removeprefix("expected ").replace("a valid ", "a ")
+    if not isinstance(value, dict | list | None):
+        return Mistake(key, expected, value)
+    if value and isinstance(value, list) and len(value) <= 4 and not any(isinstance(v, dict | list) for v in value):
+        return Mistake(key, expected, value)
+    if kind == "value_error" and value is not None:  # a rule of the whole mapping or list, which says what is wrong
+        return Mistake(key, expected)
+    shape = "nothing" if value is None else "a mapping" if isinstance(value, dict) else "a list"
+    return Mistake(key, expected, found=f"an empty {shape[2:]}" if value is not None and not value else shape)

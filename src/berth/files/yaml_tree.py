@@ -14,7 +14,7 @@ from typing import Any
 
 from berth.errors import InvalidInput
 
-__all__ = ["Key", "Place", "Tree", "key_text", "read_file", "read_text"]
+__all__ = ["Key", "Place", "Tree", "key_text", "read_documents", "read_file", "read_text"]
 
 LARGEST_FILE = 4 * 2**20
 DEEPEST = 32
@@ -45,6 +45,10 @@ class Tree:
                 return self.places[key[:end]]
         return None, None
 
+    def under(self, name: str) -> Tree:
+        """The part under one key; nothing where there is none."""
+        return Tree(self.value.get(name), {key[1:]: place for key, place in self.places.items() if key[:1] == (name,)})
+
 
 def key_text(key: Key) -> str:
     """The key as people write it.
@@ -56,7 +60,7 @@ def key_text(key: Key) -> str:
     return text.removeprefix(".")
 
 
-def read_file(path: Path, what: str = "scenario") -> Tree:
+def read_file(path: Path, what: str = "scenario", *, may_be_empty: bool = False) -> Tree:
     """The mapping in this file; one `InvalidInput` for whatever is wrong with it."""
     try:
         if path.is_dir():
@@ -84,7 +88,9 @@ def read_file(path: Path, what: str = "scenario") -> Tree:
         # a name that no file can have, such as one with a NUL in it
         raise InvalidInput(f"a {what} file", found="no such file", file=path) from None
     tree = read_text(text, str(path))
-    if tree.value is None:
+    if tree.value is None and may_be_empty:
+        tree.value = {}
+    elif tree.value is None:
         raise InvalidInput("a mapping (key: value)", found="an empty file", file=path)
     if not isinstance(tree.value, dict):
         shape = "a list" if isinstance(tree.value, list) else repr(tree.value)
@@ -101,11 +107,20 @@ def read_text(text: str, file: str | None = None) -> Tree:
     Traceback (most recent call last):
     berth.errors.InvalidInput: lab.yaml:2: a: got the same key again, expected each key once (it is on line 1)
     """
+    return _documents(text, file, several=False)[0]
+
+
+def read_documents(text: str, file: str | None = None) -> list[Tree]:
+    """The YAML documents in this text, without empty ones."""
+    return [tree for tree in _documents(text, file, several=True) if tree.value is not None]
+
+
+def _documents(text: str, file: str | None, several: bool) -> list[Tree]:
     import yaml
 
     # events rather than PyYAML's own construction: no recursion to exhaust, and every mark at hand
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    builder = _Builder(file)
+    builder = _Builder(file, several)
     try:
         for event in yaml.parse(text, Loader=loader):
             builder.take(event)
@@ -117,7 +132,7 @@ def read_text(text: str, file: str | None = None) -> Tree:
     except yaml.YAMLError as error:
         found = f"text that is not YAML ({str(error).splitlines()[0]})"
         raise InvalidInput("YAML", found=found, file=file) from None
-    return builder.tree
+    return builder.trees or [Tree(None)]
 
 
 def _scalar(text: str) -> Any:
@@ -136,14 +151,13 @@ def _line(event: Any) -> int:
 
 
 class _Builder:
-    """Takes YAML events and grows the tree; `_open` is the chain of collections not yet ended."""
+    """Takes YAML events and grows a tree a document; `_open` is the chain of collections not yet ended."""
 
-    def __init__(self, file: str | None) -> None:
-        self.tree = Tree(None)
-        self._file = file
+    def __init__(self, file: str | None, several: bool) -> None:
+        self.trees: list[Tree] = []
+        self._file, self._several = file, several
         self._open: list[tuple[Key, dict[str, Any] | list[Any]]] = []
         self._pending: str | None = None
-        self._documents = 0
 
     def _refuse(self, event: Any, expected: str, found: str, key: Key = ()) -> InvalidInput:
         return InvalidInput(expected, found=found, key=key_text(key) or None, file=self._file, line=_line(event))
@@ -152,9 +166,9 @@ class _Builder:
         import yaml
 
         if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
+            if self.trees and not self._several:
                 raise self._refuse(event, "one document a file", "a second YAML document (---)")
+            self.trees.append(Tree(None))
         elif isinstance(event, yaml.AliasEvent):
             raise self._refuse(event, "the value itself, or `extends`", f"an alias (*{event.anchor})", self._next_key())
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -192,8 +206,8 @@ class _Builder:
             else:
                 parent[str(key[-1])] = value
         else:
-            self.tree.value = value
-        self.tree.places.setdefault(key, (self._file, _line(event)))
+            self.trees[-1].value = value
+        self.trees[-1].places.setdefault(key, (self._file, _line(event)))
         self._pending = None
         if isinstance(value, (dict, list)):
             if len(self._open) >= DEEPEST:
@@ -209,7 +223,7 @@ class _Builder:
             raise self._refuse(event, "a text as key", "a list or mapping as key", parent)
         key = (*parent, event.value)
         if event.value in mapping:
-            first = self.tree.places[key][1]
+            first = self.trees[-1].places[key][1]
             raise self._refuse(event, f"each key once (it is on line {first})", "the same key again", key)
-        self.tree.places[key] = (self._file, _line(event))
+        self.trees[-1].places[key] = (self._file, _line(event))
         self._pending = event.value

@@ -1,138 +1,30 @@
-"""From raw values to settings: every mistake found, told in plain words, the first one raised.
+"""What must match across the keys of a scenario.
 
 Here is what families share; each has its own in `checks` of its folder `scenario`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from berth.errors import BerthError, InvalidInput, UnknownName, did_you_mean
-from berth.files.yaml_tree import Key, Tree, key_text
+from berth.files.wording import Mistake
+from berth.files.yaml_tree import Key, key_text
 from berth.registry import PolicySpec, policy_names
 from berth.scenario.drawing import server_names
 from berth.scenario.settings import (
-    TAGS,
     Bernoulli,
     Common,
     FromWorkload,
     Given,
     GivenCluster,
-    Part,
     Poisson,
     Switching,
 )
 
-__all__ = ["Mistake", "checked"]
-
-Model = TypeVar("Model", bound=Part)
-
 LARGEST_TABLE = 500_000_000
 """The most slots × job types: about what fits into memory."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One thing that is wrong: where, what was expected, and what is there, as a value or in words."""
-
-    key: Key
-    expected: str
-    value: Any = ...
-    found: str | None = None
-
-
-def checked(
-    tree: Tree,
-    model: type[Model],
-    across: Callable[[Model], Iterable[Mistake]],
-    elsewhere: Mapping[str, str] | None = None,
-) -> Model:
-    """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others.
-
-    `across` finds what pydantic cannot see: names that must exist or be unique, lists and limits that must match.
-    `elsewhere` names the family of each key that only other families have, where this is a scenario.
-    """
-    try:
-        settings = model.model_validate(tree.value)
-    except ValidationError as error:
-        mistakes = [_plain_words(detail, elsewhere) for detail in error.errors()]
-    else:
-        mistakes = list(across(settings))
-        if not mistakes:
-            return settings
-    raise first_of(mistakes, tree)
-
-
-def part_of(tree: Tree, key: str, model: type[Model]) -> Model:
-    """The settings under one key, before all others are read."""
-    try:
-        return model.model_validate(tree.value[key])
-    except ValidationError as error:
-        mistakes = [_plain_words({**detail, "loc": (key, *detail["loc"])}) for detail in error.errors()]
-    raise first_of(mistakes, tree)
-
-
-def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
-    """The error for the first mistake, with the number of the others."""
-
-    def order(mistake: Mistake) -> tuple[bool, int]:
-        # an override has no line and is what the person has just typed: it comes first
-        line = tree.place(mistake.key)[1]
-        return line is not None, line or 0
-
-    mistakes.sort(key=order)
-    first, others = mistakes[0], len(mistakes) - 1
-    more = f" (and {others} more mistake{'s' if others > 1 else ''})" if others else ""
-    file, line = tree.place(first.key)
-    return InvalidInput(
-        first.expected + more,
-        value=first.value,
-        found=first.found,
-        key=key_text(first.key) or None,
-        file=file,
-        line=line,
-    )
-
-
-def _plain_words(detail: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None) -> Mistake:
-    """One of pydantic's errors in our words."""
-    key: Key = tuple(part for part in detail["loc"] if part not in TAGS)
-    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    if kind == "missing":
-        return Mistake(key, "this key", found="nothing")
-    if kind == "unknown_key":
-        known, name = context["known"], detail["loc"][-1]
-        if len(detail["loc"]) == 1 and elsewhere is not None:
-            if name in elsewhere:
-                return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
-            known = sorted([*known, "extends"])  # read and gone before the settings are made
-        hint = did_you_mean(name, known)
-        expected = "a known key" if hint and len(known) > 8 else f"one of {', '.join(known)}"
-        return Mistake(key, expected + hint, found="an unknown key")
-    if kind in ("literal_error", "union_tag_invalid"):
-        if kind == "union_tag_invalid":  # only `arrivals` is told apart by a key that a person writes
-            key, value = (*key, "process"), value["process"]
-        options = re.findall(r"'<?([^'<>]*)>?'", str(context.get("expected") or context.get("expected_tags")))
-        hint = did_you_mean(value, options)
-        return Mistake(key, f"{'one of ' if len(options) > 1 else ''}{', '.join(options)}{hint}", value)
-    words = {
-        "model_type": "a mapping (key: value)",
-        "model_attributes_type": "a mapping (key: value)",
-        "dict_type": "a mapping (key: value)",
-        "list_type": "a list",
-        "too_short": "at least one entry",
-    }
-    expected = words.get(kind, detail["msg"])
-    short = isinstance(value, list) and 0 < len(value) <= 4 and not any(isinstance(v, (dict, list)) for v in value)
-    if value is None or (isinstance(value, (dict, list)) and not short):
-        shape = "nothing" if value is None else "a mapping" if isinstance(value, dict) else "a list"
-        return Mistake(key, expected, found=f"an empty {shape[2:]}" if value is not None and not value else shape)
-    return Mistake(key, expected, value)
 
 
 def check_names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mistake]:

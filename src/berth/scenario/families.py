@@ -11,8 +11,8 @@ from typing import Any
 
 from berth.errors import InvalidInput, did_you_mean
 from berth.families import FAMILIES
+from berth.files.wording import Mistake
 from berth.files.yaml_tree import Tree
-from berth.scenario.checks import Mistake
 from berth.scenario.settings import Common, Given
 
 __all__ = ["Defaults", "ScenarioFamily", "family_of", "foreign_keys", "schema", "slots_of"]

@@ -94,8 +94,8 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     Traceback (most recent call last):
     berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'? (known: ...)
     """
+    from berth.files.wording import checked
     from berth.files.yaml_tree import Tree
-    from berth.scenario.checks import checked
     from berth.scenario.families import family_of, foreign_keys
     from berth.scenario.layering import find_file, overridden, read_layers, with_base
 

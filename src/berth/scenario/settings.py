@@ -10,22 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, WrapValidator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BaseModel, Discriminator, Field, Tag
 
-__all__ = ["TAGS", "Common"]
+from berth.files.wording import Part, said
 
-
-def said(words: str) -> WrapValidator:
-    """Whatever pydantic would say about a wrong value, say `words`: what a right one is."""
-
-    def check(value: Any, handler: Callable[[Any], Any]) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise PydanticCustomError("said", words) from None
-
-    return WrapValidator(check)
+__all__ = ["Common"]
 
 
 @dataclass(frozen=True)
@@ -76,13 +65,6 @@ AmountRange = Annotated[list[Amount], Field(min_length=2, max_length=2), said("t
 PositiveRange = Annotated[list[Positive], Field(min_length=2, max_length=2), said("two numbers > 0, [lowest, highest]")]
 
 
-TAGS = {
-    *("<list>", "<mapping>", "<one>", "<text>", "<number>", "<name>", "<full>", "<drawn>"),
-    *("<given>", "<bernoulli>", "<switching>", "<poisson>", "<workload>"),
-}
-"""Tags of unions; they appear in pydantic's locations, and are written so that no key looks like them."""
-
-
 def shape_of(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<mapping>" if isinstance(value, dict) else "<one>"
 
@@ -119,22 +101,6 @@ def process_of(value: Any) -> str:
 
 def resource_form(value: Any) -> str:
     return "<full>" if isinstance(value, (dict, BaseModel)) else "<name>"
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        """Refuse unknown keys ourselves: pydantic would not say which keys there are."""
-        unknown = [key for key in value if key not in cls.model_fields] if isinstance(value, dict) else []
-        if unknown:
-            known = {"known": sorted(cls.model_fields)}
-            wrong = PydanticCustomError("unknown_key", "an unknown key", known)
-            details = [InitErrorDetails(type=wrong, loc=(key,), input=value[key]) for key in unknown]
-            raise ValidationError.from_exception_data(cls.__name__, details)
-        return value
 
 
 class ResourceEntry(Part):

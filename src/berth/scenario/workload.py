@@ -20,10 +20,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from berth.errors import InvalidInput, did_you_mean
+from berth.files.wording import Mistake, first_of, part_of
 from berth.files.yaml_tree import Key, Tree
 from berth.model import Floats, Ints
 from berth.random import stream
-from berth.scenario.checks import Mistake, first_of, part_of
 from berth.scenario.families import ScenarioFamily
 from berth.scenario.layering import laid
 from berth.scenario.settings import WorkloadSettings

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from berth.errors import InvalidInput
+from berth.files.durations import parse_duration
 from berth.live.core.events import Finished
 from berth.live.core.jobs import UNTYPED
-from berth.live.core.specs import JobSpec, parse_duration, read_manifests, read_script
+from berth.live.core.specs import JobSpec, read_manifests, read_script
 from tests.live.core.builders import begin, dispatcher, job, server
 
 MANIFEST = """
@@ -79,7 +80,10 @@ def test_bad_durations(value: object) -> None:
         ("[1, 2", ["m.yaml:", "YAML"]),
         ("", ["at least one job"]),
         ("- 1", ["a mapping"]),
-        ("{kind: Pod, apiVersion: berth/v1}", ["kind", "Pod"]),
+        ("{kind: Pod, apiVersion: berth/v1, spec: {}}", ["m.yaml:1: kind: got 'Pod', expected Job"]),
+        ("kind: Job\napiVersion: berth/v1\nspec:\n  tasks: 0", ["m.yaml:4: tasks: got 0, expected a number ≥ 1"]),
+        ("tasks: 1\ntasks: 2", ["m.yaml:2: tasks: got the same key again"]),
+        ("kind: Job\napiVersion: berth/v1\nspecs: {}", ["m.yaml:3: specs: got an unknown key", "'spec'"]),
         ("{kind: Job, apiVersion: v1}", ["apiVersion", "berth/v1"]),
         ("{tasks: 0}", ["tasks", "0"]),
         ("{tsks: 1}", ["tsks: got an unknown key", "did you mean 'tasks'?"]),
@@ -87,7 +91,7 @@ def test_bad_durations(value: object) -> None:
         ("{tasks: two}", ["tasks: got 'two', expected a whole number"]),
         ("{priority: 5000000}", ["priority: got 5000000, expected a number ≤ 1000000"]),
         ("{command: echo hello}", ["command: got 'echo hello', expected a list"]),
-        ("{roles: []}", ["roles: got a list, expected a mapping"]),
+        ("{roles: []}", ["m.yaml:1: roles: got an empty list, expected a mapping"]),
         ("{needs: {class: 1}}", ["needs.class: got 1, expected a text"]),
         ("{resources: {cpu: many}}", ["resources.cpu: got 'many', expected a quantity such as"]),
         ("{resources: {cpu: -1}}", ["resources", "cpu"]),

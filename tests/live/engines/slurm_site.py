@@ -10,7 +10,6 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -95,7 +94,7 @@ class SlurmSite(Site):
         self.cluster, self.ledger = cluster, Ledger(folder / "ledger")
         (folder / "ledger").mkdir()
         base = settings or SlurmSettings(poll=0.5)
-        self.settings = replace(base, conf=cluster.conf, spool=folder / "spool", patience=min(base.patience, 4.0))
+        self.settings = base.replace(conf=cluster.conf, spool=folder / "spool", patience=min(base.patience, 4.0))
 
     async def engine(self) -> SlurmEngine:
         return SlurmEngine(self.settings)

@@ -146,10 +146,12 @@ def test_cluster_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("servers: 3", "servers: got 3"),
+        ("servers: 3", "yaml:1: servers: got 3, expected a list"),
         ("[", "expected YAML"),
+        ("servers:\n- {name: a, capacity: {cpu: 1}, sped: 2}", r"yaml:2: servers\[0\].sped: got an unknown .*'speed'"),
+        ("truth: {}\ntruth: {}", "yaml:2: truth: got the same key again"),
         ("servers: [{name: a, capacity: {cpu: -1}}]", r"servers\[0\].capacity.cpu: got -1"),
-        ("servers: [{name: a b, capacity: {cpu: 1}}]", r"servers\[0\].server: got 'a b'"),
+        ("servers: [{name: a b, capacity: {cpu: 1}}]", r"servers\[0\].name: got 'a b'"),
         ("servers: [{name: a, capacity: {cpu: 1}, labels: {a: 1}}]", r"servers\[0\].labels"),
         ("servers: [{name: a, capacity: {}}, {name: a, capacity: {}}]", "each server once"),
         ("servers: [{name: a, capacity: {}, count: 0}]", "1 to 100000 servers"),
@@ -165,5 +167,12 @@ def test_bad_cluster_files(text: str, words: str, tmp_path: Path) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match="no such file"):
         read_cluster(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_bytes(b"servers: \xff\xfe")
+    with pytest.raises(InvalidInput, match="got something else at byte 9, expected text in UTF-8"):
+        read_cluster(path)

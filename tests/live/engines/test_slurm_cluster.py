@@ -57,7 +57,7 @@ def test_settings_that_cannot_be_right_are_refused_at_the_start(
 
 def test_where_slurm_does_not_answer_partitions_are_asked_for_again(site: SlurmSite) -> None:
     """An engine cannot refuse what nobody has denied."""
-    site.settings = replace(site.settings, partition="mian")
+    site.settings = site.settings.replace(partition="mian")
 
     async def run() -> None:
         engine = await site.engine()
@@ -250,7 +250,7 @@ def test_other_instances_are_left_alone(site: SlurmSite, tmp_path: Path) -> None
         async with driven(site) as driver:
             await driver.execute(*site.simple("ours", 600.0, Place("n1", "w", 1)))
             await driver.until(Started)
-            other = SlurmEngine(replace(site.settings, spool=tmp_path / "other"))
+            other = SlurmEngine(site.settings.replace(spool=tmp_path / "other"))
             assert (await settled(other)).attempts == ()
             await other.execute(Cancel("ours", 1), None)
             await other.close()
@@ -399,7 +399,7 @@ def test_a_partition_without_nodes(site: SlurmSite) -> None:
     """It may get some, so it is asked for again."""
 
     async def run() -> None:
-        engine = SlurmEngine(replace(site.settings, partition="empty"))
+        engine = SlurmEngine(site.settings.replace(partition="empty"))
         try:
             with pytest.raises(EngineError, match="no nodes in partition empty"):
                 await engine.snapshot()

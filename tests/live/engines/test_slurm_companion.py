@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def cluster() -> Iterator[LocalSlurm]:
 @pytest.fixture
 def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
     found = SlurmSite(cluster, tmp_path)
-    found.settings = replace(found.settings, companion="shared", poll=0.3)
+    found.settings = found.settings.replace(companion="shared", poll=0.3)
     return found
 
 
@@ -358,7 +357,7 @@ def test_jobs_of_the_default_partition_are_held_where_it_is_the_one(site: SlurmS
 
 
 def test_own_jobs_in_the_same_partition_are_not_held(site: SlurmSite) -> None:
-    site.settings = replace(site.settings, partition="shared")
+    site.settings = site.settings.replace(partition="shared")
 
     async def run() -> None:
         async with driven(site) as driver:
@@ -372,7 +371,7 @@ def test_own_jobs_in_the_same_partition_are_not_held(site: SlurmSite) -> None:
 def test_nodes_on_which_own_jobs_could_not_run_are_no_servers(
     site: SlurmSite, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.settings = replace(site.settings, partition="narrow")
+    site.settings = site.settings.replace(partition="narrow")
 
     async def run() -> None:
         async with driven(site) as driver:

@@ -69,7 +69,7 @@ def public() -> Iterator[Path]:
 @pytest.fixture
 def site(cluster: LocalSlurm, tmp_path: Path, public: Path) -> SlurmSite:
     found = SlurmSite(cluster, tmp_path)
-    found.settings = replace(found.settings, users=True, output=public / "output", hooks=cluster.directory / "hooks")
+    found.settings = found.settings.replace(users=True, output=public / "output", hooks=cluster.directory / "hooks")
     return found
 
 
@@ -157,7 +157,7 @@ def test_jobs_do_not_run_as_system_accounts(site: SlurmSite, name: str) -> None:
     assert end.fault == "job"
     assert f"jobs do not run as the system account {name} (uid {uid})" in end.reason
     if name != "nobody":
-        site.settings = replace(site.settings, system_users=(name,), spool=site.settings.spool / "other")
+        site.settings = site.settings.replace(system_users=(name,), spool=site.settings.spool / "other")
         asyncio.run(run(Finished))
         assert printed(site, name, id)[0].startswith(f"{uid} ")
 
@@ -430,10 +430,10 @@ def test_output_that_users_cannot_reach_is_refused_at_the_start(public: Path, pe
         check_settings(settings)
     link = public / "link"
     link.symlink_to("/var/lib")
-    check_settings(replace(settings, output=link / "output"))
+    check_settings(settings.replace(output=link / "output"))
     os.lchown(link, pwd.getpwnam(people[0]).pw_uid, -1)
     with pytest.raises(InvalidInput, match=f"{link} is a link of uid"):
-        check_settings(replace(settings, output=link / "output"))
+        check_settings(settings.replace(output=link / "output"))
 
 
 def test_the_default_output_of_users_is_not_in_the_home_of_root() -> None:
@@ -449,7 +449,7 @@ def test_old_files_are_removed_while_berth_runs(
     """Outputs after `retention`, marks with them; what runs, and what is not berth's, stays."""
     ann, _ = people
     monkeypatch.setattr("berth.live.engines.slurm.watch.SWEEP", 0.1)
-    site.settings = replace(site.settings, retention=40 * 3600.0)
+    site.settings = site.settings.replace(retention=40 * 3600.0)
     long_ago = time.time() - 48 * 3600.0
 
     async def run() -> None:

@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,7 +177,7 @@ def test_layout_takes_what_was_asked(counts: dict[tuple[str, str], int], asked: 
 
 
 def told(job: Job, *places: Place, tmp: Path = Path("/var/berth"), **changes: object) -> tuple[list[str], str]:
-    given = replace(SlurmSettings(spool=tmp), **changes)  # type: ignore[arg-type]
+    given = SlurmSettings(spool=tmp).replace(**changes)
     found = submission(Start(job.id, 1, places), job, given, INSTANCE)
     return sbatch_arguments(found), found.script
 
@@ -440,7 +439,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("polls: 1", "got 'polls', expected one of conf, partition"),
+        ("polls: 1", "yaml:1: polls: got an unknown key, expected a known key; did you mean 'poll'?"),
         ("poll: fast", "poll: got 'fast', expected a duration"),
         ("poll: 0", "poll: got 0, expected a duration of at least 0.01 s"),
         ("partition: a b", "partition: got 'a b', expected the name of a partition"),
@@ -449,8 +448,10 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
         ("spool: 5", "spool: got 5, expected a path"),
         ("retention: soon", "retention: got 'soon', expected a duration"),
         ("system_users: daemon", "system_users: got 'daemon', expected a list of names"),
-        ("- 1", "got list, expected a mapping"),
+        ("- 1", "got a list, expected a mapping"),
         ("a: [", "expected YAML"),
+        ("poll: 1\npoll: 2", "yaml:2: poll: got the same key again"),
+        ("rest: http://localhost:1\ncompanion: shared", "not both rest and companion"),
     ],
 )
 def test_bad_settings_are_named(text: str, said: str, tmp_path: Path) -> None:
@@ -470,10 +471,10 @@ def test_settings(tmp_path: Path) -> None:
     assert (read_settings(path).retention, read_settings(path).system_users) == (172800.0, ("daemon",))
     path.write_text("retention: forever\n")
     assert read_settings(path).retention == math.inf
-    assert replace(read_settings(path), poll=2.0).retention == math.inf
+    assert read_settings(path).replace(poll=2.0).retention == math.inf
     path.write_text("")
     assert read_settings(path) == SlurmSettings()
-    with pytest.raises(InvalidInput, match="a file that can be read"):
+    with pytest.raises(InvalidInput, match="no such file, expected a settings file"):
         read_settings(tmp_path / "none")
 
 

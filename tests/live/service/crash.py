@@ -66,7 +66,9 @@ def job_of(name: str) -> Job:
 async def live(store: str, socket: Path) -> None:
     """Schedule: each line of standard input is a request, each line of standard output an acknowledgement."""
     scheduler = await Scheduler.open(
-        ServiceSettings(store, f"simulated:unix:{socket}", faster=FASTER, tick=0.1, soon=0.005, snapshot_every=60)
+        ServiceSettings(
+            store=store, engine=f"simulated:unix:{socket}", faster=FASTER, tick=0.1, soon=0.005, snapshot_every=60
+        )
     )
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -90,7 +92,7 @@ async def live(store: str, socket: Path) -> None:
 
 async def warm(store: str) -> None:
     """Live once without being killed, so that all that is imported or compiled late is there before the first fork."""
-    scheduler = await Scheduler.open(ServiceSettings(store, faster=1e4, tick=0.01, soon=0.0, budget=60.0))
+    scheduler = await Scheduler.open(ServiceSettings(store=store, faster=1e4, tick=0.01, soon=0.0, budget=60.0))
     await scheduler.submit([job_of("warm")], "key")
     while scheduler.dispatcher.state.jobs:
         await asyncio.sleep(0.01)

@@ -140,7 +140,7 @@ def test_cancel_drain_queues_and_policy(tmp_path: Path) -> None:
         ({"colour": "red"}, "colour"),
         ({"queue": "nowhere"}, "queue"),
         ({"tasks": 2, "minimum": 3}, "minimum"),
-        ([], "1 or more items"),
+        ([], "at least one entry"),
     ],
 )
 def test_bad_jobs_are_refused_with_the_field(tmp_path: Path, body: Any, field: str) -> None:

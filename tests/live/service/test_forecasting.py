@@ -18,7 +18,7 @@ from berth.live.service.settings import ServiceSettings
 
 def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasting, "SHARE", 1.0)
-    given = ServiceSettings(str(tmp_path / "berth.db"), tick=0.05, soon=0.0, budget=60.0)
+    given = ServiceSettings(store=str(tmp_path / "berth.db"), tick=0.05, soon=0.0, budget=60.0)
     roles = (Role("w", 2, {"cpu": 1000}),)  # of which 96 fit
 
     async def main() -> None:

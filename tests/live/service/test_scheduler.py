@@ -36,7 +36,7 @@ def job(name: str, seconds: float = 10.0, **changes: Any) -> Job:
 
 def settings(where: str | Path, **changes: Any) -> ServiceSettings:
     """An impatient scheduler, whose clock runs fast."""
-    return replace(ServiceSettings(str(where), faster=200.0, tick=0.05, soon=0.0, budget=60.0), **changes)
+    return ServiceSettings(store=str(where), faster=200.0, tick=0.05, soon=0.0, budget=60.0).replace(**changes)
 
 
 @asynccontextmanager
@@ -611,7 +611,7 @@ def test_any_life_ends_well(chosen: list[tuple[str, Any]]) -> None:
                 await asyncio.sleep(what / 1000)
             else:
                 await scheduler.close()
-                scheduler = await Scheduler.open(replace(given, engine_state=state if what else None))
+                scheduler = await Scheduler.open(given.replace(engine_state=state if what else None))
         await ended(scheduler, names)
         await scheduler.close()
         return names

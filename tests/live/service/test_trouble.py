@@ -377,7 +377,7 @@ def test_a_system_clock_that_jumps_ahead_and_back_does_not_stop_time(
 
     async def run() -> None:
         nonlocal ahead
-        scheduler = await Scheduler.open(ServiceSettings(str(tmp_path / "db")))
+        scheduler = await Scheduler.open(ServiceSettings(store=str(tmp_path / "db")))
         submitted = []
         try:
             for number, ahead in enumerate((0.0, 86400.0, 0.0, 0.0, 0.0)):  # noqa: B007
@@ -401,7 +401,7 @@ def test_a_policy_that_takes_long_to_prepare_is_shown(tmp_path: Path, monkeypatc
         warm(dispatcher, policy)
 
     async def run() -> None:
-        scheduler = await Scheduler.open(ServiceSettings(str(tmp_path / "db")))
+        scheduler = await Scheduler.open(ServiceSettings(store=str(tmp_path / "db")))
         try:
             monkeypatch.setattr(Dispatcher, "warm", slowly)
             changing = asyncio.create_task(scheduler.change_policy("fcfs"))
@@ -431,7 +431,7 @@ def test_a_store_that_is_slow_is_waited_for(tmp_path: Path, monkeypatch: pytest.
         write(store, batch)
 
     async def run() -> None:
-        scheduler = await Scheduler.open(ServiceSettings(str(tmp_path / "db")))
+        scheduler = await Scheduler.open(ServiceSettings(store=str(tmp_path / "db")))
         try:
             monkeypatch.setattr(Store, "write", slowly)
             job = Job("slow", "t", (Role("task", 1, {"cpu": 1000}),), work=3600.0)

@@ -152,14 +152,15 @@ def plot(
 @trace_app.command()
 def formats(output: OutputOption = Output.table) -> None:
     """List the formats that can be read."""
-    from berth.traces.formats import FORMATS
+    from berth.traces.formats import format_names, trace_format
 
+    titles = {name: trace_format(name).title for name in format_names()}
     if output is Output.json:
-        print_json([{"name": name, "title": item.title} for name, item in FORMATS.items()])
+        print_json([{"name": name, "title": title} for name, title in titles.items()])
         return
-    width = max(map(len, FORMATS))
-    for name, item in FORMATS.items():
-        typer.echo(f"{name:<{width}}  {item.title}")
+    width = max(map(len, titles))
+    for name, title in titles.items():
+        typer.echo(f"{name:<{width}}  {title}")
 
 
 @contextmanager

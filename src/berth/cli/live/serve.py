@@ -79,10 +79,8 @@ def serve_command(
 
     Everything that is accepted is durable: end it however you like, the same command goes on.
     """
-    from berth.live.service.serving import Address, made, read_config, serve
-    from berth.live.service.settings import ServiceSettings
+    from berth.live.service.serving import read_config, serve
 
-    given = read_config(config) if config is not None else {}
     options = {
         "host": host,
         "port": port,
@@ -93,13 +91,12 @@ def serve_command(
         "learn_by": learn_by,
         "open": open_,
     }
-    given.update({key: value for key, value in options.items() if value is not None})
-    settings, address = made(ServiceSettings, given, config), made(Address, given, config)
+    settings = read_config(config, options)
 
     def ready(url: str) -> None:
         typer.echo(f"berth: serving at {url} (API: {url}/v1/docs), stop with Ctrl-C", err=True)
 
-    serve(settings, address, log_format=log_format.value, ready=ready)
+    serve(settings, settings, log_format=log_format.value, ready=ready)
 
 
 @token_app.command("create")
@@ -172,7 +169,7 @@ def rotate(
 
 
 def _seconds(text: str | None, option: str) -> float | None:
-    from berth.live.core.specs import parse_duration
+    from berth.files.durations import parse_duration
 
     return None if text is None else parse_duration(text, option)
 

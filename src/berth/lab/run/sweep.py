@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PrivateAttr
 
 from berth.errors import InvalidInput, UnknownName, did_you_mean
+from berth.files.wording import Mistake, Part, checked, first_of, said
 from berth.files.yaml_tree import Key, Tree, read_file
 from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import Row
 from berth.lab.run.store import now, opened, versions
 from berth.random import stream
-from berth.scenario.checks import Mistake, checked, first_of
 from berth.scenario.layering import find_file
-from berth.scenario.settings import Part, said
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,95 +6,45 @@ Kubernetes and Slurm write them, durations as `90s`, `15m`, `2h`, `1-12:00:00` o
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from berth.errors import InvalidInput
+from berth.files.durations import parse_duration
 from berth.files.quantities import amounts, slurm_amounts
-from berth.files.wording import NAME, Inside, Spec, plain_words
+from berth.files.wording import NAME, Spec, by, checked
+from berth.files.yaml_tree import Key, Place, Tree, read_documents
 from berth.live.core.jobs import UNTYPED, Job, Role
 
-__all__ = ["Duration", "JobSpec", "RoleSpec", "parse_duration", "read_manifests", "read_script", "sbatch_lines"]
+__all__ = ["Duration", "JobSpec", "RoleSpec", "read_manifests", "read_script", "sbatch_lines"]
 
-API_VERSION = "berth/v1"
-UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SPAN = re.compile(r"(\d{1,12}(?:\.\d{0,6})?)(ms|s|m|h|d)", re.ASCII)
-CLOCK = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]?\d)(?::([0-5]?\d))?", re.ASCII)
-DAYS = re.compile(r"(\d{1,6})-(\d{1,2})", re.ASCII)
-LONGEST = 10 * 365 * 86400.0
 MARK = "#BERTH"
 INTERPRETER = re.compile(r"python[\d.]*|bash|sh|zsh|perl|ruby|node|julia|Rscript|torchrun", re.ASCII)
 BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 
-def parse_duration(value: object, key: str = "duration") -> float:
-    """A duration in seconds.
-
-    >>> parse_duration("15m"), parse_duration("1-12:00:00"), parse_duration("1:30:00"), parse_duration(2.5)
-    (900.0, 129600.0, 5400.0, 2.5)
-    >>> parse_duration("soon", key="estimate")
-    Traceback (most recent call last):
-    berth.errors.InvalidInput: estimate: got 'soon', expected a duration such as 90s, 15m, 2h, 1-12:00:00 or ...
-    """
-    expected = "a duration such as 90s, 15m, 2h, 1-12:00:00 or a number of seconds"
-    if isinstance(value, str) and value.strip().replace(".", "", 1).isdigit():
-        number = value.strip()[:12]
-        raise InvalidInput(f"a duration with its unit, such as {number}s, {number}m or {number}h", value=value, key=key)
-    seconds = math.nan
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    elif isinstance(value, str):
-        text = value.strip()
-        if match := SPAN.fullmatch(text):
-            seconds = float(match[1]) * UNITS[match[2]]
-        elif match := CLOCK.fullmatch(text):
-            days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-            if match[4] is None and match[1] is None:  # as Slurm reads it: minutes and seconds
-                days, hours, minutes, rest = 0, 0, hours, minutes
-            seconds = ((days * 24.0 + hours) * 60.0 + minutes) * 60.0 + rest
-        elif match := DAYS.fullmatch(text):
-            seconds = (int(match[1]) * 24.0 + int(match[2])) * 3600.0
-    if not (math.isfinite(seconds) and 0 <= seconds <= LONGEST):
-        raise InvalidInput(expected, value=value, key=key)
-    return seconds
-
-
-def _duration(value: object) -> object:
-    if value is None:
-        return None
-    try:
-        return parse_duration(value)
-    except InvalidInput as error:
-        raise ValueError(f"expected {error.expected}") from None
-
-
 def _quantities(value: object) -> object:
     """Amounts of resources; a text is read as Slurm writes them."""
-    try:
-        if isinstance(value, str):
-            slurm_amounts(value, "")
-            return dict(part.split("=", 1) for part in value.split(",")) if value else {}
-        if isinstance(value, Mapping):
-            amounts({str(name): item for name, item in value.items()}, "")
-    except InvalidInput as error:
-        raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
+    if isinstance(value, str):
+        slurm_amounts(value, "")
+        return dict(part.split("=", 1) for part in value.split(",")) if value else {}
+    if isinstance(value, Mapping):
+        amounts({str(name): item for name, item in value.items()}, "")
     return value
 
 
 Duration = Annotated[
     float | None,
-    BeforeValidator(_duration, json_schema_input_type=float | str | None),
+    by(lambda value: None if value is None else parse_duration(value, ""), float | str | None),
     Field(description="seconds, or 90s, 15m, 2h, 1-12:00:00"),
 ]
 Quantities = Annotated[
     dict[str, str | int | float],
-    BeforeValidator(_quantities),
+    by(_quantities),
     Field(description="amounts by resource, such as {cpu: 500m, memory: 16Gi, gpu: 1}", max_length=64),
 ]
 Name = Annotated[str, Field(pattern=NAME)]
@@ -242,11 +192,17 @@ def _plain(given: Mapping[str, object]) -> dict[str, object]:
     return plain
 
 
-def _checked(given: object, file: str, line: int | None = None) -> JobSpec:
-    try:
-        return JobSpec.model_validate(given)
-    except ValidationError as error:
-        raise plain_words(error.errors()[0]).at(file=file, line=line) from None
+class _Metadata(Spec):
+    name: Annotated[str | None, Field(strict=True)] = None
+
+
+class _Manifest(Spec):
+    """A job in the envelope that Kubernetes uses; `spec` is checked as a job of its own."""
+
+    apiVersion: Annotated[Literal["berth/v1"] | None, Field(validate_default=True)] = None
+    kind: Annotated[Literal["Job"] | None, Field(validate_default=True)] = None
+    metadata: _Metadata | None = None
+    spec: dict[str, Any]
 
 
 def read_manifests(text: str, file: str = "manifest") -> list[JobSpec]:
@@ -255,37 +211,18 @@ def read_manifests(text: str, file: str = "manifest") -> list[JobSpec]:
     >>> read_manifests("{tasks: 2, resources: {cpu: 1}}")[0].tasks
     2
     """
-    try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = None if mark is None else mark.line + 1
-        raise InvalidInput("YAML", found=str(getattr(error, "problem", error)), file=file, line=line) from None
-    except RecursionError:
-        raise InvalidInput("YAML that is not nested so deeply", file=file) from None
+    documents = read_documents(text, file)
     if not documents:
         raise InvalidInput("at least one job", found="nothing", file=file)
-    return [_document(document, file) for document in documents]
+    return [_document(tree) for tree in documents]
 
 
-def _document(document: object, file: str) -> JobSpec:
-    if not isinstance(document, dict):
-        raise InvalidInput("a mapping with the keys of a job", found=type(document).__name__, file=file)
-    if "kind" not in document and "apiVersion" not in document:
-        return _checked(document, file)
-    unknown = sorted(str(key) for key in document.keys() - {"apiVersion", "kind", "metadata", "spec"})
-    if unknown:
-        raise InvalidInput("apiVersion, kind, metadata and spec", value=unknown[0], file=file)
-    if document.get("apiVersion") != API_VERSION:
-        raise InvalidInput(API_VERSION, value=document.get("apiVersion"), key="apiVersion", file=file)
-    if document.get("kind") != "Job":
-        raise InvalidInput("Job", value=document.get("kind"), key="kind", file=file)
-    metadata, spec = document.get("metadata") or {}, document.get("spec")
-    if not isinstance(metadata, dict) or metadata.keys() - {"name"}:
-        raise InvalidInput("a mapping with name alone", value=str(metadata), key="metadata", file=file)
-    if not isinstance(spec, dict):
-        raise InvalidInput("a mapping", value=spec, key="spec", file=file)
-    return _checked({**spec, **metadata}, file)
+def _document(tree: Tree) -> JobSpec:
+    if isinstance(tree.value, dict) and tree.value.keys() & {"kind", "apiVersion"}:
+        checked(tree, _Manifest)
+        spec, metadata = tree.under("spec"), tree.under("metadata")
+        tree = Tree({**spec.value, **(metadata.value or {})}, spec.places | metadata.places)
+    return checked(tree, JobSpec)
 
 
 OPTIONS = {
@@ -339,7 +276,7 @@ def read_script(text: str, file: str = "script") -> JobSpec:
     A script with `#SBATCH` lines and no `#BERTH` line is refused: it would run without what it asks for.
     """
     given: dict[str, Any] = {}
-    lines: dict[str, int] = {}
+    places: dict[Key, Place] = {}
     ignored = sbatch_lines(text)
     if ignored and not any(line.startswith(MARK) for line in text.splitlines()):
         number, words, instead = ignored[0]
@@ -348,19 +285,17 @@ def read_script(text: str, file: str = "script") -> JobSpec:
         if line.startswith(MARK):
             for option, value in _options(line.removeprefix(MARK), file, number):
                 given[option] = value
-                lines[option] = number
+                places[option,] = file, number
         elif line.strip() and not line.startswith("#"):
             break
     if "needs" in given:
         parts = [part.partition("=") for part in str(given["needs"]).split(",")]
         if not all(equals and key for key, equals, _ in parts):
-            raise InvalidInput("label=value,…", value=given["needs"], key="--needs", file=file, line=lines["needs"])
+            raise InvalidInput(
+                "label=value,…", value=given["needs"], key="--needs", file=file, line=places["needs",][1]
+            )
         given["needs"] = {key: value for key, _, value in parts}
-    try:
-        return _checked({**given, "script": text}, file)
-    except InvalidInput as error:
-        top = (error.key or "").split(".")[0]
-        raise error.at(line=lines.get(top)) from None
+    return checked(Tree({**given, "script": text}, {(): (file, None), **places}), JobSpec)
 
 
 def sbatch_lines(text: str) -> list[tuple[int, str, str]]:

@@ -2,21 +2,22 @@
 
 The scheduler calls `snapshot` first, reconciles the journal with it, and then listens to `events`: they
 are all that happened since, and perhaps some of what the snapshot has already. When the connection to an engine breaks,
-`events` raises, and so it begins again with `snapshot`. Names of engines are `simulated`, `simulated:FILE` and
-`simulated:unix:PATH` (`berth.live.engines.registry`).
+`events` raises, and so it begins again with `snapshot`. Engines have names (`berth.live.engines.registry`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from berth.errors import BerthError
 from berth.live.core.events import Command, Event, Failed, Finished
 from berth.live.core.jobs import Job, Place, Server
+from berth.live.engines.clock import Clock
 
-__all__ = ["Attempt", "Engine", "EngineError", "Owner", "Refusing", "Snapshot"]
+__all__ = ["Attempt", "Engine", "EngineError", "EngineKind", "Owner", "Refusing", "Snapshot"]
 
 
 class EngineError(BerthError):
@@ -98,3 +99,18 @@ class Refusing(Protocol):
     def refusal(self, job: Job) -> str | None:
         """Why the engine could never run a job, and what to do instead; None where it could."""
         ...
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """An engine by name; what an entry point of the group `berth.engines` names.
+
+    A person writes `name` or `name:rest`. `settings` checks the rest, which is empty where there is none: it raises
+    `InvalidInput`, makes nothing and connects to nothing. `make` makes the engine from what `settings` returned, with a
+    clock, a file in which the engine may remember what runs, and the owner of its attempts. With `reads_file`, the rest
+    is the path of a file (or `unix:` and that of a socket), which a configuration file names relative to its folder.
+    """
+
+    settings: Callable[[str], Any]
+    make: Callable[[Any, Clock, Path | None, Owner | None], Engine]
+    reads_file: bool = False

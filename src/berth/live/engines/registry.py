@@ -1,59 +1,73 @@
-"""Engines by name."""
+"""Engines by name: the built-in ones and those that installed packages offer (entry points `berth.engines`).
+
+* `simulated`: a small cluster in this process
+* `simulated:FILE`: the cluster of a YAML file, in this process
+* `simulated:unix:PATH`: a simulated cluster in another process
+* `slurm`, `slurm:FILE`: a Slurm cluster, with the settings of a YAML file
+* `ray`, `ray:ADDRESS`: the Ray cluster that RAY_ADDRESS names, or the one of this machine; the one at an address
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from berth.errors import InvalidInput
-from berth.live.engines import Engine, Owner
+from berth.errors import InvalidInput, UnknownName
+from berth.live.engines import Engine, EngineKind, Owner
 from berth.live.engines.clock import Clock
-from berth.live.engines.ray.engine import RayEngine
-from berth.live.engines.remote import RemoteEngine
-from berth.live.engines.simulated.engine import SimulatedEngine, example_cluster, read_cluster
-from berth.live.engines.slurm import SlurmEngine, SlurmSettings, check_settings, read_settings
+from berth.registry import load, offered
 
-__all__ = ["check_engine", "make_engine"]
+__all__ = ["check_engine", "engine_in", "engine_names", "make_engine"]
+
+GROUP = "berth.engines"
+BUILTIN = {kind: f"berth.live.engines.{kind}.engine:ENGINE" for kind in ("simulated", "slurm", "ray")}
+
+
+def engine_names() -> dict[str, str]:
+    """Every name and its `module:attribute`; an installed package cannot take a built-in name."""
+    return {**offered(GROUP), **BUILTIN}
+
+
+def _kind(name: str) -> tuple[EngineKind, str]:
+    """The kind of an engine, and what stands after the colon."""
+    kind, colon, rest = name.partition(":")
+    names = engine_names()
+    if kind not in names:
+        raise UnknownName("engine", kind, names)
+    if colon and not rest:
+        raise InvalidInput(f"{kind}, or something after the colon", value=name, key="engine")
+    return load(names[kind], "engine", kind, EngineKind), rest
+
+
+def _checked(name: str) -> tuple[EngineKind, Any]:
+    kind, rest = _kind(name)
+    return kind, kind.settings(rest)
 
 
 def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: Owner | None = None) -> Engine:
-    """The engine that a person means, for the attempts of an owner.
+    """The engine of this name, for the attempts of an owner.
 
-    * `simulated`: a small cluster in this process
-    * `simulated:FILE`: the cluster of a YAML file, in this process
-    * `simulated:unix:PATH`: a simulated cluster in another process
-    * `slurm`, `slurm:FILE`: a Slurm cluster, with the settings of a YAML file
-    * `ray`, `ray:ADDRESS`: the Ray cluster that RAY_ADDRESS names, or the one of this machine; the one at an address
-
-    >>> make_engine("cloud", Clock())
+    >>> make_engine("slrm", Clock())
     Traceback (most recent call last):
-    berth.errors.InvalidInput: engine: got 'cloud', expected simulated, simulated:FILE, simulated:unix:PATH, slurm, ...
+    berth.errors.UnknownName: unknown engine 'slrm'; did you mean 'slurm'? (known: ...)
     """
-    kind, _, rest = name.partition(":")
-    if kind not in ("simulated", "slurm", "ray") or (":" in name and not rest):
-        known = "simulated, simulated:FILE, simulated:unix:PATH, slurm, slurm:FILE, ray or ray:ADDRESS"
-        raise InvalidInput(known, value=name, key="engine")
-    if kind == "slurm":
-        file = Path(rest) if rest else None
-        try:
-            return SlurmEngine(read_settings(file) if file else SlurmSettings(), owner=owner, file=file)
-        except InvalidInput as error:
-            raise error.at(file=file) from None
-    if kind == "ray":
-        return RayEngine(rest or None, owner)
-    if rest.startswith("unix:"):
-        return RemoteEngine(Path(rest.removeprefix("unix:")))
-    cluster = read_cluster(Path(rest)) if rest else example_cluster()
-    return SimulatedEngine(cluster, clock, None if state_file is None else Path(state_file))
+    kind, settings = _checked(name)
+    return kind.make(settings, clock, None if state_file is None else Path(state_file), owner)
 
 
 def check_engine(name: str) -> None:
-    """Refuse an engine that cannot be made, before anything is made for it."""
-    kind, _, rest = name.partition(":")
-    if kind != "slurm" or (":" in name and not rest):
-        make_engine(name, Clock())
-        return
-    file = Path(rest) if rest else None
-    try:
-        check_settings(read_settings(file) if file else SlurmSettings())
-    except InvalidInput as error:
-        raise error.at(file=file) from None
+    """Refuse an engine that cannot be made; makes nothing."""
+    _checked(name)
+
+
+def engine_in(name: str, folder: Path) -> str:
+    """The same engine, where the path in its name is relative to a folder.
+
+    >>> engine_in("slurm:slurm.yaml", Path("/etc/berth")), engine_in("ray:10.0.0.1:6379", Path("/etc/berth"))
+    ('slurm:/etc/berth/slurm.yaml', 'ray:10.0.0.1:6379')
+    """
+    kind, rest = _kind(name)
+    if not (kind.reads_file and rest):
+        return name
+    scheme = "unix:" if rest.startswith("unix:") else ""
+    return f"{name.partition(':')[0]}:{scheme}{folder / rest.removeprefix(scheme)}"

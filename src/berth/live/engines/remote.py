@@ -14,8 +14,7 @@ from typing import Any
 from berth.live.core.events import Command, Event, read_event
 from berth.live.core.jobs import Job
 from berth.live.engines import EngineError, Snapshot
-from berth.live.engines.simulated.server import LINE
-from berth.live.engines.wire import read_snapshot, write_order
+from berth.live.engines.wire import LINE, read_snapshot, write_order
 
 __all__ = ["RemoteEngine"]
 

@@ -11,8 +11,10 @@ from berth.live.core.events import Cancel, Command, Start
 from berth.live.core.jobs import Job
 from berth.live.engines import Snapshot
 
-__all__ = ["read_order", "read_snapshot", "write_order", "write_snapshot"]
+__all__ = ["LINE", "read_order", "read_snapshot", "write_order", "write_snapshot"]
 
+LINE = 64 * 2**20
+"""The longest line in bytes: a snapshot of a large cluster."""
 _START, _CANCEL = TypeAdapter(Start), TypeAdapter(Cancel)
 _JOB: TypeAdapter[Job | None] = TypeAdapter(Job | None)
 _SNAPSHOT = TypeAdapter(Snapshot)

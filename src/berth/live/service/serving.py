@@ -12,15 +12,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any
 
-import yaml
-from pydantic import ValidationError
+from pydantic import Field
 
-from berth.errors import InvalidInput, MissingExtra, did_you_mean
-from berth.files.wording import plain_words
+from berth.errors import InvalidInput, MissingExtra
+from berth.files.wording import Part, by, checked, said
+from berth.files.yaml_tree import Tree, read_file
 from berth.live.service.settings import ServiceSettings
 
 try:
@@ -31,7 +30,7 @@ except ImportError as error:
 
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import make_driver
-from berth.live.engines.registry import check_engine
+from berth.live.engines.registry import check_engine, engine_in
 from berth.live.local_token import is_loopback
 from berth.live.service.app import create_app
 from berth.live.service.authenticator import Authenticator, check_open, ensure_local_token
@@ -40,10 +39,9 @@ from berth.live.service.database import is_new
 from berth.live.service.history import History
 from berth.live.service.metrics import Metrics
 from berth.live.service.scheduler import Scheduler
-from berth.live.service.settings import QueuesSpec
 from berth.live.service.store import Store
 
-__all__ = ["Address", "JsonLines", "Repeats", "read_config", "serve", "service"]
+__all__ = ["Address", "Config", "JsonLines", "Repeats", "read_config", "serve", "service"]
 
 GRACE = 5
 """Seconds that open requests get when the service ends."""
@@ -51,27 +49,24 @@ GRACE = 5
 log = logging.getLogger("berth.service")
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where the service listens, and the names it is called by."""
+def _network(value: object) -> object:
+    try:
+        ipaddress.ip_network(str(value))
+    except ValueError:
+        raise InvalidInput("an address or network such as 10.0.0.5 or 10.0.0.0/24", value=value) from None
+    return value
 
-    host: str = "127.0.0.1"
-    port: int = 8642
-    names: tuple[str, ...] = field(default=())
-    proxies: tuple[str, ...] = field(default=())
-    """Addresses or networks of proxies whose `X-Forwarded-For` header tells the client's address."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise InvalidInput("a port from 0 to 65535", value=self.port, key="port")
-        if not self.host:
-            raise InvalidInput("a host, such as 127.0.0.1", value=self.host, key="host")
-        for proxy in self.proxies:
-            try:
-                ipaddress.ip_network(proxy)
-            except ValueError:
-                expected = "an address or network such as 10.0.0.5 or 10.0.0.0/24"
-                raise InvalidInput(expected, value=proxy, key="proxies") from None
+class Address(Part):
+    """Where the service listens, and the names it is called by.
+
+    `proxies` are addresses or networks of proxies whose `X-Forwarded-For` header tells the client's address.
+    """
+
+    host: Annotated[str, Field(min_length=1), said("a host, such as 127.0.0.1")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535), said("a port from 0 to 65535")] = 8642
+    names: Annotated[tuple[str, ...], Field(strict=False), said("a list of texts")] = ()
+    proxies: Annotated[tuple[Annotated[str, by(_network)], ...], Field(strict=False)] = ()
 
     @property
     def url(self) -> str:
@@ -97,59 +92,19 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def read_config(file: Path) -> dict[str, Any]:
-    """Settings from a YAML file: those of `ServiceSettings` and `Address`, checked by name."""
-    try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput("a file that can be read", found=str(error.strerror), file=file) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = None if mark is None else mark.line + 1
-        raise InvalidInput("YAML", found=str(getattr(error, "problem", error)), file=file, line=line) from None
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise InvalidInput("a mapping of settings", found=type(given).__name__, file=file)
-    known = [item.name for part in (ServiceSettings, Address) for item in fields(part)]
-    for key in given:
-        if key not in known:
-            raise InvalidInput(f"one of {', '.join(known)}{did_you_mean(key, known)}", value=key, file=file)
-    if given.get("queues") is not None:
-        try:
-            given["queues"] = QueuesSpec.model_validate(given["queues"]).queues_()
-        except ValidationError as error:
-            raise plain_words(error.errors()[0]).at(key="queues", file=file) from None
-        except InvalidInput as error:
-            raise error.at(file=file) from None
-    return given
+class Config(ServiceSettings, Address):
+    """All that a configuration file may say."""
 
 
-def made(cls: Any, given: Mapping[str, Any], file: Path | None) -> Any:
-    """Settings of a class, from those that were given."""
-    own = {item.name: given[item.name] for item in fields(cls) if given.get(item.name) is not None}
-    hints = get_type_hints(cls)
-    try:
-        for name, value in own.items():
-            _check_kind(name, value, hints[name])
-        return cls(**own)
-    except InvalidInput as error:
-        raise error.at(file=file) from None
-
-
-def _check_kind(name: str, value: object, hint: Any) -> None:
-    """A text where a text is to be, and a number where a number is."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    texts = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
-    for kind, fits, expected in (
-        (str, isinstance(value, str), "a text"),
-        (bool, isinstance(value, bool), "true or false"),
-        (float, number, "a number"),
-        (int, number and isinstance(value, int), "a whole number"),
-        (tuple[str, ...], texts, "a list of texts"),
-    ):
-        if hint in (kind, kind | None) and not fits:
-            raise InvalidInput(expected, value=value, key=name)
+def read_config(file: Path | None, options: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of a YAML file; options of the command line that are not None override it."""
+    tree = Tree({}) if file is None else read_file(file, "configuration", may_be_empty=True)
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    if file is not None and "engine" not in given and isinstance(engine := tree.value.get("engine"), str):
+        tree.value["engine"] = engine_in(engine, file.parent)
+    tree.value = {name: value for name, value in {**tree.value, **given}.items() if value is not None}
+    tree.places.update({(name,): (None, None) for name in given})
+    return checked(tree, Config)
 
 
 @asynccontextmanager
@@ -190,7 +145,7 @@ async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> No
 async def _run(settings: ServiceSettings, address: Address, ready: Callable[[str], None]) -> None:
     taken = _bound(address)
     try:
-        await _serve(settings, replace(address, port=taken.getsockname()[1]), taken, ready)
+        await _serve(settings, address.replace(port=taken.getsockname()[1]), taken, ready)
     finally:
         taken.close()
 
@@ -264,7 +219,7 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     _check(settings, address)
     if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
-        settings = replace(settings, engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
+        settings = settings.replace(engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_run(settings, address, ready or (lambda url: None)))
 

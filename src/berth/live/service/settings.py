@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field, InstanceOf
 
-from berth.errors import InvalidInput
 from berth.files.quantities import amounts, format_amounts
-from berth.files.wording import NAME, Inside, Spec
+from berth.files.wording import NAME, Amounts, Part, Spec, Switch, by
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.specs import Duration
 
 __all__ = ["QueueSpec", "QueuesSpec", "ServiceSettings"]
 
 
-@dataclass(frozen=True)
-class ServiceSettings:
+def _queues(value: object) -> object:
+    return value if isinstance(value, Queues | None) else QueuesSpec.model_validate(value).queues_()
+
+
+class ServiceSettings(Part):
     """What `Scheduler.open` needs.
 
     `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.live.engines`).
@@ -34,26 +34,18 @@ class ServiceSettings:
     store: str = "berth.db"
     engine: str = "simulated"
     policy: str | None = None
-    queues: Queues | None = None
+    queues: Annotated[InstanceOf[Queues] | None, by(_queues)] = None
     seed: int = 0
-    budget: float = 1.0
-    faster: float = 1.0
-    tick: float = 1.0
-    soon: float = 0.02
-    snapshot_every: int = 20_000
-    retention: float | None = None
+    budget: Annotated[float, Field(ge=0)] = 1.0
+    faster: Annotated[float, Field(ge=1e-6)] = 1.0
+    tick: Annotated[float, Field(ge=1e-3)] = 1.0
+    soon: Annotated[float, Field(ge=0)] = 0.02
+    snapshot_every: Annotated[int, Field(ge=1)] = 20_000
+    retention: Annotated[float, Field(ge=0)] | None = None
     engine_state: str | None = None
     learn_by: str | None = None
-    show_commands: bool = False
-    open: bool = False
-
-    def __post_init__(self) -> None:
-        for name, low in (("budget", 0.0), ("faster", 1e-6), ("tick", 1e-3), ("soon", 0.0), ("retention", 0.0)):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= low):
-                raise InvalidInput(f"a finite number ≥ {low:g}", value=value, key=name)
-        if self.snapshot_every < 1:
-            raise InvalidInput("a number ≥ 1", value=self.snapshot_every, key="snapshot_every")
+    show_commands: Switch = False
+    open: Switch = False
 
     @property
     def guarded(self) -> bool:
@@ -61,16 +53,6 @@ class ServiceSettings:
         return not self.open and self.engine.partition(":")[0] != "simulated"
 
 
-def _amounts(value: object) -> object:
-    if isinstance(value, Mapping):
-        try:
-            amounts({str(name): item for name, item in value.items()}, "")
-        except InvalidInput as error:
-            raise Inside(InvalidInput(error.expected, value=error.value, key=(error.key or "").strip("."))) from None
-    return value
-
-
-Given = Annotated[dict[str, str | int | float], BeforeValidator(_amounts), Field(max_length=64)]
 Number = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=NAME)]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
@@ -87,7 +69,7 @@ class QueueSpec(Spec):
     priority: Priority = 0
     accepts: bool = True
     starts: bool = True
-    limit: Given = Field(default_factory=dict)
+    limit: Amounts = Field(default_factory=dict)
     default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
     max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
     max_priority: Priority = 0
@@ -106,7 +88,7 @@ class QueuesSpec(Spec):
     shares: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e12)]], Field(max_length=10_000)] = Field(
         default_factory=dict
     )
-    quotas: Annotated[dict[str, Given], Field(max_length=10_000)] = Field(default_factory=dict)
+    quotas: Annotated[dict[str, Amounts], Field(max_length=10_000)] = Field(default_factory=dict)
     aging: Number = 1.0
     fairness: Number = 1.0
     half_life: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] = 604800.0

@@ -18,12 +18,12 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Resource
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.measured import mean_runs
 from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, Source, job_table, machine_table
 
-__all__ = ["read", "read_instances"]
+__all__ = ["FORMAT", "read", "read_instances"]
 
 RESOURCES = (CORES, Resource("memory", "largest machine"))
 STATUS = {"Terminated": "done", "Failed": "failed", "Cancelled": "cancelled", "Running": "running"}
@@ -163,3 +163,15 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
         cpu=pl.col("number_of_cpus"),
         memory=pl.col("normalized_memory"),
     )
+
+
+FORMAT = Format(
+    "Alibaba cluster-trace-v2017",
+    read,
+    any_of(
+        columns("task_create_time", "number_of_instances"),
+        columns("submit_time", "duration", "instances_num"),
+        table("batch_task", 8),
+        table("server_event", 7),
+    ),
+)

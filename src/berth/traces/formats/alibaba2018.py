@@ -20,12 +20,12 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Resource
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.measured import mean_runs
 from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, Source, job_table, machine_table
 
-__all__ = ["read", "read_instances", "read_usage"]
+__all__ = ["FORMAT", "read", "read_instances", "read_usage"]
 
 RESOURCES = (CORES, Resource("memory", "% of the largest machine"))
 STATUS = {"Terminated": "done", "Failed": "failed", "Cancelled": "cancelled", "Running": "running"}
@@ -173,3 +173,17 @@ def read_usage(path: Path, report: Report | None = None) -> Iterator[pl.DataFram
             pl.col("time_stamp").alias("time_s"),
             *(pl.when(value.is_between(0, 100)).then(value / 100).alias(name) for name, value in share.items()),
         )
+
+
+FORMAT = Format(
+    "Alibaba cluster-trace-v2018",
+    read,
+    any_of(
+        columns("task_name", "instance_num", "plan_cpu"),
+        columns("machine_id", "failure_domain_1"),
+        columns("machine_id", "cpu_util_percent", "mem_util_percent"),
+        table("batch_task", 9),
+        table("machine_meta", 7),
+        table("machine_usage", 9),
+    ),
+)

@@ -14,11 +14,11 @@ from pathlib import Path
 import polars as pl
 
 from berth.model import Resource
-from berth.traces.formats import Reading, without_machines
+from berth.traces.formats import Format, Reading, columns, without_machines
 from berth.traces.rows import Field, Layout, Report, read_rows
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 RESOURCES = (CORES, MEMORY, GPUS, Resource("rdma", "% of a network card"), Resource("disk", "GiB"))
 LAYOUT = Layout(
@@ -53,3 +53,6 @@ def _jobs(path: Path, report: Report) -> Iterator[pl.DataFrame]:
             status=pl.when(pl.col("deletion_time").is_null()).then(pl.lit("running")),
             **{resource.name: pl.col(f"{resource.name}_request") for resource in RESOURCES},
         )
+
+
+FORMAT = Format("Alibaba cluster-trace-gpu-v2025", read, columns("instance_sn", "app_name"))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import polars as pl
 
-from berth.traces.formats import Reading, without_machines
+from berth.traces.formats import Format, Reading, columns, without_machines
 from berth.traces.rows import Field, Layout, Report, read_whole
 from berth.traces.trace import CORES, GPUS, Source, machine_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 RESOURCES = (CORES, GPUS)
 LAYOUT = Layout(
@@ -38,3 +38,8 @@ def read(path: Path, machines: Path | None, report: Report) -> Reading:
         gpu=pl.col("gpu_capacity_num"),
     )
     return Reading(iter(()), RESOURCES, Source("alibaba-spot-2026", (str(path),)), report, nodes)
+
+
+FORMAT = Format(
+    "Alibaba cluster-trace-v2026-spot-gpu, its nodes", read, columns("gpu_model", "gpu_capacity_num", "node_name")
+)

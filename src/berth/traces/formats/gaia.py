@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import UnknownName
-from berth.traces.formats import Reading, without_machines
+from berth.traces.formats import Format, Reading, columns, without_machines
 from berth.traces.rows import Field, Layout, Report, read_rows
 from berth.traces.trace import CORES, Source, job_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 UNITS = {"hours": 3600.0, "seconds": 1.0}
 LAYOUT = Layout(
@@ -53,3 +53,6 @@ def _jobs(path: Path, seconds: float, report: Report) -> Iterator[pl.DataFrame]:
             cpu=pl.lit(1.0),
         )
         number += len(frame)
+
+
+FORMAT = Format("PAI, reduced by GAIA", read, columns("arrival_time", "length", "cpus"))

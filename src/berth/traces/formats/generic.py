@@ -24,11 +24,11 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Resource
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading, any_of, columns
 from berth.traces.rows import PARQUET, Field, Layout, Report, first_line, read_rows
 from berth.traces.trace import CORES, GPUS, JOB_COLUMNS, MACHINE_COLUMNS, MEMORY, OUTAGE_COLUMNS, Source, Trace, filled
 
-__all__ = ["ROWS", "SUFFIXES", "beside", "column_name", "read", "write_trace"]
+__all__ = ["FORMAT", "ROWS", "SUFFIXES", "beside", "column_name", "read", "write_trace"]
 
 ROWS = 1 << 18
 """Rows of a Parquet file that are read or written at a time."""
@@ -325,3 +325,8 @@ def _write_parquet(chunks: Iterable[pl.DataFrame], temporary: Path) -> None:
             parts.append(Path(place) / f"{number}.parquet")
             chunk.write_parquet(parts[-1])
         pl.scan_parquet(parts).sink_parquet(temporary, row_group_size=ROWS)
+
+
+FORMAT = Format(
+    "one's own cluster, as CSV or Parquet", read, any_of(columns("submit_s", "run_s"), lambda _, line: line == "PAR1")
+)

@@ -20,13 +20,13 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import InvalidInput
-from berth.traces.formats import Reading, google_events
+from berth.traces.formats import Format, Reading, any_of, columns, google_events, table
 from berth.traces.formats.google_events import RESOURCES, Events, Machines
 from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows
 from berth.traces.rows import parts as all_parts
 from berth.traces.trace import Source, job_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 EVENTS = Events(0, 1, {2: None, 3: "failed", 4: "done", 5: "cancelled", 6: None})
 JOBS = Layout(
@@ -181,3 +181,15 @@ def _machines(files: list[Path], report: Report) -> tuple[pl.DataFrame, pl.DataF
         "memory",
     )
     return google_events.machines_and_outages(rows, Machines(0, 1))
+
+
+FORMAT = Format(
+    "Google cluster-data 2011",
+    read,
+    any_of(
+        columns("submit_s", "wait_s", "sched_class"),
+        columns("time_us", "machine_id", "event_type"),
+        columns("job ID", "event type"),
+        table("part-", 6, 8, 13),
+    ),
+)

@@ -21,14 +21,14 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import InvalidInput
-from berth.traces.formats import Reading, google_events
+from berth.traces.formats import Format, Reading, any_of, columns, google_events, objects
 from berth.traces.formats.google_events import RESOURCES, Events, Machines
 from berth.traces.rows import Field, Layout, Report, beside, first_line, read_rows, read_whole
 from berth.traces.rows import parts as all_parts
 from berth.traces.rows_json import read_json_rows
 from berth.traces.trace import Source, job_table, machine_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 EVENTS = Events(0, 3, {4: None, 5: "failed", 6: "done", 7: "cancelled", 8: None})
 COMMON = (
@@ -249,3 +249,18 @@ def _hosts(path: Path, report: Report) -> pl.DataFrame:
         cpu=pl.col("cpus"),
         memory=pl.col("ram"),
     )
+
+
+FORMAT = Format(
+    "Google cluster-data 2019",
+    read,
+    any_of(
+        columns("time", "type", "collection_id"),
+        columns("time", "type", "machine_id"),
+        columns("collection_id", "cpus", "ram"),
+        columns("cpus", "ram", "machine_count"),
+        columns("req_cpus", "req_memory"),
+        objects("collection_id", "type"),
+        objects("machine_id", "type"),
+    ),
+)

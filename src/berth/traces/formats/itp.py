@@ -10,11 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
-from berth.traces.formats import Reading, without_machines
+from berth.traces.formats import Format, Reading, columns, without_machines
 from berth.traces.rows import Field, Layout, Report, read_rows
 from berth.traces.trace import GPUS, Source, job_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 LAYOUT = Layout(
     (
@@ -43,3 +43,6 @@ def _jobs(path: Path, report: Report) -> Iterator[pl.DataFrame]:
             pieces=pl.col("num_gpu"),
             gpu=pl.lit(1.0),
         )
+
+
+FORMAT = Format("Microsoft ITP 2021", read, columns("submission_time", "duration", "num_gpu"))

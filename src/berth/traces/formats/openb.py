@@ -13,11 +13,11 @@ from pathlib import Path
 
 import polars as pl
 
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading, any_of, columns
 from berth.traces.rows import Field, Layout, Report, beside, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table, machine_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 RESOURCES = (CORES, MEMORY, GPUS)
 PODS = Layout(
@@ -90,3 +90,10 @@ def _nodes(path: Path, report: Report) -> pl.DataFrame:
         memory=pl.col("memory_mib") / 1024,
         gpu=pl.col("gpu"),
     )
+
+
+FORMAT = Format(
+    "Alibaba cluster-trace-gpu-v2023 (openb)",
+    read,
+    any_of(columns("name", "cpu_milli", "gpu_milli"), columns("sn", "cpu_milli", "model")),
+)

@@ -20,12 +20,12 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import InvalidInput
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.measured import mean_runs
 from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table, machine_table
 
-__all__ = ["read", "read_instances", "read_minibatch", "read_minibatch_cov"]
+__all__ = ["FORMAT", "read", "read_instances", "read_minibatch", "read_minibatch_cov"]
 
 RESOURCES = (CORES, MEMORY, GPUS)
 STATUS = {"Terminated": "done", "Failed": "failed", "Running": "running"}
@@ -191,3 +191,17 @@ def read_minibatch_cov(path: str | Path, report: Report | None = None) -> pl.Dat
     rows = read_whole(Path(path), Layout(fields), report or Report(strict=True)).drop("line")
     long = rows.unpivot(index="job", variable_name="iteration", value_name="cov").drop_nulls("cov")
     return long.with_columns(pl.col("iteration").cast(pl.Int64)).sort("job", "iteration")
+
+
+FORMAT = Format(
+    "Alibaba cluster-trace-gpu-v2020 (PAI)",
+    read,
+    any_of(
+        columns("task_name", "inst_num", "plan_gpu"),
+        columns("machine", "cap_cpu", "cap_gpu"),
+        table("pai_tasktable", 10),
+        table("pai_machine_spec", 5),
+        table("pai_jobtable", 6),
+        table("pai_instancetable", 9),
+    ),
+)

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from berth.errors import InvalidInput
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.dates import EXPECTED, first_midnight, with_seconds
 from berth.traces.rows import (
     Field,
@@ -35,7 +35,7 @@ from berth.traces.rows import (
 from berth.traces.rows_json import read_json_array
 from berth.traces.trace import GPUS, JOB_COLUMNS, Source, job_table, machine_table
 
-__all__ = ["read"]
+__all__ = ["FORMAT", "read"]
 
 RESOURCES = (GPUS,)
 STATUS = {"Pass": "done", "Failed": "failed", "Killed": "cancelled"}
@@ -162,3 +162,15 @@ def _job(tree: dict[str, Any], zero: datetime) -> tuple[object, ...]:
         tree.get("vc"),
         status,
     )
+
+
+FORMAT = Format(
+    "Microsoft Philly 2017",
+    read,
+    any_of(
+        columns("timestamp", "duration", "num_gpus"),
+        columns("machineId", "number of GPUs"),
+        table("cluster_machine_list", 3),
+        lambda _, line: line.startswith("["),
+    ),
+)

@@ -23,12 +23,13 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import InvalidInput
-from berth.traces.formats import Reading
+from berth.files.durations import CLOCK, clock_seconds
+from berth.traces.formats import Format, Reading
 from berth.traces.formats.dates import first_midnight, with_seconds
 from berth.traces.rows import Field, Layout, Report, beside, converted, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, GPUS, MACHINE_COLUMNS, MEMORY, Source, filled, job_table
 
-__all__ = ["expand_hosts", "parse_duration", "parse_tres", "read"]
+__all__ = ["FORMAT", "expand_hosts", "parse_duration", "parse_tres", "read"]
 
 RESOURCES = (CORES, MEMORY, GPUS)
 MISSING = ("", "Unknown", "None", "UNLIMITED", "Partition_Limit", "INVALID", "N/A", "None assigned")
@@ -72,7 +73,6 @@ STATUS = {
         ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"), "failed"
     ),
 }
-DURATION = r"^(?:(\d+)-)?(\d+)(?::(\d+(?:\.\d+)?))?(?::(\d+(?:\.\d+)?))?$"
 GIB = {"K": 1 / 1024**2, "M": 1 / 1024, "": 1 / 1024, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
 """GiB in a unit; without one, numbers are MiB."""
 AMOUNT = r"(\d+(?:\.\d+)?)"
@@ -89,15 +89,10 @@ def parse_duration(text: str) -> float | None:
     """
     if text in MISSING:
         return None
-    found = re.match(DURATION, text, re.ASCII)
-    if not found or ("." in (found[3] or "") and (found[1] or found[4])):  # only seconds have fractions
+    seconds = clock_seconds(text)
+    if seconds is None:
         raise InvalidInput("a duration like 1-02:03:04", value=text)
-    days, first, second, third = (None if part is None else float(part) for part in found.groups())
-    if days is not None:
-        return 86400 * days + 3600 * (first or 0) + 60 * (second or 0) + (third or 0)
-    if third is not None:
-        return 3600 * (first or 0) + 60 * (second or 0) + third
-    return 60 * (first or 0) + (second or 0)
+    return seconds
 
 
 def parse_tres(text: str) -> dict[str, float]:
@@ -155,7 +150,7 @@ def _numbers(text: str, ranges: str) -> list[str]:
 
 def _duration(text: pl.Series) -> pl.Series:
     groups = pl.DataFrame({"text": text}, schema={"text": pl.String})
-    groups = groups.select(pl.col("text").str.extract_groups(DURATION).alias("all")).unnest("all")  # once, not by field
+    groups = groups.select(pl.col("text").str.extract_groups(CLOCK).alias("all")).unnest("all")  # once, not by field
     days, first, second, third = (pl.col(f"{place}").cast(pl.Float64) for place in range(1, 5))
     split = pl.col("3").str.contains(".", literal=True) & (days.is_not_null() | third.is_not_null())
     with_days = 86400 * days + 3600 * first + 60 * second.fill_null(0.0) + third.fill_null(0.0)
@@ -285,3 +280,10 @@ def _number(text: str) -> float:
     if not re.fullmatch(r"\d+\+?", text, re.ASCII):
         raise InvalidInput("a whole number", value=text)
     return float(text.removesuffix("+"))
+
+
+FORMAT = Format(
+    "Slurm accounting, sacct --parsable2",
+    read,
+    lambda _, line: bool({"JobID", "JobIDRaw", "NODELIST"} & set(line.split("|"))),
+)

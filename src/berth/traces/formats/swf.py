@@ -23,11 +23,11 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import InvalidInput, UnknownName
-from berth.traces.formats import Reading
+from berth.traces.formats import Format, Reading
 from berth.traces.rows import Field, Layout, Report, beside, first_line, read_blocks, read_rows, read_whole
 from berth.traces.trace import CORES, MACHINE_COLUMNS, MEMORY, Source, filled, job_table, machine_table
 
-__all__ = ["FIELDS", "read", "read_fields"]
+__all__ = ["FIELDS", "FORMAT", "read", "read_fields"]
 
 FIELDS = (
     "job",
@@ -230,3 +230,12 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
         cpu=pl.col("cpus_per_node"),
         memory=pl.col("mem_per_node_kib") / 1024**2,
     )
+
+
+def _recognise(name: str, line: str) -> bool:
+    cells = line.split()
+    numbers = len(cells) >= 18 and "," not in cells[0] and "|" not in line
+    return name.endswith(".swf") or line.startswith(";") or numbers or "cpus_per_node" in cells
+
+
+FORMAT = Format("Standard Workload Format 2.2", read, _recognise)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from berth.errors import InvalidInput, UnknownName, did_you_mean
 from berth.families.allocation.scenario.settings import AllocationSettings, DrawnCluster, DrawnPorts, PortEntry
 from berth.families.allocation.utility import utility_named
+from berth.files.wording import Mistake
 from berth.files.yaml_tree import Key
 from berth.scenario.checks import (
-    Mistake,
     check_arrivals,
     check_cluster,
     check_demands,

@@ -18,8 +18,9 @@ from berth.families.placement.scenario.settings import (
     PoissonSizes,
     WorkloadTasks,
 )
+from berth.files.wording import Mistake
 from berth.files.yaml_tree import Key
-from berth.scenario.checks import Mistake, check_cluster, check_known, check_policies, check_range
+from berth.scenario.checks import check_cluster, check_known, check_policies, check_range
 from berth.scenario.drawing import server_names
 from berth.scenario.settings import GivenCluster, ServerEntry, names_of
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag
 
+from berth.files.wording import Part, said
 from berth.scenario.settings import (
     PROCESS,
     WHOLE,
@@ -15,12 +16,10 @@ from berth.scenario.settings import (
     Chance,
     Common,
     Name,
-    Part,
     Positive,
     ResourceEntries,
     Restated,
     list_or_mapping,
-    said,
 )
 
 __all__ = [

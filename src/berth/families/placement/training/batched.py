@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.errors import BerthError, MissingExtra, UnsupportedProblem
+from berth.errors import MissingExtra, UnsupportedProblem
 from berth.families.placement.kernels.greedy import ROOM
 from berth.families.placement.kernels.network import STEEP
 from berth.families.placement.policies.network import Network
@@ -25,23 +25,11 @@ try:
 except ImportError as error:
     raise MissingExtra("training with torch", "train") from error
 
-__all__ = ["BatchedRuns", "check_device"]
+__all__ = ["BatchedRuns"]
 
 NEXT, ASK, REFILL, OVER = 0, 1, 2, 3
 FUTURE, WAITING, RUNNING, GONE = 0, 1, 2, 3
 LOOK_UP = 64  # rounds between looks whether all runs are over: a look makes the GPU wait
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that torch does not know or that is not there."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU") from error
-    if kind not in ("cpu", "cuda"):
-        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise BerthError(f"no GPU for device {device!r}; leave it out to train on the CPU")
 
 
 class BatchedRuns:

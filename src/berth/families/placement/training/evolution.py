@@ -44,8 +44,11 @@ class Evolution:
         workers: int = 1,
     ) -> None:
         if device != "cpu":
+<<<<<<< HEAD
             from berth.families.placement.training.batched import check_device
 
+=======
+>>>>>>> main
             check_device(device)
         self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
         self.device, self.scope, self.workers = device, scope, workers

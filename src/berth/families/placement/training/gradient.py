@@ -18,8 +18,7 @@ from berth.errors import MissingExtra
 from berth.families.placement.kernels.learned_run import Tape
 from berth.families.placement.kernels.network import STEEP
 from berth.families.placement.policies.network import Network
-from berth.families.placement.training.batched import check_device
-from berth.families.placement.training.episodes import Episode
+from berth.families.placement.training.episodes import Episode, check_device
 from berth.families.placement.training.network_runs import run_network, tape_of
 
 try:

@@ -12,9 +12,9 @@ from berth.families.selection.scenario.settings import (
     SelectionPort,
     SelectionSettings,
 )
+from berth.files.wording import Mistake
 from berth.files.yaml_tree import Key
 from berth.scenario.checks import (
-    Mistake,
     check_arrivals,
     check_cluster,
     check_demands,

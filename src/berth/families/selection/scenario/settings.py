@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from berth.files.wording import Part, said
 from berth.scenario.settings import (
     CLUSTER,
     DRAW,
@@ -20,7 +21,6 @@ from berth.scenario.settings import (
     GivenCluster,
     Name,
     Outages,
-    Part,
     Port,
     Positive,
     Servers,
@@ -29,7 +29,6 @@ from berth.scenario.settings import (
     cluster_form,
     list_or_mapping,
     list_or_one,
-    said,
     shape_of,
 )
 

@@ -18,7 +18,7 @@ from berth.live.engines.ray import agent as ray_agent
 from berth.live.engines.ray import gang as ray_gang
 from berth.live.engines.ray import guard as ray_guard
 from berth.live.engines.ray import keeper as ray_keeper
-from berth.live.engines.simulated.server import LINE
+from berth.live.engines.wire import LINE
 
 __all__ = ["keeper_of", "main"]
 

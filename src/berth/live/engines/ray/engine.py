@@ -20,13 +20,13 @@ from contextlib import suppress
 
 from berth.about import HOME
 from berth.errors import InvalidInput, MissingExtra
-from berth.live.core.specs import parse_duration
-from berth.live.engines import EngineError, Owner
+from berth.files.durations import parse_duration
+from berth.live.engines import EngineError, EngineKind, Owner
 from berth.live.engines.remote import RemoteEngine
-from berth.live.engines.simulated.server import LINE
+from berth.live.engines.wire import LINE
 from berth.ray_nodes import host_and_port
 
-__all__ = ["RayEngine"]
+__all__ = ["ENGINE", "RayEngine"]
 
 CONNECT_SECONDS = 10.0
 LEASE, SHORTEST = 30.0, 3.0
@@ -42,13 +42,21 @@ def _lease() -> float:
     return seconds
 
 
+def _address(given: str) -> str:
+    """The address of a cluster, checked; nothing is connected to."""
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtra("running jobs on Ray", "ray")
+    address = given or os.environ.get("RAY_ADDRESS") or "auto"
+    host_and_port(address)
+    _lease()
+    return address
+
+
 class RayEngine(RemoteEngine):
     """The cluster at `address`, or the one that RAY_ADDRESS names, or the one of this machine."""
 
     def __init__(self, address: str | None = None, owner: Owner | None = None) -> None:
-        if importlib.util.find_spec("ray") is None:
-            raise MissingExtra("running jobs on Ray", "ray")
-        self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
+        self._address = _address(address or "")
         self._place, self._lease = host_and_port(self._address), _lease()
         self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
@@ -91,3 +99,6 @@ class RayEngine(RemoteEngine):
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+ENGINE = EngineKind(_address, lambda address, clock, state_file, owner: RayEngine(address, owner))

@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, TextIO
 
-import yaml
+from pydantic import Field
 
 from berth.errors import BerthError, InvalidInput
 from berth.files.quantities import amounts
+from berth.files.wording import NAME, Amounts, Mistake, Part, checked, said
+from berth.files.yaml_tree import read_file
 from berth.live.core.events import Command, Event
 from berth.live.core.jobs import Job, Server
-from berth.live.engines import Snapshot
+from berth.live.engines import Engine, EngineKind, Owner, Snapshot
 from berth.live.engines.clock import Clock
+from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.engines.wire import read_order, write_order
 
-__all__ = ["SimulatedEngine", "example_cluster", "read_cluster"]
+__all__ = ["ENGINE", "SimulatedEngine", "example_cluster", "read_cluster"]
 
 LONGEST = 3600.0
 """The longest sleep, in seconds."""
@@ -107,52 +110,59 @@ def example_cluster() -> SimulatedCluster:
 
 def read_cluster(path: Path) -> SimulatedCluster:
     """A cluster from a YAML file: `servers`, each with `name`, `capacity`, `labels`, `speed`, `count`; and `truth`."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput("a file that can be read", found=error.strerror or "nothing", file=path) from None
-    except yaml.YAMLError as error:
-        raise InvalidInput("YAML", found=" ".join(str(error).split())[:100], file=path) from None
-    try:
-        given = _fields(found, "the file", {"servers", "truth"})
-        servers = given.get("servers")
-        if not isinstance(servers, list) or not servers:
-            raise InvalidInput("a list of servers", value=servers, key="servers")
-        there = [server for i, one in enumerate(servers) for server in _servers(one, f"servers[{i}]")]
-        names = [server.name for server in there]
-        if len(set(names)) < len(names):
-            raise InvalidInput("each server once", value=max(names, key=names.count), key="servers")
-        truth = _fields(given.get("truth") or {}, "truth", {"seed", "spread", "noise", "faults"})
-        for name, value in truth.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise InvalidInput("a number ≥ 0", value=value, key=f"truth.{name}")
-        return SimulatedCluster(there, Truth(**truth))
-    except InvalidInput as error:
-        raise error.at(file=path) from None
+    file = checked(read_file(path, "cluster"), _ClusterFile, _doubled)
+    return SimulatedCluster(file.there(), Truth(**dict(file.truth or _TruthEntry())))
 
 
-def _fields(found: object, key: str, known: set[str]) -> dict[str, Any]:
-    if not isinstance(found, Mapping) or not set(found) <= known:
-        raise InvalidInput(f"a mapping with some of {', '.join(sorted(known))}", value=found, key=key)
-    return dict(found)
+class _ServerEntry(Part):
+    """A server, or `count` of them, called name-0, name-1, …"""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    capacity: Amounts
+    labels: dict[str, str] | None = None
+    speed: Annotated[float, Field(gt=0)] = 1.0
+    count: Annotated[int, Field(ge=1, le=100_000), said("1 to 100000 servers")] | None = None
+
+    def there(self) -> list[Server]:
+        names = [self.name] if self.count is None else [f"{self.name}-{i}" for i in range(self.count)]
+        return [Server(name, amounts(self.capacity), self.labels or {}, self.speed) for name in names]
 
 
-def _servers(found: object, key: str) -> list[Server]:
-    given = _fields(found, key, {"name", "capacity", "labels", "speed", "count"})
-    count = given.get("count")
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 100_000):
-        raise InvalidInput("1 to 100000 servers", value=count, key=f"{key}.count")
-    capacity, labels = given.get("capacity"), given.get("labels") or {}
-    if not isinstance(capacity, Mapping):
-        raise InvalidInput("amounts of resources", value=capacity, key=f"{key}.capacity")
-    if not isinstance(labels, Mapping) or not all(isinstance(v, str) for pair in labels.items() for v in pair):
-        raise InvalidInput("texts by name", value=labels, key=f"{key}.labels")
-    name, speed = given.get("name"), given.get("speed", 1.0)
-    if isinstance(speed, bool) or not isinstance(speed, int | float):
-        raise InvalidInput("a finite number > 0", value=speed, key=f"{key}.speed")
-    names = [name] if count is None else [f"{name}-{i}" for i in range(count)]
-    try:
-        there = amounts(capacity, "capacity")
-        return [Server(one, there, dict(labels), float(speed)) for one in names]  # type: ignore[arg-type]
-    except InvalidInput as error:
-        raise error.at(key=key) from None
+class _TruthEntry(Part):
+    seed: Annotated[int, Field(ge=0)] = 0
+    spread: Annotated[float, Field(ge=0)] = 0.0
+    noise: Annotated[float, Field(ge=0)] = 0.0
+    faults: Annotated[float, Field(ge=0)] = 0.0
+
+
+class _ClusterFile(Part):
+    servers: Annotated[list[_ServerEntry], Field(min_length=1)]
+    truth: _TruthEntry | None = None
+
+    def there(self) -> list[Server]:
+        return [server for entry in self.servers for server in entry.there()]
+
+
+def _doubled(file: _ClusterFile) -> Iterator[Mistake]:
+    known: set[str] = set()
+    for i, entry in enumerate(file.servers):
+        names = {server.name for server in entry.there()}
+        if both := sorted(names & known):
+            yield Mistake(("servers", i, "name"), "each server once", both[0])
+        known |= names
+
+
+def _settings(rest: str) -> SimulatedCluster | Path:
+    """A cluster in this process, or the socket of one in another."""
+    if rest.startswith("unix:"):
+        return Path(rest.removeprefix("unix:"))
+    return read_cluster(Path(rest)) if rest else example_cluster()
+
+
+def _make(settings: SimulatedCluster | Path, clock: Clock, state_file: Path | None, _: Owner | None) -> Engine:
+    if isinstance(settings, Path):
+        return RemoteEngine(settings)
+    return SimulatedEngine(settings, clock, state_file)
+
+
+ENGINE = EngineKind(_settings, _make, reads_file=True)

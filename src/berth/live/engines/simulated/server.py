@@ -20,12 +20,9 @@ from berth.errors import BerthError
 from berth.live.core.events import Event, Failed, Finished, Start, write_event
 from berth.live.engines.clock import Clock
 from berth.live.engines.simulated.engine import SimulatedEngine, example_cluster, read_cluster
-from berth.live.engines.wire import read_order, write_snapshot
+from berth.live.engines.wire import LINE, read_order, write_snapshot
 
-__all__ = ["LINE", "SimulatedServer", "main"]
-
-LINE = 64 * 2**20
-"""The longest line: a snapshot of a large cluster."""
+__all__ = ["SimulatedServer", "main"]
 
 
 class SimulatedServer:

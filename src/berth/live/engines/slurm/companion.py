@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from berth.errors import InvalidInput
+from berth.files.durations import parse_duration
 from berth.files.quantities import MILLI
 from berth.live.core.jobs import Job, Place, Role
-from berth.live.core.specs import parse_duration
 from berth.live.engines.slurm.parsing import NUMBER, SlurmJob, parse_gres
 from berth.live.engines.slurm.spool import Key, Spool
 from berth.live.engines.slurm.submission import MIB, read_tag

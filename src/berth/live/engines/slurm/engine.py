@@ -32,19 +32,20 @@ from berth.live.core.events import (
     Submitted,
 )
 from berth.live.core.jobs import Job, Place
-from berth.live.engines import Attempt, EngineError, Owner, Snapshot
+from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
+from berth.live.engines.clock import Clock
 from berth.live.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.live.engines.slurm.companion import is_theirs, pinned
 from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.foreign_jobs import asked_for, room
 from berth.live.engines.slurm.outputs import Outputs, check_shared, make_shared
 from berth.live.engines.slurm.rest import SlurmRest
-from berth.live.engines.slurm.settings import SlurmSettings
+from berth.live.engines.slurm.settings import SlurmSettings, read_settings
 from berth.live.engines.slurm.spool import AttemptRecord, Key, Spool
 from berth.live.engines.slurm.submission import Submission, submission, write_tag
 from berth.live.engines.slurm.watch import Watch
 
-__all__ = ["SlurmEngine", "check_settings"]
+__all__ = ["ENGINE", "SlurmEngine", "check_settings"]
 
 SURE = 5.0
 """Seconds after which a submission that was not answered is not under way any more."""
@@ -299,3 +300,24 @@ class SlurmEngine:
         await self.slurm.close()
         self._watch.close()
         self._spool.close()
+
+
+def _settings(rest: str) -> tuple[SlurmSettings, Path | None]:
+    file = Path(rest) if rest else None
+    settings = read_settings(file) if file else SlurmSettings()
+    try:
+        check_settings(settings)
+    except InvalidInput as error:
+        raise error.at(file=file) from None
+    return settings, file
+
+
+def _make(given: tuple[SlurmSettings, Path | None], _: Clock, __: Path | None, owner: Owner | None) -> SlurmEngine:
+    settings, file = given
+    try:
+        return SlurmEngine(settings, owner=owner, file=file)
+    except InvalidInput as error:
+        raise error.at(file=file) from None
+
+
+ENGINE = EngineKind(_settings, _make, reads_file=True)

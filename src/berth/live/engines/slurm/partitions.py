@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from berth.errors import InvalidInput
+from berth.files.durations import parse_duration
 from berth.live.core.jobs import Server
-from berth.live.core.specs import parse_duration
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.parsing import Node, number, read_field
 from berth.traces.formats.slurm import expand_hosts

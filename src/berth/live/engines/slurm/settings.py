@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Self
 
-import yaml
+from pydantic import BeforeValidator, Field, model_validator
 
 from berth.errors import InvalidInput
-from berth.live.core.specs import parse_duration
+from berth.files.durations import parse_duration
+from berth.files.wording import Spec, Switch, by, checked, said
+from berth.files.yaml_tree import read_file
 from berth.live.engines import Owner
 
 __all__ = ["SlurmSettings", "read_settings"]
@@ -29,8 +28,33 @@ def _state() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "berth" / "slurm"
 
 
-@dataclass(frozen=True)
-class SlurmSettings:
+def _seconds(value: object) -> float:
+    return math.inf if value == math.inf else parse_duration(value, "")
+
+
+def _at_least(low: float) -> BeforeValidator:
+    """A duration that is not shorter than this, in seconds."""
+
+    def check(value: object) -> float:
+        seconds = parse_duration(value, "")
+        if seconds < low:
+            raise InvalidInput(f"a duration of at least {low:g} s", value=value)
+        return seconds
+
+    return by(check)
+
+
+def _path(value: object) -> object:
+    if value == "":
+        raise InvalidInput("a path", value=value)
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+Route = Annotated[Path, by(_path)]
+Partition = Annotated[str, Field(pattern=rf"^({NAME.pattern})?$"), said("the name of a partition")]
+
+
+class SlurmSettings(Spec):
     """All that can be set; everything has a default.
 
     * `conf`: slurm.conf, where it is not where Slurm's commands look for it
@@ -49,20 +73,27 @@ class SlurmSettings:
     * `command_seconds`: how long a command of Slurm may take
     """
 
-    conf: Path | None = None
-    partition: str = ""
-    companion: str = ""
-    poll: float = 1.0
-    patience: float = 30.0
-    spool: Path = dataclasses.field(default_factory=_state)
-    hooks: Path | None = None
-    output: Path | None = None
-    users: bool = False
-    rest: str = ""
-    token: Path | None = None
-    command_seconds: float = 20.0
-    retention: float = 30 * 86400.0
-    system_users: tuple[str, ...] = ()
+    conf: Route | None = None
+    partition: Partition = ""
+    companion: Partition = ""
+    poll: Annotated[float, _at_least(0.01)] = 1.0
+    patience: Annotated[float, _at_least(0.1)] = 30.0
+    spool: Route = Field(default_factory=_state)
+    hooks: Route | None = None
+    output: Route | None = None
+    users: Switch = False
+    rest: Annotated[str, Field(pattern=r"^(|https?://[^\s/]+|unix:/\S+)$"), said("http://host:port or unix:/path")] = ""
+    token: Route | None = None
+    command_seconds: Annotated[float, _at_least(1.0)] = 20.0
+    retention: Annotated[float, by(lambda value: math.inf if value == FOREVER else _seconds(value))] = 30 * 86400.0
+    system_users: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], said("a list of names")] = ()
+
+    @model_validator(mode="after")
+    def _with_rest(self) -> Self:
+        for name in ("companion", "users"):
+            if self.rest and getattr(self, name):
+                raise ValueError(f"not both rest and {name}: with slurmrestd this cannot be done")
+        return self
 
     @property
     def outputs(self) -> Path:
@@ -75,64 +106,9 @@ class SlurmSettings:
             return self
         spool = self.spool / owner.name if self.spool == _state() else self.spool
         output = OUTPUTS / owner.name if self.users and self.output is None else self.output
-        return dataclasses.replace(self, spool=spool, output=output)
-
-    def __post_init__(self) -> None:
-        for name in ("conf", "spool", "hooks", "output", "token"):
-            value = getattr(self, name)
-            if isinstance(value, str) and value:
-                object.__setattr__(self, name, Path(value).expanduser())
-            elif value is not None and not isinstance(value, Path):
-                raise InvalidInput("a path", value=value, key=name)
-        for name in ("partition", "companion"):
-            value = getattr(self, name)
-            if value != "" and not (isinstance(value, str) and NAME.fullmatch(value)):
-                raise InvalidInput("the name of a partition", value=value, key=name)
-        for name, low in (("poll", 0.01), ("patience", 0.1), ("command_seconds", 1.0)):
-            seconds = parse_duration(getattr(self, name), name)
-            if seconds < low:
-                raise InvalidInput(f"a duration of at least {low:g} s", value=getattr(self, name), key=name)
-            object.__setattr__(self, name, seconds)
-        if not isinstance(self.users, bool):
-            raise InvalidInput("true or false", value=self.users, key="users")
-        kept: object = self.retention
-        if kept != math.inf:
-            retention = math.inf if kept == FOREVER else parse_duration(self.retention, "retention")
-            object.__setattr__(self, "retention", retention)
-        names: object = self.system_users
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
-            raise InvalidInput("a list of names", value=names, key="system_users")
-        object.__setattr__(self, "system_users", tuple(names))
-        rest: object = self.rest
-        if not (isinstance(rest, str) and re.fullmatch(r"|https?://[^\s/]+|unix:/\S+", rest)):
-            raise InvalidInput("http://host:port or unix:/path", value=rest, key="rest")
-        for name in ("companion", "users"):
-            if rest and getattr(self, name):
-                raise InvalidInput("not both: with slurmrestd this cannot be done", key=f"rest and {name}")
+        return self.replace(spool=spool, output=output)
 
 
 def read_settings(path: Path) -> SlurmSettings:
     """Settings from a file."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput("a file that can be read", found=error.strerror or "nothing", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInput("YAML", found=" ".join(str(error).split())[:100], file=path) from None
-    return _settings(found, path)
-
-
-def _settings(found: object, path: Path) -> SlurmSettings:
-    known = [field.name for field in dataclasses.fields(SlurmSettings)]
-    if found is None:
-        found = {}
-    if not isinstance(found, Mapping):
-        raise InvalidInput(f"a mapping with some of {', '.join(known)}", found=type(found).__name__, file=path)
-    given: dict[str, Any] = {str(key): value for key, value in found.items()}
-    for key in given:
-        if key not in known:
-            raise InvalidInput(f"one of {', '.join(known)}", value=key, file=path)
-    try:
-        return SlurmSettings(**given)
-    except InvalidInput as error:
-        raise error.at(file=path) from None
+    return checked(read_file(path, "settings", may_be_empty=True), SlurmSettings)
