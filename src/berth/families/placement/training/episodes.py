@@ -1,4 +1,4 @@
-"""What is learned from: runs of one or several placement scenarios, and what a plain rule earns in each."""
+"""What is learned from: runs of one or several placement scenarios, and what a plain rule earns in each; and where."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from berth.errors import InvalidInput, UnsupportedProblem
+from berth.errors import BerthError, InvalidInput, MissingExtra, UnsupportedProblem
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.rule_runs import run_rule
 from berth.families.placement.world import PlacementWorld
 
-__all__ = ["Episode", "Source"]
+__all__ = ["Episode", "Source", "check_device"]
 
 Build = Callable[[int], PlacementWorld]
 
@@ -55,3 +55,19 @@ class Source:
         worlds = len(self.builds)
         found = (self.episode(number) for number in range(first * worlds, (first + count) * worlds))
         return [episode for episode in found if episode.plain > 0]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not know or that is not there."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("training with torch", "train") from error
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU") from error
+    if kind not in ("cpu", "cuda"):
+        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise BerthError(f"no GPU for device {device!r}; leave it out to train on the CPU")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from berth.families.placement.policies.network import Network
-from berth.families.placement.training.episodes import Episode
+from berth.families.placement.training.episodes import Episode, check_device
 from berth.families.placement.training.network_runs import WHOLE, Scope, run_network
 from berth.model import Floats
 
@@ -44,11 +44,6 @@ class Evolution:
         workers: int = 1,
     ) -> None:
         if device != "cpu":
-<<<<<<< HEAD
-            from berth.families.placement.training.batched import check_device
-
-=======
->>>>>>> main
             check_device(device)
         self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
         self.device, self.scope, self.workers = device, scope, workers
