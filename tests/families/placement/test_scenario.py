@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.errors import BerthError, InvalidInput
 from berth.families.placement.world import Failure, PlacementWorld
-from berth.scenario import Scenario, load_scenario, scenario_names, scenario_schema
-from berth.scenario.catalog import FOLDER
+from berth.scenario import load_scenario
 
-NAMES = [
-    name for name in scenario_names() if not name.startswith("trace-") and load_scenario(name).family == "placement"
-]
 SEED = st.integers(0, 2**32)
 DRAWN = """\
 family: placement
@@ -81,34 +73,6 @@ def changed(before: PlacementWorld, after: PlacementWorld) -> set[str]:
 
 
 # --- named scenarios
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) -> None:
-    scenario = load_scenario(name, {"horizon": 12})
-    world = scenario.build(0)
-    assert scenario.family == "placement"
-    assert len(world) == world.problem.horizon == 12
-    assert "paper" in scenario.description
-    assert (scenario.arrivals_known, scenario.information, scenario.oracles) == ("revealed", (True,), ("slot",))
-    assert scenario.baseline == "greedy"
-    dumped = json.loads(json.dumps(scenario.dump(), allow_nan=False))
-    path = tmp_path / "again.json"
-    path.write_text(json.dumps(dumped), encoding="utf-8")
-    again = load_scenario(path)
-    assert again.dump() == dumped
-    assert changed(again.build(0), world) == set()
-    assert scenario_names()[name] == yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))["title"]
-    unpickled: Scenario = pickle.loads(pickle.dumps(scenario))
-    assert changed(unpickled.build(0), world) == set()
-
-
-def test_the_names() -> None:
-    plain = {"default", "launch", "scarce", "scarce-30", "failures", "scarce-failures", "transient", "application"}
-    sweeps = {"eta-2", "eta-4", "eta-8", "eta-10", "tasks-2000", "tasks-4000", "tasks-8000"}
-    assert set(NAMES) == {f"drl-{name}" for name in plain | sweeps | {"small", "overload", "thousand"}} | {
-        "example-placement"
-    }
 
 
 def test_the_papers_servers_and_costs() -> None:
@@ -299,114 +263,3 @@ def test_a_draw_given_anew_replaces_the_one_below() -> None:
     assert dumped["demand"]["cores"] == {"uniform": [1.0, 2.0], "probability": 1.0}
     assert dumped["demand"]["memory"] == {"uniform": [0.5, 2.0], "probability": 1.0}
     assert dumped["work"] == {"choices": [3.0], "probability": 1.0}
-
-
-# --- mistakes
-
-MISTAKES = [
-    ("family: placement\n", "lab.yaml:1: cluster: got nothing, expected this key (and 1 more mistake)"),
-    (DRAWN + "arrivals_known: hidden\n", "lab.yaml:8: arrivals_known: got 'hidden', expected revealed: in the "
-     "placement family policies always see the tasks that have arrived"),
-    (DRAWN + "oracles: [stationary]\n", "lab.yaml:8: oracles[0]: got 'stationary', expected slot"),
-    (DRAWN + "gains: {spread: 1}\n", "lab.yaml:8: gains: got a key of another family, expected family: selection "
-     "beside it"),
-    (DRAWN + "idel: 3\n", "lab.yaml:8: idel: got an unknown key, expected a known key; did you mean 'idle'?"),
-    (DRAWN + "idle: -1\n", "lab.yaml:8: idle: got -1, expected a time ≥ 0, or never"),
-    (DRAWN + "idle: .nan\n", "lab.yaml:8: idle: got nan, expected a time ≥ 0, or never"),
-    (DRAWN + "idle: always\n", "lab.yaml:8: idle: got 'always', expected a time ≥ 0, or never"),
-    (DRAWN + "period: 0\n", "lab.yaml:8: period: got 0, expected a number > 0"),
-    (DRAWN + "launch_cost: {weights: {core: 1}}\n", "lab.yaml:8: launch_cost.weights.core: got an unknown resource, "
-     "expected one of cores, memory; did you mean 'cores'?"),
-    (DRAWN + "execution_cost: {clock_power: -1}\n", "lab.yaml:8: execution_cost.clock_power: got -1, expected a "
-     "number ≥ 0"),
-    (DRAWN + "arrivals: {process: poison}\n", "lab.yaml:8: arrivals.process: got 'poison', expected one of poisson, "
-     "given; did you mean 'poisson'?"),
-    (DRAWN + "arrivals: {process: given, sizes: [1, -2]}\n", "lab.yaml:8: arrivals.sizes[1]: got -2, expected a whole "
-     "number from 0 to 10000000"),
-    (DRAWN + "arrivals: {process: given, sizes: [1, 2]}\nhorizon: 3\n", "lab.yaml:9: horizon: got 3, expected at most "
-     "the 2 batches given in arrivals"),
-    (DRAWN + "arrivals: {mean: 1000000}\n", "lab.yaml:1: horizon: got about 100000000 of them, expected at most "
-     "20000000 tasks"),
-    (GIVEN + "arrivals: {mean: 3}\n", "lab.yaml:9: arrivals: got arrivals beside a list of tasks, expected tasks that "
-     "are drawn"),
-    (GIVEN + "horizon: 2\n", "lab.yaml:7: tasks[0].batch: got 3, expected a number below the horizon, 2"),
-    (GIVEN.replace("work: 2", "work: 0"), "lab.yaml:7: tasks[0].work: got 0, expected a number > 0"),
-    (GIVEN.replace("{cores: 2}", "{gpus: 2}"), "lab.yaml:7: tasks[0].demand.gpus: got an unknown resource, expected "
-     "one of cores"),
-    (DRAWN.replace("integers: [1, 4]", "integers: [4, 1]"), "lab.yaml:7: tasks.demand.cores.integers: got [4, 1], "
-     "expected [lowest, highest] in this order"),
-    (DRAWN.replace("integers: [1, 4]", "integers: [1, 4], uniform: [1, 2]"), "lab.yaml:7: tasks.demand.cores: got "
-     "integers and uniform, expected one of integers, uniform, choices, per_work, per_value"),
-    (DRAWN.replace("{integers: [1, 4]}", "{}"), "lab.yaml:7: tasks.demand.cores: got none of them, expected one of "
-     "integers, uniform, choices, per_work, per_value"),
-    (DRAWN.replace("{integers: [1, 4]}", "few"), "lab.yaml:7: tasks.demand.cores: got 'few', expected a number ≥ 0, "
-     "or how it is drawn (key: value)"),
-    (DRAWN.replace("demand:", "work: {uniform: [0, 1]}, demand:"), "lab.yaml:7: tasks.work: got work that may be 0, "
-     "expected work > 0"),
-    (DRAWN.replace("demand:", "work: {per_work: 1}, demand:"), "lab.yaml:7: tasks.work.per_work: got 1.0, expected "
-     "another way to draw work itself"),
-    (DRAWN.replace("demand:", "value: {mean: 2, least: 3}, demand:"), "lab.yaml:7: tasks.value.least: got 3.0, "
-     "expected at most the mean, 2"),
-    (DRAWN.replace("speed: 2", "speed: 0"), "lab.yaml:5: cluster.servers[0].speed: got 0, expected a number > 0"),
-    (DRAWN.replace("count: 2", "share: 1"), "lab.yaml:5: cluster.servers[0].share: got 1.0, expected cluster.count "
-     "beside it"),
-    (DRAWN.replace("resources:", "count: 4\n  resources:"), "lab.yaml:6: cluster.servers[0].count: got 2, expected a "
-     "share of cluster.count in its place (and 1 more mistake)"),
-    (DRAWN.replace("name: slow", "name: fast-1"), "lab.yaml:6: cluster.servers[1].name: got 'fast-1', expected a "
-     "server name not already used at cluster.servers[0].name"),
-    (DRAWN + "failures: {permanent: {time: 3}}\n", "lab.yaml:8: failures.permanent: got neither, expected one of "
-     "probability, share"),
-    (DRAWN + "failures: {transient: {up: 3}}\n", "lab.yaml:8: failures.transient.down: got nothing, expected this "
-     "key"),
-    (DRAWN + "failures: {given: [{server: fast, time: 3}]}\n", "lab.yaml:8: failures.given[0].server: got 'fast', "
-     "expected the name of a server; did you mean 'fast-1'?"),
-    (DRAWN + "failures: {given: [{server: slow, time: 3, until: 2}]}\n", "lab.yaml:8: failures.given[0].until: got "
-     "2.0, expected a time after 3"),
-    (DRAWN + "policies: [gredy]\n", "lab.yaml:8: policies[0]: got 'gredy', expected a known policy; did you mean "
-     "'greedy'?"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "message"), MISTAKES, ids=[f"{i}" for i in range(len(MISTAKES))])
-def test_every_mistake_is_told_in_one_line(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "lab.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidInput) as caught:
-        load_scenario("lab.yaml")
-    assert str(caught.value) == message
-
-
-def test_schema_knows_every_key_that_shipped_files_use() -> None:
-    schema = scenario_schema()
-    json.dumps(schema, allow_nan=False)
-    used = {key for name in NAMES for key in yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))}
-    assert used <= set(schema["properties"])
-    pointers = {part.split('"')[0] for part in json.dumps(schema).split("#/$defs/")[1:]}
-    assert pointers <= set(schema["$defs"])
-
-
-TREE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["never", "cores"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["name", "count", "servers", "process", "demand", "uniform", "mean", "share", "given"]),
-            inner,
-        )
-    ),
-    max_leaves=8,
-)
-KEYS = ["cluster", "tasks", "idle", "period", "launch_cost", "execution_cost", "arrivals", "failures", "family"]
-
-
-@settings(max_examples=60)
-@given(st.dictionaries(st.sampled_from(KEYS), TREE, max_size=4))
-def test_whatever_a_file_holds_ends_in_a_scenario_or_one_line(values: dict[str, Any]) -> None:
-    message = ""
-    try:
-        load_scenario({"extends": "drl-default", **values})
-    except BerthError as error:
-        message = str(error)
-    assert "\n" not in message

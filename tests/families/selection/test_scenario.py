@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.errors import BerthError, InvalidInput
 from berth.families.selection.gains import DrawnGains
 from berth.families.selection.world import SelectionWorld
-from berth.scenario import Scenario, load_scenario, scenario_names, scenario_schema
-from berth.scenario.catalog import FOLDER
-from tests.scenario.test_scenario import trees
+from berth.scenario import load_scenario
 
-NAMES = [
-    name for name in scenario_names() if not name.startswith("trace-") and load_scenario(name).family == "selection"
-]
 SEED = st.integers(0, 2**32)
 DRAWN = "family: selection\n"
 EXPLICIT = """\
@@ -70,32 +61,6 @@ def changed(before: SelectionWorld, after: SelectionWorld) -> set[str]:
 
 
 # --- named scenarios
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) -> None:
-    scenario = load_scenario(name, {"horizon": 30})
-    world = scenario.build(0)
-    assert len(world) == 30
-    assert world.problem.horizon == 30
-    assert scenario.title
-    assert "papers" in scenario.description
-    assert (scenario.arrivals_known, scenario.information, scenario.oracles) == ("revealed", (True,), ("slot",))
-    dumped = json.loads(json.dumps(scenario.dump()))
-    path = tmp_path / "again.json"
-    path.write_text(json.dumps(dumped), encoding="utf-8")
-    again = load_scenario(path)
-    assert again.dump() == dumped
-    assert changed(again.build(0), world) == set()
-    assert scenario_names()[name] == yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))["title"]
-    unpickled: Scenario = pickle.loads(pickle.dumps(scenario))
-    assert changed(unpickled.build(0), world) == set()
-
-
-def test_the_names() -> None:
-    esdp = ("default", "t8000", "c8", "rare-arrivals", "dead-port", "drift", "walk", "late-feedback", "server-capacity")
-    others = {"gang-30x40", "gang-100x40", "example-selection"}
-    assert set(NAMES) == {f"esdp-{name}" for name in (*esdp, "small")} | others
 
 
 def test_the_papers_settings() -> None:
@@ -313,113 +278,3 @@ def test_a_part_given_in_another_form_replaces_the_one_below() -> None:
     assert walk == {"kind": "walk"}
     machines = {"cluster": {"draw": "machines"}, "ports": {"draw": "gangs"}, "capacity.scope": "cluster"}
     assert load_scenario("esdp-default", machines).dump()["cluster"] == {"draw": "machines", "servers": 40}
-
-
-# --- mistakes
-
-MISTAKES = [
-    ("family: selektion\n", "lab.yaml:1: family: got 'selektion', expected one of allocation, selection, "
-     "placement; did you mean 'selection'?"),
-    ("family: [selection]\n", "lab.yaml:1: family: got a list, expected one of allocation, selection, placement"),
-    ("family:\n", "lab.yaml:1: family: got nothing, expected one of allocation, selection, placement"),
-    (DRAWN + "arrivals_known: hidden\n", "lab.yaml:2: arrivals_known: got 'hidden', expected revealed: in the "
-     "selection family policies always see who has a job"),
-    (DRAWN + "overhead: 0.3\n", "lab.yaml:2: overhead: got a key of another family, expected family: allocation "
-     "beside it"),
-    ("cluster: {servers: 4}\nports: {count: 2}\ngains: {spread: 1}\n", "lab.yaml:3: gains: got a key of another "
-     "family, expected family: selection beside it"),
-    (DRAWN + "gians: {}\n", "lab.yaml:2: gians: got an unknown key, expected a known key; did you mean 'gains'?"),
-    (DRAWN + "oracles: [stationary]\n", "lab.yaml:2: oracles[0]: got 'stationary', expected slot"),
-    (DRAWN + "gains: {distribution: normel}\n", "lab.yaml:2: gains.distribution: got 'normel', expected one of "
-     "normal, bounded, lognormal, empirical, papers, measured; did you mean 'normal'?"),
-    (DRAWN + "gains: {spread: -1}\n", "lab.yaml:2: gains.spread: got -1, expected a number ≥ 0"),
-    (DRAWN + "gains: {mean: [1, 0.1]}\n", "lab.yaml:2: gains.mean: got [1.0, 0.1], expected [lowest, highest] in this "
-     "order"),
-    (DRAWN + "gains: {distribution: empirical}\n", "lab.yaml:2: gains.samples: got nothing, expected this key, for "
-     "distribution: empirical"),
-    (DRAWN + "gains: {distribution: lognormal, mean: [0, 1]}\n", "lab.yaml:2: gains.mean: got [0.0, 1.0], expected "
-     "means > 0, for distribution: lognormal"),
-    (DRAWN + "costs: cheap\n", "lab.yaml:2: costs: got 'cheap', expected a number ≥ 0, a range [lowest, highest], or "
-     "a price by resource"),
-    (DRAWN + "costs: {cpu: 1}\n", "lab.yaml:2: costs.cpu: got an unknown resource, expected one of resource-0, "
-     "resource-1, resource-2"),
-    (DRAWN + "costs: {resource-0: {price: -1}}\n", "lab.yaml:2: costs.resource-0.price: got -1, expected a number ≥ 0"),
-    (DRAWN + "costs: {resource-0: {price: 1, shape: cubic}}\n", "lab.yaml:2: costs.resource-0.shape: got 'cubic', "
-     "expected one of linear, quadratic, sqrt"),
-    (DRAWN + "costs: {resource-0: free}\n", "lab.yaml:2: costs.resource-0: got 'free', expected a number ≥ 0, or "
-     "{price, shape}"),
-    (DRAWN + "drift: {kind: jump}\n", "lab.yaml:2: drift.kind: got 'jump', expected one of redraw, walk"),
-    (DRAWN + "drift: {kind: walk, every: 5}\n", "lab.yaml:2: drift.every: got every beside kind: walk, expected kind: "
-     "redraw beside it"),
-    (DRAWN + "drift: {kind: walk}\ngains: {mean: 0.5}\n", "lab.yaml:3: gains.mean: got 0.5, expected a range, "
-     "[lowest, highest], where there is drift"),
-    (DRAWN + "delay: {least: 3, most: 1}\n", "lab.yaml:2: delay.least: got 3, expected at most most, 1"),
-    (DRAWN + "capacity: {scope: servers}\n", "lab.yaml:2: capacity.scope: got 'servers', expected one of server, "
-     "cluster; did you mean 'server'?"),
-    (DRAWN + "capacity: {each: {resource-0: 1}}\n", "lab.yaml:2: capacity.each: got none for resource-1, resource-2, "
-     "expected a number for every resource"),
-    (EXPLICIT + "capacity: {each: 2}\n", "lab.yaml:10: capacity.each: got servers that have their own capacity, "
-     "expected it only with scope: cluster"),
-    (DRAWN + "outages: {probability: 0.1, repair: 0.1}\n", "lab.yaml:2: outages: got servers that fail where capacity "
-     "is one pool, expected capacity.scope server"),
-    (DRAWN + "arrivals: {dead: [8]}\n", "lab.yaml:2: arrivals.dead[0]: got 8, expected a number below 8, or the name "
-     "of a port"),
-    (EXPLICIT + "arrivals: {dead: [trian]}\n", "lab.yaml:10: arrivals.dead[0]: got 'trian', expected the name of a "
-     "port; did you mean 'train'?"),
-    (DRAWN + "arrivals: {probability: [0.5]}\n", "lab.yaml:2: arrivals.probability: got 1 of them, expected 8 "
-     "numbers, one for each job type"),
-    (DRAWN + "ports: {draw: gangs}\n", "lab.yaml:2: ports.draw: got one of resource-0, resource-1, resource-2, "
-     "expected a cluster of cpu, memory, gpu, such as draw: machines"),
-    (DRAWN + "cluster: {draw: machines, resource_kinds: 2}\n", "lab.yaml:2: cluster.resource_kinds: got 2, expected "
-     "it only with draw: papers"),
-    (EXPLICIT + "    roles: [{name: w, demand: {cpu: 1}}]\n", "lab.yaml:8: ports[0]: got both demand and roles, "
-     "expected one of them"),
-    (EXPLICIT.replace("demand: {cpu: 4}", "roles: [{name: w, demand: {cpu: 1}, minimum: 3, most: 2}]"),
-     "lab.yaml:9: ports[0].roles[0].minimum: got 3, expected at most most, 2"),
-    (EXPLICIT.replace("demand: {cpu: 4}", "roles: [{name: w, demand: {cpu: 1}}]") + "arrivals: {process: poisson, "
-     "mean: 1, most: 2}\n", "lab.yaml:10: arrivals.process: got 'poisson', expected at most one job a slot where "
-     "there are gangs"),
-    (EXPLICIT.replace("gpu: 1}", "gup: 1}"), "lab.yaml:6: cluster.servers[1].capacity.gup: got an unknown resource, "
-     "expected one of cpu, gpu; did you mean 'gpu'?"),
-    (EXPLICIT + "    servers: [c]\n", "lab.yaml:10: ports[0].servers[0]: got 'c', expected the name of a server or "
-     "group"),
-    (DRAWN + "policies: [esbc]\n", "lab.yaml:2: policies[0]: got 'esbc', expected a known policy; did you mean "
-     "'escb'?"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "message"), MISTAKES, ids=[f"{i}" for i in range(len(MISTAKES))])
-def test_every_mistake_is_told_in_one_line(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "lab.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidInput) as caught:
-        load_scenario("lab.yaml")
-    assert str(caught.value) == message
-
-
-def test_schema_knows_every_key_that_shipped_files_use() -> None:
-    schema = scenario_schema()
-    json.dumps(schema)
-    used = {key for name in NAMES for key in yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))}
-    assert used <= set(schema["properties"])
-    assert schema["properties"]["family"]["enum"] == ["allocation", "selection", "placement"]
-    texts = json.dumps(schema)
-    pointers = {part.split('"')[0] for part in texts.split("#/$defs/")[1:]}
-    assert pointers <= set(schema["$defs"])
-
-
-TREE = trees(["all", "walk", "a"], ["name", "draw", "servers", "process", "kind", "each", "mean", "x"])
-KEYS = ["cluster", "ports", "channels", "capacity", "gains", "costs", "drift", "delay", "arrivals", "outages", "family"]
-
-
-@settings(max_examples=60)
-@given(st.dictionaries(st.sampled_from(KEYS), TREE, max_size=4))
-def test_whatever_a_file_holds_ends_in_a_scenario_or_one_line(values: dict[str, Any]) -> None:
-    message = ""
-    try:
-        load_scenario({"extends": "esdp-default", **values})
-    except BerthError as error:
-        message = str(error)
-    assert "\n" not in message
