@@ -16,11 +16,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from berth.live.core.calibration import Range
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.events import Decided, Event, Foretold, Submitted
 from berth.live.core.forecast import played
 from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.learning import Range
 from berth.live.core.order import ordered
 from berth.live.core.records import Handled
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.lab.replay.metrics import PERCENTILES, batch_metrics, bounded_slowdown
+from berth.lab.replay.results import PERCENTILES, batch_metrics, bounded_slowdown
 
 NAN = float("nan")
 

@@ -16,10 +16,19 @@ from berth.lab.reproduce import run as module
 from berth.lab.reproduce.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.reproduce.judge import effect
 from berth.lab.reproduce.report import render_markdown
-from berth.lab.reproduce.results import ExperimentResult, Reproduced, Run
+from berth.lab.reproduce.results import (
+    NEAR,
+    RULE,
+    SAME,
+    ExperimentResult,
+    Reproduced,
+    Run,
+    Verdict,
+    verdict_of,
+    weakest,
+)
 from berth.lab.reproduce.run import reproduce
 from berth.lab.reproduce.traces import find_traces
-from berth.lab.reproduce.verdicts import NEAR, RULE, SAME, Verdict, verdict_of, weakest
 from berth.lab.run.cells import Cell
 from berth.lab.run.plans import Interrupted, Progress
 from berth.lab.run.processes import run_cells

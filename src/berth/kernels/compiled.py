@@ -18,9 +18,8 @@ ERRORS = "numpy"
 
 
 # kernels of all families call each other, so all of them count
-_SOURCES = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.parent.rglob("kernels/*.py")))
-).hexdigest()
+_FILES = [path for name in ("kernels/*.py", "kernels.py") for path in sorted(Path(__file__).parent.parent.rglob(name))]
+_SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()
 
 
 def _compile(function: Any, **options: Any) -> Any:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from berth.families.allocation.kernels.lanes import build_lanes, limits, pack, unpack
-from berth.families.allocation.kernels.mirror import mirror_step
 from berth.families.allocation.kernels.seating import seat_components
+from berth.families.allocation.kernels.slot import mirror_step
 
 seeds = st.integers(0, 10**6)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.families.placement.kernels.devices import hold_all, room
+from berth.families.placement.kernels.gathering import hold_all, room
 from berth.kernels.compiled import lean
 from tests.reference import gathering as plain
 

@@ -22,9 +22,8 @@ from berth.families.placement.policies.network import FORMAT, Network
 from berth.families.placement.policies.printed import SHIPPED, Actor, DRLDirect, DRLGreedyPrinted, actor_named, state_of
 from berth.families.placement.policies.rule import Rule
 from berth.families.placement.problem import PlacementDecision, PlacementOutcome, PlacementSlot
-from berth.families.placement.training.cross_entropy import rule_gain
-from berth.families.placement.training.episodes import Source
-from berth.families.placement.training.network_runs import Scope, run_network, seen_by
+from berth.families.placement.training.episodes import Scope, Source, run_network, seen_by
+from berth.families.placement.training.evolution import rule_gain
 from berth.families.placement.training.train import TrainingPlan
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.random import stream

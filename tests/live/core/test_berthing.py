@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order
+from berth.live.core.kernels import Gangs, Placed, berth_in_order
 from tests.reference.berthing import fits_somehow, in_order
 
 Case = tuple[list[list[int]], list[tuple[list[int], list[Any]]]]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.forecasts import forecasts
-from berth.live.core.calibration import ENOUGH, REMEMBERED, Foresight, Range
 from berth.live.core.dispatcher import Dispatcher, read_dump, write_dump
 from berth.live.core.events import Cancelled, Foretold, ServerJoined, Submitted, read_event, write_event
 from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.learning import ENOUGH, REMEMBERED, Foresight, Range
 
 ends = st.lists(st.floats(0, 1e6), min_size=3, max_size=3).map(lambda three: Range(*sorted(three)))
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.live.core.kernels.deferral import Releases, ends_later
+from berth.live.core.kernels import Releases, ends_later
 from tests.reference import deferral as twin
 
 

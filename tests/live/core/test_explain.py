@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from berth.errors import InvalidInput
-from berth.live.core.calibration import Range
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.dry_run import plan, spare_of
 from berth.live.core.events import (
@@ -27,6 +26,7 @@ from berth.live.core.events import (
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.forecast import played
 from berth.live.core.jobs import Place, Role
+from berth.live.core.learning import Range
 from berth.live.core.order import ordered
 from berth.live.core.queues import Queue, Queues
 from tests.live.core.builders import begin, begun, dispatcher, job, server, snapshot, started

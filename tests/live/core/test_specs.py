@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from berth.errors import InvalidInput
-from berth.files.durations import parse_duration
+from berth.files.quantities import parse_duration
 from berth.live.core.events import Finished
 from berth.live.core.jobs import UNTYPED
 from berth.live.core.specs import JobSpec, read_manifests, read_script

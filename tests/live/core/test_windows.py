@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.events import Decided, Event, Finished, ServerChanged, Submitted
 from berth.live.core.explain import explain
+from berth.live.core.learning import ENOUGH, SURE, Calibration
 from berth.live.core.queues import Queues
-from berth.live.core.speeds import ENOUGH, SURE, Calibration
 from berth.live.core.windows import Windows
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.simulation import Played, play

@@ -27,7 +27,7 @@ from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines import Owner
 from berth.live.engines.slurm import SlurmEngine, SlurmSettings, check_settings
 from berth.live.engines.slurm.environment import ordinary_uids
-from berth.live.engines.slurm.marks import AGAIN, last_words, mark_of, read_mark
+from berth.live.engines.slurm.outputs import AGAIN, last_words, mark_of, read_mark
 from berth.live.engines.slurm.submission import write_tag
 from tests.live.engines.slurm_site import SlurmSite, driven, needs_slurm, until
 from tests.live.service.live import serving

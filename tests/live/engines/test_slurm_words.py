@@ -28,8 +28,7 @@ from berth.live.engines.slurm.commands import Away, Refused, failure, sbatch_arg
 from berth.live.engines.slurm.companion import request
 from berth.live.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.live.engines.slurm.interpret import how_it_ended, server, when_it_began
-from berth.live.engines.slurm.marks import AGAIN, Mark, last_words, mark_of, read_mark
-from berth.live.engines.slurm.outputs import sweep
+from berth.live.engines.slurm.outputs import AGAIN, Mark, last_words, mark_of, read_mark, sweep
 from berth.live.engines.slurm.parsing import SlurmJob, read_config, read_jobs, read_nodes
 from berth.live.engines.slurm.spool import AttemptRecord, Spool
 from berth.live.engines.slurm.submission import MIB, NotPossible, layout, quote, read_tag, submission, write_tag

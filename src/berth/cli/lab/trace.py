@@ -68,7 +68,7 @@ def check(
     else:
         from rich.console import Console
 
-        from berth.lab.show.trace_table import print_check
+        from berth.lab.show.traces import print_check
 
         print_check(findings, Console(highlight=False))
     if not findings.clean:
@@ -94,7 +94,7 @@ def info(
         return
     from rich.console import Console
 
-    from berth.lab.show.trace_table import print_info
+    from berth.lab.show.traces import print_info
 
     print_info(findings, Console(highlight=False))
 
@@ -138,7 +138,7 @@ def plot(
     quiet: QuietOption = False,
 ) -> None:
     """Draw arrivals over time and by hour of the day, sizes, run times, waits and demand."""
-    from berth.lab.show.trace_plots import picture_kind, save_trace_plot
+    from berth.lab.show.traces import picture_kind, save_trace_plot
     from berth.traces.formats import open_trace
     from berth.traces.lint import lint
 

@@ -318,7 +318,7 @@ def wait(
     """
     import time
 
-    from berth.files.durations import parse_duration
+    from berth.files.quantities import parse_duration
 
     client = Client(url)
     end_by = time.monotonic() + (parse_duration(timeout, "--timeout") if timeout is not None else float("inf"))

@@ -169,7 +169,7 @@ def rotate(
 
 
 def _seconds(text: str | None, option: str) -> float | None:
-    from berth.files.durations import parse_duration
+    from berth.files.quantities import parse_duration
 
     return None if text is None else parse_duration(text, option)
 

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from berth.capacity import TOLERANCE, Violation
 from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.placement.kernels.devices import hold_all
+from berth.families.placement.kernels.gathering import hold_all
 from berth.model import Berth, Cluster, Floats, FrozenArrays, Instance, Ints, JobType, Resource, frozen_array
 
 __all__ = [

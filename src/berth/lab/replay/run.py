@@ -19,8 +19,7 @@ from berth.families.placement.kernels.queueing import mean_fragments
 from berth.families.placement.pool_runs import run_pool
 from berth.families.placement.problem import PlacementSlot
 from berth.families.placement.trace_world import BatchJobs, as_pool, batch_world
-from berth.lab.replay.metrics import batch_metrics, bounded_slowdown
-from berth.lab.replay.results import ReplaySetting
+from berth.lab.replay.results import ReplaySetting, batch_metrics, bounded_slowdown
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec

@@ -1,4 +1,4 @@
-"""Judge the claims of an experiment: the effect seed by seed, then the rule of `berth.lab.reproduce.verdicts`."""
+"""Judge the claims of an experiment: the effect seed by seed, then the rule of `berth.lab.reproduce.results`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from berth.families import FAMILIES
 from berth.lab.reproduce.experiments import Claim
-from berth.lab.reproduce.results import ClaimResult, ExperimentResult
-from berth.lab.reproduce.verdicts import verdict_of
+from berth.lab.reproduce.results import ClaimResult, ExperimentResult, verdict_of
 from berth.statistics import Estimate, estimate
 
 __all__ = ["effect", "judge"]

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from berth.lab.reproduce.experiments import PAPERS, Claim, Experiment, experiment_names
-from berth.lab.reproduce.results import ClaimResult, ExperimentResult, Reproduced
-from berth.lab.reproduce.verdicts import RULE, Verdict
+from berth.lab.reproduce.results import RULE, ClaimResult, ExperimentResult, Reproduced, Verdict
 from berth.lab.show.page import inline_svg, page
 from berth.lab.show.tables import as_table
 from berth.lab.show.words import MISSING, percent

@@ -2,7 +2,7 @@
 
 All cells of all experiments share their workers and one result directory: what several experiments have in common is
 computed once, and what is done is never done again, whenever the run was stopped. The rule of the verdict is that of
-`berth.lab.reproduce.verdicts`; nothing here is decided by hand.
+`berth.lab.reproduce.results`; nothing here is decided by hand.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from berth.about import HOME
 from berth.errors import InvalidInput
 from berth.lab.reproduce.experiments import Experiment, chosen, settings_of
 from berth.lab.reproduce.judge import judge
-from berth.lab.reproduce.results import ExperimentResult, Reproduced, kept
+from berth.lab.reproduce.results import RULE, ExperimentResult, Reproduced, kept
 from berth.lab.reproduce.traces import find_traces, traces_folder
-from berth.lab.reproduce.verdicts import RULE
 from berth.lab.run.plans import Outcome, Progress, RunPlan, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.store import ResultDirectory, now, opened, versions

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from berth.files.wording import spoken
-from berth.live.core.calibration import ENOUGH, Range
 from berth.live.core.jobs import Job, Place
+from berth.live.core.learning import ENOUGH, Range
 from berth.live.core.order import limits_of, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.runtimes import Means, expected, remaining, speeds

@@ -14,7 +14,7 @@ import numpy as np
 
 from berth.files.quantities import Amounts
 from berth.live.core.jobs import Job
-from berth.live.core.kernels.berthing import Gangs
+from berth.live.core.kernels import Gangs
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State

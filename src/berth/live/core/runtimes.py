@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from berth.live.core.jobs import Job
+from berth.live.core.learning import LEAST
 from berth.live.core.records import JobRecord
-from berth.live.core.speeds import LEAST
 from berth.live.core.state import State
 from berth.model import Floats
 

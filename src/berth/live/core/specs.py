@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from berth.errors import InvalidInput
-from berth.files.durations import parse_duration
-from berth.files.quantities import amounts, slurm_amounts
+from berth.files.quantities import amounts, parse_duration, slurm_amounts
 from berth.files.wording import NAME, Spec, by, checked
 from berth.files.yaml_tree import Key, Place, Tree, read_documents
 from berth.live.core.jobs import UNTYPED, Job, Role

@@ -16,7 +16,6 @@ import numpy as np
 
 from berth.errors import InfeasibleDecision, InvalidInput
 from berth.files.wording import spoken
-from berth.live.core.calibration import Foresight, Range
 from berth.live.core.events import (
     Cancel,
     Cancelled,
@@ -40,9 +39,9 @@ from berth.live.core.events import (
 )
 from berth.live.core.holdings import Holdings, taken
 from berth.live.core.jobs import Job, Server
+from berth.live.core.learning import Calibration, Foresight, Learned, Range, learn
 from berth.live.core.queues import Queues
 from berth.live.core.records import HOLDING, DumpedState, Handled, JobRecord, Phase
-from berth.live.core.speeds import Calibration, Learned, learn
 from berth.live.core.waiting import WaitingJobs, own_copy
 
 __all__ = ["State"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from berth.capacity import Violation
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_in_order
+from berth.live.core.kernels import Gangs, Placed, berth_in_order
 from berth.live.core.records import JobRecord, ServerRecord
 from berth.live.core.state import State
 from berth.live.core.waiting import part

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.live.core.jobs import Job, Server
-from berth.live.core.kernels.berthing import Gangs
+from berth.live.core.kernels import Gangs
 from berth.live.core.records import JobRecord
 from berth.model import Floats, Ints
 

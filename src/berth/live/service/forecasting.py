@@ -9,10 +9,10 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from berth.live.core.calibration import Range
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Foretold
 from berth.live.core.forecast import played
+from berth.live.core.learning import Range
 from berth.live.core.order import ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State

@@ -21,7 +21,7 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.traces.formats import Format, Reading, any_of, columns, table
-from berth.traces.formats.dates import EXPECTED, first_midnight, with_seconds
+from berth.traces.formats.measured import EXPECTED, first_midnight, with_seconds
 from berth.traces.rows import (
     Field,
     Layout,

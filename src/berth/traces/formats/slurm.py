@@ -23,9 +23,9 @@ from pathlib import Path
 import polars as pl
 
 from berth.errors import InvalidInput
-from berth.files.durations import CLOCK, clock_seconds
+from berth.files.quantities import CLOCK, clock_seconds
 from berth.traces.formats import Format, Reading
-from berth.traces.formats.dates import first_midnight, with_seconds
+from berth.traces.formats.measured import first_midnight, with_seconds
 from berth.traces.rows import Field, Layout, Report, beside, converted, first_line, read_rows, read_whole
 from berth.traces.trace import CORES, GPUS, MACHINE_COLUMNS, MEMORY, Source, filled, job_table
 

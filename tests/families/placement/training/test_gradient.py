@@ -14,10 +14,9 @@ from berth.families.placement.kernels.network import CLUSTER, TASK, infer
 from berth.families.placement.policies.network import Network
 from berth.families.placement.training.batched import BatchedRuns
 from berth.families.placement.training.ddpg import AHEAD, DDPG, LOOK
-from berth.families.placement.training.episodes import Source
+from berth.families.placement.training.episodes import Source, run_network, tape_of
 from berth.families.placement.training.evolution import mean_gain
 from berth.families.placement.training.gradient import PolicyGradient, Shown
-from berth.families.placement.training.network_runs import run_network, tape_of
 from berth.random import stream
 from tests.families.placement.training.small import poor_network, small_world
 

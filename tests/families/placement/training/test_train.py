@@ -14,9 +14,8 @@ import pytest
 from berth.cli import main
 from berth.errors import BerthError, InvalidInput, UnknownName, UnsupportedProblem
 from berth.families.placement.policies.network import Network
-from berth.families.placement.training.cross_entropy import RuleSearch, rule_gain
 from berth.families.placement.training.episodes import Source
-from berth.families.placement.training.evolution import Evolution, mean_gain
+from berth.families.placement.training.evolution import Evolution, RuleSearch, mean_gain, rule_gain
 from berth.families.placement.training.train import Trained, TrainingPlan, train
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.random import stream

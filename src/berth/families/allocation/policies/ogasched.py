@@ -10,7 +10,7 @@ import numpy as np
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.kernels import slot as kernel
 from berth.families.allocation.kernels.lanes import Lanes, limits, unpack
-from berth.families.allocation.kernels.mirror import mirror_step
+from berth.families.allocation.kernels.slot import mirror_step
 from berth.families.allocation.policies.requests import no_gangs
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.kernels.small import scale_to_fit

@@ -1,4 +1,4 @@
-"""What is learned from: runs of one or several placement scenarios, and what a plain rule earns in each; and where."""
+"""Runs to learn from: placement scenarios with what a plain rule earns in each, and runs under a network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,26 @@ from typing import NamedTuple
 import numpy as np
 
 from berth.errors import BerthError, InvalidInput, MissingExtra, UnsupportedProblem
+from berth.families.placement.kernels.committed_run import play_committed
+from berth.families.placement.kernels.learned_run import Ranked, Tape, play_learned
+from berth.families.placement.kernels.network import CLUSTER, TASK
+from berth.families.placement.kernels.run import prepare
+from berth.families.placement.policies.network import Network
 from berth.families.placement.problem import PlacementProblem, Tasks
-from berth.families.placement.rule_runs import run_rule
+from berth.families.placement.rule_runs import (
+    Schedule,
+    audit,
+    batch_of,
+    run_of,
+    run_rule,
+    schedule_of,
+    servers_of,
+    shelves_of,
+)
 from berth.families.placement.world import PlacementWorld
+from berth.model import Floats
 
-__all__ = ["Episode", "Source", "check_device"]
+__all__ = ["WHOLE", "Episode", "Scope", "Source", "check_device", "run_network", "seen_by", "tape_of"]
 
 Build = Callable[[int], PlacementWorld]
 
@@ -71,3 +86,91 @@ def check_device(device: str) -> None:
         raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU")
     if kind == "cuda" and not torch.cuda.is_available():
         raise BerthError(f"no GPU for device {device!r}; leave it out to train on the CPU")
+
+
+NO_TAPE = Tape(
+    np.zeros((0, TASK)),
+    np.zeros((0, CLUSTER)),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0),
+    np.zeros((0, 2)),
+    np.zeros(1, dtype=np.int64),
+)
+
+
+class Scope(NamedTuple):
+    """How much a network has to say: `waiting` as in every greedy policy, and whether it says only the order."""
+
+    waiting: str = "queue"
+    only_order: bool = False
+
+
+WHOLE = Scope()
+
+
+def run_network(
+    problem: PlacementProblem, tasks: Tasks, network: Network, tape: Tape | None = None, scope: Scope = WHOLE
+) -> Schedule:
+    """Greedy in the order of a network; on `tape`, where given (only with a queue), is then what it was shown.
+
+    >>> from berth.testing import example_placement
+    >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
+    >>> run_network(example_placement(), tasks, Network.fresh(np.random.default_rng(0))).server
+    array([0, 0])
+    """
+    if scope.waiting != "queue":
+        return _committed(problem, tasks, network, scope)
+    run, shelves, size = run_of(problem, tasks), shelves_of(problem), len(tasks)
+    batch, servers = batch_of(tasks), servers_of(problem)
+    prepare(batch, servers, shelves, run, np.arange(size), 1.0, 0.0)
+    room = Ranked(
+        np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64), np.zeros(len(problem.speed))
+    )
+    scratch, tape = network.scratch(size), NO_TAPE if tape is None else tape
+    play_learned(batch, servers, shelves, run, network.net(), scratch, tape, room, scope.only_order, problem.idle)
+    return schedule_of(run)
+
+
+def seen_by(problem: PlacementProblem, tasks: Tasks, network: Network) -> Floats:
+    """The least and the largest numbers of the cluster (2, G) that a network meets in a run with a queue."""
+    tape = tape_of(tasks, np.random.default_rng(0))
+    tape.noise[:] = 0.0
+    tape.head_noise[:] = 0.0
+    run_network(problem, tasks, network, tape)
+    shown = tape.cluster[: tape.counts[0]]
+    return np.stack([shown.min(axis=0), shown.max(axis=0)])
+
+
+def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope: Scope) -> Schedule:
+    """Every task gets its place when it arrives."""
+    size = len(tasks)
+    chosen, starts = np.full(size, -1, dtype=np.int64), np.zeros(size)
+    play_committed(
+        batch_of(tasks),
+        servers_of(problem),
+        network.net(),
+        network.scratch(size),
+        scope.only_order,
+        scope.waiting == "commit-any",
+        problem.idle,
+        size,
+        chosen,
+        starts,
+    )
+    found = audit(problem, tasks, chosen, starts)
+    return Schedule(chosen, starts, found.value, found.execution, found.launch, 0)
+
+
+def tape_of(tasks: Tasks, rng: np.random.Generator, head_width: float = 0.1) -> Tape:
+    """An empty tape with noise for one run; a task may be shown once with every batch until its deadline."""
+    moments = np.unique(tasks.arrival)
+    waits = np.searchsorted(moments, tasks.deadline) - np.searchsorted(moments, tasks.arrival)
+    shown = int(np.maximum(waits, 1).sum())
+    return Tape(
+        features=np.zeros((shown, TASK)),
+        cluster=np.zeros((len(moments), CLUSTER)),
+        start=np.zeros(len(moments) + 1, dtype=np.int64),
+        noise=rng.gumbel(size=shown),
+        head_noise=head_width * rng.standard_normal((len(moments), 2)),
+        counts=np.zeros(1, dtype=np.int64),
+    )

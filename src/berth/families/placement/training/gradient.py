@@ -18,8 +18,7 @@ from berth.errors import MissingExtra
 from berth.families.placement.kernels.learned_run import Tape
 from berth.families.placement.kernels.network import STEEP
 from berth.families.placement.policies.network import Network
-from berth.families.placement.training.episodes import Episode, check_device
-from berth.families.placement.training.network_runs import run_network, tape_of
+from berth.families.placement.training.episodes import Episode, check_device, run_network, tape_of
 
 try:
     import torch

@@ -22,10 +22,8 @@ from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.ordered import WAITING
 from berth.families.placement.scenario.settings import PlacementSettings
-from berth.families.placement.training.cross_entropy import RuleSearch, rule_gain
-from berth.families.placement.training.episodes import Build, Episode, Source
-from berth.families.placement.training.evolution import Evolution, mean_gain
-from berth.families.placement.training.network_runs import Scope, seen_by
+from berth.families.placement.training.episodes import Build, Episode, Scope, Source, seen_by
+from berth.families.placement.training.evolution import Evolution, RuleSearch, mean_gain, rule_gain
 from berth.model import Floats
 from berth.random import stream
 from berth.scenario import load_scenario

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from berth.live.core.kernels.deferral import Releases, ends_later
+from berth.live.core.kernels import Releases, ends_later
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
 from berth.live.core.view import Placing, View, holdings

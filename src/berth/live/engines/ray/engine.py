@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from berth.about import HOME
 from berth.errors import InvalidInput, MissingExtra
-from berth.files.durations import parse_duration
+from berth.files.quantities import parse_duration
 from berth.live.engines import EngineError, EngineKind, Owner
 from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.wire import LINE

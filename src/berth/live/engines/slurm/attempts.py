@@ -23,8 +23,7 @@ from berth.live.engines.slurm.commands import Refused, Slurm
 from berth.live.engines.slurm.companion import ORIGIN, is_theirs
 from berth.live.engines.slurm.hooks import Hooks
 from berth.live.engines.slurm.interpret import FORGOT, how_it_ended, requeued, twice, when_it_began
-from berth.live.engines.slurm.marks import Mark
-from berth.live.engines.slurm.outputs import Outputs
+from berth.live.engines.slurm.outputs import Mark, Outputs
 from berth.live.engines.slurm.parsing import Node, SlurmJob
 from berth.live.engines.slurm.spool import AttemptRecord, Spool
 

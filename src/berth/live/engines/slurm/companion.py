@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from berth.errors import InvalidInput
-from berth.files.durations import parse_duration
-from berth.files.quantities import MILLI
+from berth.files.quantities import MILLI, parse_duration
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines.slurm.parsing import NUMBER, SlurmJob, parse_gres
 from berth.live.engines.slurm.spool import Key, Spool

@@ -10,7 +10,7 @@ from typing import Any
 from berth.files.quantities import MILLI
 from berth.live.core.events import Failed, Finished
 from berth.live.core.jobs import Server
-from berth.live.engines.slurm.marks import AGAIN, DIRECTORY, LAUNCH, Mark
+from berth.live.engines.slurm.outputs import AGAIN, DIRECTORY, LAUNCH, Mark
 from berth.live.engines.slurm.parsing import Node, SlurmJob
 from berth.live.engines.slurm.spool import AttemptRecord
 from berth.live.engines.slurm.submission import MIB

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from berth.errors import InvalidInput
-from berth.files.durations import parse_duration
+from berth.files.quantities import parse_duration
 from berth.live.core.jobs import Server
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.parsing import Node, number, read_field

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from berth.errors import InvalidInput
-from berth.files.durations import parse_duration
+from berth.files.quantities import parse_duration
 from berth.files.wording import Spec, Switch, by, checked, said
 from berth.files.yaml_tree import read_file
 from berth.live.engines import Owner

@@ -30,7 +30,7 @@ from berth.live.engines.slurm.environment import (
     run_job,
 )
 from berth.live.engines.slurm.layout import MIB, Component, check, layout
-from berth.live.engines.slurm.marks import AGAIN, DIRECTORY, LAUNCH, mark_of, output_of
+from berth.live.engines.slurm.outputs import AGAIN, DIRECTORY, LAUNCH, mark_of, output_of
 from berth.live.engines.slurm.parsing import Config
 from berth.live.engines.slurm.partitions import GRACE, Partition
 from berth.live.engines.slurm.settings import SlurmSettings
@@ -196,7 +196,7 @@ def _script(text: str) -> list[str]:
 
 
 def _marked(mark: str, lines: Sequence[str]) -> str:
-    """The batch script: it leaves marks (`berth.live.engines.slurm.marks`), and does not run a second time.
+    """The batch script: it leaves marks (`berth.live.engines.slurm.outputs`), and does not run a second time.
 
     It does not see the environment of the job (`environment`); `-p` keeps bash from functions of other shells.
     """
