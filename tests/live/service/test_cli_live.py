@@ -402,7 +402,7 @@ def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatc
     [
         (["--policy", "nope"], "in-order-best-fit"),
         (["--policy", "nope"], "escb-v"),
-        (["--engine", "cloud"], "engine: got 'cloud'"),
+        (["--engine", "cloud"], "unknown engine 'cloud'"),
         (["--engine", "simulated:/no/such/file"], "/no/such/file"),
         (["--host", "0.0.0.0"], "berth token create"),
         (["--host", "300.1.1.1"], "300.1.1.1"),
