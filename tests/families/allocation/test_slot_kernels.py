@@ -136,9 +136,6 @@ def test_sums_prices_gain_and_gradient(seed: int, unit: bool) -> None:
     expected = np.where(room(graph), twin.gradient(graph, weight.tolist(), decision), 0.0)
     assert unpacked(lanes, graph, g) == pytest.approx(expected, rel=1e-13, abs=1e-13)
     assert square == pytest.approx(float((expected**2).sum()), rel=1e-12)
-    z = np.empty_like(y)
-    kernel.ascend(y, g, 0.25, z)
-    assert z == pytest.approx(y + 0.25 * g, rel=1e-15)
 
 
 def test_ties_of_the_dominant_resource_go_to_the_lowest() -> None:
@@ -206,7 +203,7 @@ def test_slots_follow_the_twins(dense: bool) -> None:
     assert (lanes.shared >= 0).any() == dense
     limit = limits(lanes, graph.capacity)
     cells = graph.beta.size + 1
-    y, y2, g, z = (np.zeros(lanes.cap.shape) for _ in range(4))
+    y, y2, g = (np.zeros(lanes.cap.shape) for _ in range(3))
     tau, tau2 = np.zeros(limit.shape), np.zeros(limit.shape)
     scratch = np.empty((kernel.scratch_rows(lanes), WIDTH))
     price, sums = np.zeros((cells, 2)), np.zeros(cells)
@@ -223,8 +220,7 @@ def test_slots_follow_the_twins(dense: bool) -> None:
         assert peer.decision(graph.cap.shape) == pytest.approx(plain, abs=1e-11)
         # the parts
         assert kernel.gradient(lanes, before, price, g) == pytest.approx(square)
-        kernel.ascend(before, g, 0.3, z)
-        kernel.project(lanes, limit, z, tau2, y2)
+        kernel.project(lanes, limit, before + 0.3 * g, tau2, y2)
         assert y2 == pytest.approx(y, abs=1e-12)
         kernel.ascent_step(lanes, limit, g, 0.3, scratch, tau2, before)
         assert before == pytest.approx(y, abs=1e-12)

@@ -303,14 +303,6 @@ def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
 
 
 @compiled
-def ascend(y: Any, g: Any, eta: Any, z: Any) -> None:
-    """z = y + η g."""
-    y_, g_, z_ = address(y), address(g), address(z)
-    for i in range(y.shape[0]):
-        store(z_, i, load(y_, i) + eta * load(g_, i))
-
-
-@compiled
 def scratch_rows(lanes: Any) -> int:
     """Rows of the longest block: `scratch` below has the shape (scratch_rows, WIDTH)."""
     most = 0
@@ -321,7 +313,7 @@ def scratch_rows(lanes: Any) -> int:
 
 @compiled
 def ascent_step(lanes: Any, limit: Any, g: Any, eta: Any, scratch: Any, tau: Any, y: Any) -> None:
-    """y ← Π(y + η g), in place: `ascend` and `project` in one pass."""
+    """y ← Π(y + η g), in place: the step and `project` in one pass."""
     rows, limit_, g_, z_ = _rows(lanes), address(limit), address(g), address(scratch)
     tau_, y_ = address(tau), address(y)
     eps = np.finfo(y.dtype).eps

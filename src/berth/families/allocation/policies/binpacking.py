@@ -8,14 +8,14 @@ import numpy as np
 
 from berth.errors import InvalidInput
 from berth.families.allocation.kernels.baselines import by_utilisation
-from berth.families.allocation.policies.requests import no_gangs, requested
-from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.allocation.policies.requests import Baseline, requested
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.model import Floats
 
 __all__ = ["BinPacking"]
 
 
-class BinPacking:
+class BinPacking(Baseline):
     """Ports in turn fill the fullest servers first, up to a quota for each job.
 
     The papers' request is per channel, and with that alone a job takes min(request, rest) on every
@@ -29,14 +29,13 @@ class BinPacking:
     True
     """
 
-    family = "allocation"
     reference = "OGASched, section 4, baseline BINPACKING (Kubernetes MostAllocated)"
     favour_full = True
 
     def __init__(self, problem: AllocationProblem, rng: Any = None, *, quota: float = 0.75) -> None:
         if not 0.0 < quota <= 1.0:
             raise InvalidInput("a share in (0, 1]", value=quota, key="quota")
-        self.problem = no_gangs(problem, self)
+        super().__init__(problem)
         self.quota = quota
         self._order = np.arange(len(problem.instance.ports))
 
@@ -55,6 +54,3 @@ class BinPacking:
             decision,
         )
         return decision
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn."""

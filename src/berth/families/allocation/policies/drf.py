@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from berth.families.allocation.kernels.baselines import one_after_another
-from berth.families.allocation.policies.requests import dominant_share_order, no_gangs, requested
-from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.allocation.policies.requests import Baseline, dominant_share_order, requested
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.model import Floats
 
 __all__ = ["DRF"]
 
 
-class DRF:
+class DRF(Baseline):
     """Ports in ascending order of their dominant share take what they request while it lasts.
 
     Where arrivals are hidden, every port counts as present.
@@ -25,11 +25,10 @@ class DRF:
     True
     """
 
-    family = "allocation"
     reference = "OGASched, section 4, baseline DRF; Ghodsi et al., NSDI 2011"
 
     def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        self.problem = no_gangs(problem, self)
+        super().__init__(problem)
         self._order = dominant_share_order(problem)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
@@ -39,6 +38,3 @@ class DRF:
         wanted = requested(self.problem, slot)
         one_after_another(self._order, *graph.port_channels, graph.channel_server, wanted, left, decision)
         return decision
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn."""

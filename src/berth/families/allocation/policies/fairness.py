@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from berth.families.allocation.kernels.baselines import proportional
-from berth.families.allocation.policies.requests import no_gangs, requested
-from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.allocation.policies.requests import Baseline, requested
+from berth.families.allocation.problem import AllocationSlot
 from berth.model import Floats
 
 __all__ = ["Fairness"]
 
 
-class Fairness:
+class Fairness(Baseline):
     """Proportional shares: c·a_l / Σ a over the jobs present, never more than a job requests.
 
     Where arrivals are hidden, every port counts as present.
@@ -25,16 +23,9 @@ class Fairness:
     True
     """
 
-    family = "allocation"
     reference = "OGASched, section 4, baseline FAIRNESS"
-
-    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
-        self.problem = no_gangs(problem, self)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         decision = np.empty(self.problem.cap.shape)
         proportional(self.problem.instance.server_start, requested(self.problem, slot), slot.free, decision)
         return decision
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn."""

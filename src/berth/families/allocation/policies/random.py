@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from berth.families.allocation.kernels.baselines import proportional
-from berth.families.allocation.policies.requests import no_gangs, requested
-from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
+from berth.families.allocation.policies.requests import Baseline, requested
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.model import Floats
 
 __all__ = ["RandomAllocation"]
 
 
-class RandomAllocation:
+class RandomAllocation(Baseline):
     """Every channel asks a uniform random part of its request; overfull servers are shared in proportion.
 
     >>> from berth.testing import example_problem, example_slot
@@ -22,11 +22,10 @@ class RandomAllocation:
     True
     """
 
-    family = "allocation"
     reference = "none: a floor for comparisons"
 
     def __init__(self, problem: AllocationProblem, rng: np.random.Generator) -> None:
-        self.problem = no_gangs(problem, self)
+        super().__init__(problem)
         self.rng = rng
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
@@ -34,6 +33,3 @@ class RandomAllocation:
         decision = np.empty(self.problem.cap.shape)
         proportional(self.problem.instance.server_start, wanted, slot.free, decision)
         return decision
-
-    def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn."""

@@ -1,14 +1,16 @@
-"""What several allocation policies ask of a problem and a slot."""
+"""What several allocation policies share: requests, the order of dominant shares, and what does not learn."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from berth.errors import UnsupportedProblem
-from berth.families.allocation.problem import AllocationProblem, AllocationSlot
+from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.model import Floats, Ints
 
-__all__ = ["dominant_share_order", "no_gangs", "requested"]
+__all__ = ["Baseline", "dominant_share_order", "no_gangs", "requested"]
 
 
 def no_gangs(problem: AllocationProblem, policy: object) -> AllocationProblem:
@@ -16,6 +18,18 @@ def no_gangs(problem: AllocationProblem, policy: object) -> AllocationProblem:
     if problem.gang is not None:
         raise UnsupportedProblem(f"{type(policy).__name__} cannot keep gangs whole; use ogasched-gang")
     return problem
+
+
+class Baseline:
+    """A policy that learns nothing, and refuses gangs."""
+
+    family = "allocation"
+
+    def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
+        self.problem = no_gangs(problem, self)
+
+    def observe(self, outcome: AllocationOutcome, /) -> None:
+        """Nothing to learn."""
 
 
 def requested(problem: AllocationProblem, slot: AllocationSlot) -> Floats:
