@@ -42,6 +42,7 @@ __all__ = [
     "read_part",
     "read_rows",
     "read_whole",
+    "schema",
     "typed_cell",
     "with_required",
 ]
@@ -60,6 +61,17 @@ class Field:
     name: str
     kind: Any = pl.String
     required: bool = False
+
+
+def schema(text: str) -> tuple[Field, ...]:
+    """Columns in their order: `name`, `name:float` or `name:int`, with `!` at the end where a row needs it.
+
+    >>> [(field.name, field.required) for field in schema("job! wait:float")]
+    [('job', True), ('wait', False)]
+    """
+    kinds = {"": pl.String, "float": pl.Float64, "int": pl.Int64}
+    parts = [(*word.rstrip("!").partition(":"), word.endswith("!")) for word in text.split()]
+    return tuple(Field(name, kinds[kind], required) for name, _, kind, required in parts)
 
 
 @dataclass(frozen=True)

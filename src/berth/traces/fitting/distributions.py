@@ -211,11 +211,7 @@ def _whole(shares: Floats) -> list[float]:
 
 # ---------------------------------------------------------------------------- published
 
-_COUNTS = (
-    rows.Field("lower", pl.Float64),
-    rows.Field("upper", pl.Float64, required=True),
-    rows.Field("count", pl.Float64),
-)
+_COUNTS = rows.schema("lower:float upper:float! count:float")
 
 
 def read_histograms(path: str | Path, report: rows.Report | None = None) -> pl.DataFrame:
@@ -239,12 +235,5 @@ def read_marginals(path: str | Path, report: rows.Report | None = None) -> pl.Da
     By kind, `percent` is how many tasks lie at or below the value (`cdf`), or at or above it (`ccdf`), are what the
     name of the quantity says (`share_of_tasks`, without a value), or a `count`.
     """
-    layout = rows.Layout(
-        (
-            rows.Field("quantity", required=True),
-            rows.Field("value", pl.Float64),
-            rows.Field("percent", pl.Float64, required=True),
-            rows.Field("kind", required=True),
-        )
-    )
+    layout = rows.Layout(rows.schema("quantity! value:float percent:float! kind!"))
     return rows.read_whole(Path(path), layout, report or rows.Report(strict=True)).drop("line")

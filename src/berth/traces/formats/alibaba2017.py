@@ -20,7 +20,7 @@ from berth.errors import InvalidInput
 from berth.model import Resource
 from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.measured import mean_runs
-from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
+from berth.traces.rows import Layout, Report, as_published, beside, first_line, read_rows, read_whole, schema
 from berth.traces.trace import CORES, Source, job_table, machine_table
 
 __all__ = ["FORMAT", "read", "read_instances"]
@@ -29,54 +29,27 @@ RESOURCES = (CORES, Resource("memory", "largest machine"))
 STATUS = {"Terminated": "done", "Failed": "failed", "Cancelled": "cancelled", "Running": "running"}
 
 TASKS = Layout(
-    (
-        Field("task_create_time", pl.Float64, required=True),
-        Field("task_end_time", pl.Float64),
-        Field("job_id", required=True),
-        Field("task_id", required=True),
-        Field("number_of_instances", pl.Float64),
-        Field("status"),
-        Field("number_of_cpus_requested_per_instance_in_the_task", pl.Float64),
-        Field("normalized_memory_requested_per_instance_in_the_task", pl.Float64),
+    schema(
+        "task_create_time:float! task_end_time:float job_id! task_id! number_of_instances:float status "
+        "number_of_cpus_requested_per_instance_in_the_task:float "
+        "normalized_memory_requested_per_instance_in_the_task:float"
     )
 )
 INSTANCES = Layout(
-    (
-        Field("start_timestamp", pl.Float64),
-        Field("end_timestamp", pl.Float64),
-        Field("job_id", required=True),
-        Field("task_id", required=True),
-        Field("machine_id"),
-        Field("status"),
-        Field("sequence_number", pl.Float64),
-        Field("total_sequence_number", pl.Float64),
-        Field("maximum_real_cpu_number", pl.Float64),
-        Field("average_real_cpu_number", pl.Float64),
-        Field("maximum_normalized_memory_usage", pl.Float64),
-        Field("average_normalized_memory_usage", pl.Float64),
+    schema(
+        "start_timestamp:float end_timestamp:float job_id! task_id! machine_id status sequence_number:float "
+        "total_sequence_number:float maximum_real_cpu_number:float average_real_cpu_number:float "
+        "maximum_normalized_memory_usage:float average_normalized_memory_usage:float"
     )
 )
 SERVERS = Layout(
-    (
-        Field("timestamp", pl.Float64, required=True),
-        Field("machine_id", required=True),
-        Field("event_type"),
-        Field("event_detail"),
-        Field("number_of_cpus", pl.Float64),
-        Field("normalized_memory", pl.Float64),
-        Field("normalized_disk_space", pl.Float64),
+    schema(
+        "timestamp:float! machine_id! event_type event_detail number_of_cpus:float normalized_memory:float "
+        "normalized_disk_space:float"
     )
 )
 MEASURED = Layout(
-    (
-        Field("submit_time", pl.Float64, required=True),
-        Field("duration", pl.Float64),
-        Field("cpu", pl.Float64),
-        Field("memory", pl.Float64),
-        Field("job_id", required=True),
-        Field("task_id", required=True),
-        Field("instances_num", pl.Float64),
-    )
+    schema("submit_time:float! duration:float cpu:float memory:float job_id! task_id! instances_num:float")
 )
 JOB = pl.col("job_id") + "/" + pl.col("task_id")
 

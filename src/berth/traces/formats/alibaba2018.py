@@ -22,7 +22,7 @@ from berth.errors import InvalidInput
 from berth.model import Resource
 from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.measured import mean_runs
-from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
+from berth.traces.rows import Layout, Report, as_published, beside, first_line, read_rows, read_whole, schema
 from berth.traces.trace import CORES, Source, job_table, machine_table
 
 __all__ = ["FORMAT", "read", "read_instances", "read_usage"]
@@ -31,58 +31,24 @@ RESOURCES = (CORES, Resource("memory", "% of the largest machine"))
 STATUS = {"Terminated": "done", "Failed": "failed", "Cancelled": "cancelled", "Running": "running"}
 
 TASKS = Layout(
-    (
-        Field("task_name", required=True),
-        Field("instance_num", pl.Float64),
-        Field("job_name", required=True),
-        Field("task_type"),
-        Field("status"),
-        Field("start_time", pl.Float64),
-        Field("end_time", pl.Float64),
-        Field("plan_cpu", pl.Float64),
-        Field("plan_mem", pl.Float64),
+    schema(
+        "task_name! instance_num:float job_name! task_type status start_time:float end_time:float plan_cpu:float "
+        "plan_mem:float"
     )
 )
 INSTANCES = Layout(
-    (
-        Field("instance_name"),
-        Field("task_name", required=True),
-        Field("job_name", required=True),
-        Field("task_type"),
-        Field("status"),
-        Field("start_time", pl.Float64),
-        Field("end_time", pl.Float64),
-        Field("machine_id"),
-        Field("seq_no", pl.Float64),
-        Field("total_seq_no", pl.Float64),
-        Field("cpu_avg", pl.Float64),
-        Field("cpu_max", pl.Float64),
-        Field("mem_avg", pl.Float64),
-        Field("mem_max", pl.Float64),
+    schema(
+        "instance_name task_name! job_name! task_type status start_time:float end_time:float machine_id seq_no:float "
+        "total_seq_no:float cpu_avg:float cpu_max:float mem_avg:float mem_max:float"
     )
 )
 MACHINES = Layout(
-    (
-        Field("machine_id", required=True),
-        Field("time_stamp", pl.Float64, required=True),
-        Field("failure_domain_1"),
-        Field("failure_domain_2"),
-        Field("cpu_num", pl.Float64),
-        Field("mem_size", pl.Float64),
-        Field("status"),
-    )
+    schema("machine_id! time_stamp:float! failure_domain_1 failure_domain_2 cpu_num:float mem_size:float status")
 )
 USAGE = Layout(
-    (
-        Field("machine_id", required=True),
-        Field("time_stamp", pl.Float64, required=True),
-        Field("cpu_util_percent", pl.Float64),
-        Field("mem_util_percent", pl.Float64),
-        Field("mem_gps", pl.Float64),
-        Field("mkpi", pl.Float64),
-        Field("net_in", pl.Float64),
-        Field("net_out", pl.Float64),
-        Field("disk_io_percent", pl.Float64),
+    schema(
+        "machine_id! time_stamp:float! cpu_util_percent:float mem_util_percent:float mem_gps:float mkpi:float "
+        "net_in:float net_out:float disk_io_percent:float"
     )
 )
 

@@ -10,20 +10,13 @@ from pathlib import Path
 import polars as pl
 
 from berth.traces.formats import Format, Reading, columns, without_machines
-from berth.traces.rows import Field, Layout, Report, read_whole
+from berth.traces.rows import Layout, Report, read_whole, schema
 from berth.traces.trace import CORES, GPUS, Source, machine_table
 
 __all__ = ["FORMAT", "read"]
 
 RESOURCES = (CORES, GPUS)
-LAYOUT = Layout(
-    (
-        Field("gpu_model"),
-        Field("gpu_capacity_num", pl.Float64),
-        Field("cpu_num", pl.Float64),
-        Field("node_name", required=True),
-    )
-)
+LAYOUT = Layout(schema("gpu_model gpu_capacity_num:float cpu_num:float node_name!"))
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:

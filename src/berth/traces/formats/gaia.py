@@ -14,19 +14,13 @@ import polars as pl
 
 from berth.errors import UnknownName
 from berth.traces.formats import Format, Reading, columns, without_machines
-from berth.traces.rows import Field, Layout, Report, read_rows
+from berth.traces.rows import Layout, Report, read_rows, schema
 from berth.traces.trace import CORES, Source, job_table
 
 __all__ = ["FORMAT", "read"]
 
 UNITS = {"hours": 3600.0, "seconds": 1.0}
-LAYOUT = Layout(
-    (
-        Field("arrival_time", pl.Float64, required=True),
-        Field("length", pl.Float64, required=True),
-        Field("cpus", pl.Float64, required=True),
-    )
-)
+LAYOUT = Layout(schema("arrival_time:float! length:float! cpus:float!"))
 
 
 def read(path: Path, machines: Path | None, report: Report, *, unit: str | None = None) -> Reading:

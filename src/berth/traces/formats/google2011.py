@@ -22,7 +22,7 @@ import polars as pl
 from berth.errors import InvalidInput
 from berth.traces.formats import Format, Reading, any_of, columns, google_events, table
 from berth.traces.formats.google_events import RESOURCES, Events, Machines
-from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows
+from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, schema
 from berth.traces.rows import parts as all_parts
 from berth.traces.trace import Source, job_table
 
@@ -58,28 +58,8 @@ TASKS = Layout(
         Field("different machines restriction"),
     )
 )
-MACHINES = Layout(
-    (
-        Field("time_us", pl.Int64, required=True),
-        Field("machine_id", required=True),
-        Field("event_type", pl.Int64, required=True),
-        Field("platform_id"),
-        Field("cpus", pl.Float64),
-        Field("memory", pl.Float64),
-    )
-)
-CONDENSED = Layout(
-    (
-        Field("job", required=True),
-        Field("submit_s", pl.Float64, required=True),
-        Field("wait_s", pl.Float64),
-        Field("run_s", pl.Float64),
-        Field("end"),
-        Field("sched_class"),
-        Field("user"),
-        Field("app"),
-    )
-)
+MACHINES = Layout(schema("time_us:int! machine_id! event_type:int! platform_id cpus:float memory:float"))
+CONDENSED = Layout(schema("job! submit_s:float! wait_s:float run_s:float end sched_class user app"))
 ENDS = {"FINISH": "done", "FAIL": "failed", "KILL": "cancelled"}
 
 

@@ -23,7 +23,7 @@ import polars as pl
 from berth.errors import InvalidInput
 from berth.traces.formats import Format, Reading, any_of, columns, google_events, objects
 from berth.traces.formats.google_events import RESOURCES, Events, Machines
-from berth.traces.rows import Field, Layout, Report, beside, first_line, read_rows, read_whole
+from berth.traces.rows import Field, Layout, Report, beside, first_line, read_rows, read_whole, schema
 from berth.traces.rows import parts as all_parts
 from berth.traces.rows_json import read_json_rows
 from berth.traces.trace import Source, job_table, machine_table
@@ -31,13 +31,7 @@ from berth.traces.trace import Source, job_table, machine_table
 __all__ = ["FORMAT", "read"]
 
 EVENTS = Events(0, 3, {4: None, 5: "failed", 6: "done", 7: "cancelled", 8: None})
-COMMON = (
-    Field("time", pl.Int64, required=True),
-    Field("type", pl.Int64, required=True),
-    Field("collection_id", required=True),
-    Field("collection_type", pl.Int64),
-    Field("priority", pl.Int64),
-)
+COMMON = schema("time:int! type:int! collection_id! collection_type:int priority:int")
 COLLECTIONS = Layout((*COMMON, Field("user"), Field("collection_logical_name")))
 INSTANCES = Layout(
     (
@@ -48,44 +42,11 @@ INSTANCES = Layout(
     )
 )
 MACHINES = Layout(
-    (
-        Field("time", pl.Int64, required=True),
-        Field("machine_id", required=True),
-        Field("type", pl.Int64, required=True),
-        Field("switch_id"),
-        Field("platform_id"),
-        Field("capacity.cpus", pl.Float64),
-        Field("capacity.memory", pl.Float64),
-    )
+    schema("time:int! machine_id! type:int! switch_id platform_id capacity.cpus:float capacity.memory:float")
 )
-USERS = Layout(
-    (
-        Field("time", pl.Int64, required=True),
-        Field("user"),
-        Field("collection_id", required=True),
-        Field("instance_index", pl.Int64, required=True),
-        Field("cpus", pl.Float64),
-        Field("ram", pl.Float64),
-        Field("collection_type", pl.Int64),
-    )
-)
-HOSTS = Layout(
-    (
-        Field("cpus", pl.Float64, required=True),
-        Field("ram", pl.Float64, required=True),
-        Field("machine_count", pl.Int64, required=True),
-    )
-)
-JOINED = Layout(
-    (
-        Field("time_s", pl.Float64, required=True),
-        Field("collection_type", pl.Int64),
-        Field("priority", pl.Int64),
-        Field("req_cpus", pl.Float64),
-        Field("req_memory", pl.Float64),
-        Field("cell"),
-    )
-)
+USERS = Layout(schema("time:int! user collection_id! instance_index:int! cpus:float ram:float collection_type:int"))
+HOSTS = Layout(schema("cpus:float! ram:float! machine_count:int!"))
+JOINED = Layout(schema("time_s:float! collection_type:int priority:int req_cpus:float req_memory:float cell"))
 TIERS = {99: "free", 115: "batch", 119: "mid", 359: "production"}
 
 

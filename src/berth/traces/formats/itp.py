@@ -11,19 +11,12 @@ from pathlib import Path
 import polars as pl
 
 from berth.traces.formats import Format, Reading, columns, without_machines
-from berth.traces.rows import Field, Layout, Report, read_rows
+from berth.traces.rows import Layout, Report, read_rows, schema
 from berth.traces.trace import GPUS, Source, job_table
 
 __all__ = ["FORMAT", "read"]
 
-LAYOUT = Layout(
-    (
-        Field("job", required=True),
-        Field("submission_time", pl.Float64, required=True),
-        Field("duration", pl.Float64),
-        Field("num_gpu", pl.Float64),
-    )
-)
+LAYOUT = Layout(schema("job! submission_time:float! duration:float num_gpu:float"))
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:

@@ -14,36 +14,19 @@ from pathlib import Path
 import polars as pl
 
 from berth.traces.formats import Format, Reading, any_of, columns
-from berth.traces.rows import Field, Layout, Report, beside, first_line, read_rows, read_whole
+from berth.traces.rows import Layout, Report, beside, first_line, read_rows, read_whole, schema
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table, machine_table
 
 __all__ = ["FORMAT", "read"]
 
 RESOURCES = (CORES, MEMORY, GPUS)
 PODS = Layout(
-    (
-        Field("name", required=True),
-        Field("cpu_milli", pl.Float64),
-        Field("memory_mib", pl.Float64),
-        Field("num_gpu", pl.Float64),
-        Field("gpu_milli", pl.Float64),
-        Field("gpu_spec"),
-        Field("qos"),
-        Field("pod_phase"),
-        Field("creation_time", pl.Float64),
-        Field("deletion_time", pl.Float64),
-        Field("scheduled_time", pl.Float64),
+    schema(
+        "name! cpu_milli:float memory_mib:float num_gpu:float gpu_milli:float gpu_spec qos pod_phase "
+        "creation_time:float deletion_time:float scheduled_time:float"
     )
 )
-NODES = Layout(
-    (
-        Field("sn", required=True),
-        Field("cpu_milli", pl.Float64),
-        Field("memory_mib", pl.Float64),
-        Field("gpu", pl.Float64),
-        Field("model"),
-    )
-)
+NODES = Layout(schema("sn! cpu_milli:float memory_mib:float gpu:float model"))
 STATUS = {"Succeeded": "done", "Failed": "failed"}
 """Of the phases. `Running` is the phase in which a pod was deleted, so it tells no end; `Pending` never ran."""
 

@@ -22,7 +22,7 @@ import polars as pl
 from berth.errors import InvalidInput
 from berth.traces.formats import Format, Reading, any_of, columns, table
 from berth.traces.formats.measured import mean_runs
-from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole
+from berth.traces.rows import Field, Layout, Report, as_published, beside, first_line, read_rows, read_whole, schema
 from berth.traces.trace import CORES, GPUS, MEMORY, Source, job_table, machine_table
 
 __all__ = ["FORMAT", "read", "read_instances", "read_minibatch", "read_minibatch_cov"]
@@ -30,60 +30,18 @@ __all__ = ["FORMAT", "read", "read_instances", "read_minibatch", "read_minibatch
 RESOURCES = (CORES, MEMORY, GPUS)
 STATUS = {"Terminated": "done", "Failed": "failed", "Running": "running"}
 
-JOBS = Layout(
-    (
-        Field("job_name", required=True),
-        Field("inst_id"),
-        Field("user"),
-        Field("status"),
-        Field("start_time", pl.Float64),
-        Field("end_time", pl.Float64),
-    )
-)
+JOBS = Layout(schema("job_name! inst_id user status start_time:float end_time:float"))
 TASKS = Layout(
-    (
-        Field("job_name", required=True),
-        Field("task_name", required=True),
-        Field("inst_num", pl.Float64),
-        Field("status"),
-        Field("start_time", pl.Float64),
-        Field("end_time", pl.Float64),
-        Field("plan_cpu", pl.Float64),
-        Field("plan_mem", pl.Float64),
-        Field("plan_gpu", pl.Float64),
-        Field("gpu_type"),
+    schema(
+        "job_name! task_name! inst_num:float status start_time:float end_time:float plan_cpu:float plan_mem:float "
+        "plan_gpu:float gpu_type"
     )
 )
 INSTANCES = Layout(
-    (
-        Field("job_name", required=True),
-        Field("task_name", required=True),
-        Field("inst_name"),
-        Field("worker_name"),
-        Field("inst_id"),
-        Field("status"),
-        Field("start_time", pl.Float64),
-        Field("end_time", pl.Float64),
-        Field("machine"),
-    )
+    schema("job_name! task_name! inst_name worker_name inst_id status start_time:float end_time:float machine")
 )
-MACHINES = Layout(
-    (
-        Field("machine", required=True),
-        Field("gpu_type"),
-        Field("cap_cpu", pl.Float64),
-        Field("cap_mem", pl.Float64),
-        Field("cap_gpu", pl.Float64),
-    )
-)
-MINIBATCH = Layout(
-    (
-        Field("worker", pl.Int64, required=True),
-        Field("gpu_pct", pl.Float64),
-        Field("iteration", pl.Int64, required=True),
-        Field("batch_time_norm", pl.Float64, required=True),
-    )
-)
+MACHINES = Layout(schema("machine! gpu_type cap_cpu:float cap_mem:float cap_gpu:float"))
+MINIBATCH = Layout(schema("worker:int! gpu_pct:float iteration:int! batch_time_norm:float!"))
 
 
 def read(path: Path, machines: Path | None, report: Report, *, instances: bool | Path | str = False) -> Reading:
@@ -199,9 +157,9 @@ FORMAT = Format(
     any_of(
         columns("task_name", "inst_num", "plan_gpu"),
         columns("machine", "cap_cpu", "cap_gpu"),
-        table("pai_tasktable", 10),
+        table("pai_task_table", 10),
         table("pai_machine_spec", 5),
-        table("pai_jobtable", 6),
-        table("pai_instancetable", 9),
+        table("pai_job_table", 6),
+        table("pai_instance_table", 9),
     ),
 )

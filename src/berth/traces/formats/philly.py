@@ -31,6 +31,7 @@ from berth.traces.rows import (
     first_line,
     read_rows,
     read_whole,
+    schema,
 )
 from berth.traces.rows_json import read_json_array
 from berth.traces.trace import GPUS, JOB_COLUMNS, Source, job_table, machine_table
@@ -39,14 +40,7 @@ __all__ = ["FORMAT", "read"]
 
 RESOURCES = (GPUS,)
 STATUS = {"Pass": "done", "Failed": "failed", "Killed": "cancelled"}
-EXTRACT = Layout(
-    (
-        Field("timestamp", required=True),
-        Field("duration", pl.Float64),
-        Field("num_gpus", pl.Float64),
-        Field("cluster"),
-    )
-)
+EXTRACT = Layout(schema("timestamp! duration:float num_gpus:float cluster"))
 MACHINES = Layout((Field("machineId", required=True), Field("number of GPUs", pl.Float64), Field("single GPU mem")))
 COLUMNS = ("job", "submit_s", "wait_s", "run_s", "pieces", "user", "group", "status")
 

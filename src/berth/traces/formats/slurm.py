@@ -26,7 +26,7 @@ from berth.errors import InvalidInput
 from berth.files.quantities import CLOCK, clock_seconds
 from berth.traces.formats import Format, Reading
 from berth.traces.formats.measured import first_midnight, with_seconds
-from berth.traces.rows import Field, Layout, Report, beside, converted, first_line, read_rows, read_whole
+from berth.traces.rows import Layout, Report, beside, converted, first_line, read_rows, read_whole, schema
 from berth.traces.trace import CORES, GPUS, MACHINE_COLUMNS, MEMORY, Source, filled, job_table
 
 __all__ = ["FORMAT", "expand_hosts", "parse_duration", "parse_tres", "read"]
@@ -36,30 +36,16 @@ MISSING = ("", "Unknown", "None", "UNLIMITED", "Partition_Limit", "INVALID", "N/
 """What sacct writes where there is nothing to write."""
 
 LAYOUT = Layout(
-    (
-        Field("JobID", required=True),
-        Field("User"),
-        Field("Account"),
-        Field("Partition"),
-        Field("State"),
-        Field("Submit", required=True),
-        Field("Start"),
-        Field("End"),
-        Field("Elapsed"),
-        Field("Timelimit"),
-        Field("NNodes", pl.Float64),
-        Field("NCPUS", pl.Float64),
-        Field("ReqCPUS", pl.Float64),
-        Field("ReqMem"),
-        Field("ReqTRES"),
-        Field("AllocTRES"),
+    schema(
+        "JobID! User Account Partition State Submit! Start End Elapsed Timelimit NNodes:float NCPUS:float "
+        "ReqCPUS:float ReqMem ReqTRES AllocTRES"
     ),
     separator="|",
     missing=MISSING,
     quote=None,
 )
 NODES = Layout(
-    (Field("NODELIST", required=True), Field("CPUS", required=True), Field("MEMORY"), Field("GRES")),
+    schema("NODELIST! CPUS! MEMORY GRES"),
     separator="|",
     missing=("", "(null)"),
     quote=None,

@@ -24,7 +24,7 @@ import polars as pl
 
 from berth.errors import InvalidInput, UnknownName
 from berth.traces.formats import Format, Reading
-from berth.traces.rows import Field, Layout, Report, beside, first_line, read_blocks, read_rows, read_whole
+from berth.traces.rows import Field, Layout, Report, beside, first_line, read_blocks, read_rows, read_whole, schema
 from berth.traces.trace import CORES, MACHINE_COLUMNS, MEMORY, Source, filled, job_table, machine_table
 
 __all__ = ["FIELDS", "FORMAT", "read", "read_fields"]
@@ -210,13 +210,7 @@ def _from_header(notes: dict[str, str], report: Report) -> pl.DataFrame | None:
 
 def _machines(path: Path, report: Report) -> pl.DataFrame:
     layout = Layout(
-        (
-            Field("cluster", required=True),
-            Field("nodes", pl.Int64, required=True),
-            Field("cpus_per_node", pl.Float64, required=True),
-            Field("speed", pl.Float64),
-            Field("mem_per_node_kib", pl.Float64),
-        ),
+        schema("cluster! nodes:int! cpus_per_node:float! speed:float mem_per_node_kib:float"),
         separator="\t",
     )
     return machine_table(
