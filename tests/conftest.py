@@ -18,6 +18,48 @@ BUDGET = float(os.environ.get("BERTH_TEST_BUDGET", "inf"))
 BEGAN = time.monotonic()
 
 
+# Groups of tests that take longest, by the beginnings of their names. They begin first, so that no process is left with
+# a long one at the end; those that wait for clusters stand between those that compute.
+LONGEST = (
+    "ray",
+    "tests/docs",
+    "tests/families/selection",
+    "tests/families/placement",
+    "tests/lab/test_sweep_ray.py",
+    "tests/live/engines/test_kills.py",
+    "tests/families/allocation",
+    "tests/cli",
+    "tests/live/engines/test_slurm",
+    "tests/live/service/test_trouble.py",
+    "tests/live/service/test_connections.py",
+    "tests/live/engines",
+    "tests/live/service",
+    "tests/lab",
+    "tests/testing",
+)
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one group run in one process, one after another: those of a file, or of a folder of examples."""
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None:
+        return str(mark.kwargs.get("name") or mark.args[0])
+    path = item.path.relative_to(item.config.rootpath)
+    return path.as_posix() if path.parts[0] == "tests" else path.parent.as_posix()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group tests by file, so that its fixtures are made once and its kernels are not compiled twice at a time."""
+    place = {}
+    for number, item in enumerate(items):
+        group = _group(item)
+        item.add_marker(pytest.mark.xdist_group(group))
+        long = next((i for i, start in enumerate(LONGEST) if group.startswith(start)), len(LONGEST))
+        place[item] = long, number
+    items.sort(key=place.__getitem__)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Pass over a test when the time is spent."""

@@ -17,10 +17,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from berth.errors import InvalidInput
-from berth.live.core.events import Cancel, Command, Event, Failed, Finished, Start, Started
-from berth.live.core.jobs import Job, Place, Server
-from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
-from berth.live.engines.clock import Clock
+from berth.live.engines import (
+    Attempt,
+    Cancel,
+    Clock,
+    Command,
+    EngineError,
+    EngineKind,
+    Event,
+    Failed,
+    Finished,
+    Job,
+    Owner,
+    Place,
+    Server,
+    Snapshot,
+    Start,
+    Started,
+)
 
 __all__ = ["ENGINE", "LocalEngine"]
 

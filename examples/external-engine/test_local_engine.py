@@ -9,9 +9,7 @@ import pytest
 from berth_example_engine import ENGINE
 
 from berth.errors import InvalidInput
-from berth.live.core.jobs import Job, Role
-from berth.live.engines import Engine
-from berth.live.engines.clock import Clock
+from berth.live.engines import Clock, Engine, Job, Role
 from berth.testing import Ledger, Script, Sighting, Site, check_engine
 
 

@@ -174,7 +174,8 @@ def test_the_frame_has_plain_columns_also_for_pandas(comparison: Comparison, mon
 
 
 def test_pandas_reads_the_frame(comparison: Comparison) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     found = comparison.to_pandas()
     assert isinstance(found, pandas.DataFrame)
     assert found.shape == comparison.frame().shape

@@ -29,7 +29,7 @@ def short_lease() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # ended with the last test here: an idle cluster still takes time from others
 def ray_cluster() -> Iterator[LocalRay]:
     """Four nodes with four processors each."""
     if importlib.util.find_spec("ray") is None:

@@ -3,6 +3,7 @@
 The scheduler calls `snapshot` first, reconciles the journal with it, and then listens to `events`: they
 are all that happened since, and perhaps some of what the snapshot has already. When the connection to an engine breaks,
 `events` raises, and so it begins again with `snapshot`. Engines have names (`berth.live.engines.registry`).
+This module has all that an engine needs.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from berth.errors import BerthError
-from berth.live.core.events import Command, Event, Failed, Finished
-from berth.live.core.jobs import Job, Place, Server
+from berth.live.core.events import Cancel, Command, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
+from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.engines.clock import Clock
 
 __all__ = ["Attempt", "Engine", "EngineError", "EngineKind", "Owner", "Refusing", "Snapshot"]
+__all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
+__all__ += ["Clock", "Job", "Place", "Role", "Server"]
 
 
 class EngineError(BerthError):
