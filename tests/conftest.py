@@ -22,30 +22,28 @@ BEGAN = time.monotonic()
 # a long one at the end; those that wait for clusters stand between those that compute.
 LONGEST = (
     "ray",
-    "tests/docs",
     "tests/families/selection",
     "tests/families/placement",
-    "tests/lab/test_sweep_ray.py",
-    "tests/live/engines/test_kills.py",
     "tests/families/allocation",
+    "tests/docs",
     "tests/cli",
-    "tests/live/engines/test_slurm",
-    "tests/live/service/test_trouble.py",
-    "tests/live/service/test_connections.py",
     "tests/live/engines",
-    "tests/live/service",
+    "tests/live/service/test_trouble.py",
     "tests/lab",
+    "tests/live",
     "tests/testing",
 )
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests of one group run in one process, one after another: those of a file, or of a folder of examples."""
+    """The group of a test, which runs in one process: its file, its family, or a folder of examples."""
     mark = item.get_closest_marker("xdist_group")
     if mark is not None:
         return str(mark.kwargs.get("name") or mark.args[0])
     path = item.path.relative_to(item.config.rootpath)
-    return path.as_posix() if path.parts[0] == "tests" else path.parent.as_posix()
+    if path.parts[0] == "tests":  # the tests of a family need the same kernels
+        return "/".join(path.parts[:3]) if path.parts[1] == "families" else path.as_posix()
+    return path.parent.as_posix()
 
 
 @pytest.hookimpl(tryfirst=True)
