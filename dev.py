@@ -69,9 +69,7 @@ def test(arguments: list[str]) -> None:
             sys.exit(finder.returncode)
         rest = finder.stdout.split()
     marked = "not gpu" if slow else "not slow and not gpu"
-    workers = (os.cpu_count() or 2) + 1  # many tests wait for clusters, while others compute
-    pytest = [PYTHON, "-m", "pytest", "-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder"]
-    pytest += ["-m", marked, *rest]
+    pytest = [PYTHON, "-m", "pytest", "-n", "auto", "--dist", "loadgroup", "-m", marked, *rest]
     for title, command in (
         ("lint", [BIN / "ruff", "check", "."]),
         ("format", [BIN / "ruff", "format", "--check", "."]),

@@ -18,46 +18,6 @@ BUDGET = float(os.environ.get("BERTH_TEST_BUDGET", "inf"))
 BEGAN = time.monotonic()
 
 
-# Groups of tests that take longest, by the beginnings of their names. They begin first, so that no process is left with
-# a long one at the end; those that wait for clusters stand between those that compute.
-LONGEST = (
-    "ray",
-    "tests/families/selection",
-    "tests/families/placement",
-    "tests/families/allocation",
-    "tests/docs",
-    "tests/cli",
-    "tests/live/engines",
-    "tests/live/service/test_trouble.py",
-    "tests/lab",
-    "tests/live",
-    "tests/testing",
-)
-
-
-def _group(item: pytest.Item) -> str:
-    """The group of a test, which runs in one process: its file, its family, or a folder of examples."""
-    mark = item.get_closest_marker("xdist_group")
-    if mark is not None:
-        return str(mark.kwargs.get("name") or mark.args[0])
-    path = item.path.relative_to(item.config.rootpath)
-    if path.parts[0] == "tests":  # the tests of a family need the same kernels
-        return "/".join(path.parts[:3]) if path.parts[1] == "families" else path.as_posix()
-    return path.parent.as_posix()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests by file, so that its fixtures are made once and its kernels are not compiled twice at a time."""
-    place = {}
-    for number, item in enumerate(items):
-        group = _group(item)
-        item.add_marker(pytest.mark.xdist_group(group))
-        long = next((i for i, start in enumerate(LONGEST) if group.startswith(start)), len(LONGEST))
-        place[item] = long, number
-    items.sort(key=place.__getitem__)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Pass over a test when the time is spent."""
