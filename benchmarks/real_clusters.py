@@ -2,7 +2,7 @@
 
 A local cluster (`berth.live.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is
 a process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is
-drawn for each gang and class from the seed. So whoever places the gangs meets the same gangs, at the same times, with
+drawn for each gang and class from the seed. So every scheduler meets the same gangs, at the same times, with
 the same luck. Nobody is told the speeds. Times are those that the tasks themselves write down.
 
 Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with placement at random, with

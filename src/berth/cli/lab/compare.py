@@ -267,7 +267,7 @@ def train_command(
         typer.Option("--method", help="es, reinforce, ppo, rule (three numbers), ddpg or ddpg-direct (as printed)."),
     ] = "es",
     out: Annotated[Path, typer.Option("--out", help="Where checkpoint, policy and curve go.")] = Path("berth-train"),
-    steps: Annotated[int, typer.Option("--steps", min=1, help="At most so many steps.")] = 200,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="The most steps to train.")] = 200,
     runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each scenario in a step.")] = 4,
     pairs: Annotated[int, typer.Option("--pairs", min=1, help="Pairs of changed networks in a step of es.")] = 16,
     waiting: Annotated[

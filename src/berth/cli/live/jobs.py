@@ -58,7 +58,7 @@ TypeOption = Annotated[str | None, typer.Option("--type", help="Jobs of one type
 QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Where it waits.")]
 TeamOption = Annotated[str | None, typer.Option("--team", help="Whose share it counts against.")]
 SUBMIT_OPTIONS: dict[str, Any] = {
-    "name": Annotated[str | None, typer.Option("--name", "-J", help="Its id; made up where left out.")],
+    "name": Annotated[str | None, typer.Option("--name", "-J", help="Id of the job. Default: a new one.")],
     "type": TypeOption,
     "tasks": Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")],
     "minimum": Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")],

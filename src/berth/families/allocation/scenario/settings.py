@@ -62,7 +62,7 @@ class PortEntry(Port):
     components: Annotated[list[ComponentEntry], Field(min_length=1)] | None = Field(
         None, description="in place of demand: the task components of an all-or-nothing job"
     )
-    minimum: Minimum | None = Field(None, description="how many components must be seated; all where left out")
+    minimum: Minimum | None = Field(None, description="how many components must be seated; default: all")
 
 
 class Channels(Part):
@@ -100,10 +100,10 @@ class UtilitySettings(Part):
 
 
 class Gangs(Part):
-    """All-or-nothing jobs: every job type's request is split at random into so many components."""
+    """All-or-nothing jobs: every job type's request is split at random into this number of components."""
 
     components: Few | None = Field(None, description="left out where the ports list their own")
-    minimum: Minimum | None = Field(None, description="how many must be seated; all where left out")
+    minimum: Minimum | None = Field(None, description="how many must be seated; default: all")
     share: Annotated[float, Field(ge=0, le=1), said("a share, 0 to 1")] = Field(
         0.5, description="of its request that seats a component"
     )
