@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.errors import InvalidInput, UnknownName
+from berth.errors import InvalidInput
 from berth.live.service.serving import Config, read_config
 
 
@@ -44,7 +44,9 @@ def test_a_file_that_the_engine_reads_is_relative_to_the_configuration(tmp_path:
     assert (config.engine, config.port) == ("slurm:slurm.yaml", 0)
     with pytest.raises(InvalidInput, match=r"^port: got -1, expected a port"):
         read_config(tmp_path / "berth.yaml", {"port": -1})
-    with pytest.raises(UnknownName, match="unknown engine 'slrum'; did you mean 'slurm'"):
+    with pytest.raises(
+        InvalidInput, match=r"berth.yaml:1: engine: got 'slrum', expected one of .*did you mean 'slurm'"
+    ):
         settings_of("engine: slrum", tmp_path)
 
 

@@ -65,7 +65,7 @@ def inline_svg(svg: str, prefix: str) -> str:
     seen: set[str] = set()
 
     def named(found: re.Match[str]) -> str:
-        # two equal shapes get the same name from matplotlib; either one will do for whoever refers to it
+        # two equal shapes get the same name from matplotlib; either one will do for a reference to it
         again = found[1] in seen
         seen.add(found[1])
         return "" if again else f' id="{prefix}-{found[1]}"'

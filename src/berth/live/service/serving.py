@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from berth.errors import InvalidInput, MissingExtra
-from berth.files.wording import Part, by, checked, said
+from berth.errors import InvalidInput, MissingExtra, UnknownName, did_you_mean
+from berth.files.wording import Mistake, Part, by, checked, first_of, said
 from berth.files.yaml_tree import Tree, read_file
 from berth.live.service.settings import ServiceSettings
 
@@ -101,7 +101,11 @@ def read_config(file: Path | None, options: Mapping[str, Any] | None = None) -> 
     tree = Tree({}) if file is None else read_file(file, "configuration", may_be_empty=True)
     given = {name: value for name, value in (options or {}).items() if value is not None}
     if file is not None and "engine" not in given and isinstance(engine := tree.value.get("engine"), str):
-        tree.value["engine"] = engine_in(engine, file.parent)
+        try:
+            tree.value["engine"] = engine_in(engine, file.parent)
+        except UnknownName as error:
+            expected = f"one of {', '.join(error.known)}{did_you_mean(error.name, error.known)}"
+            raise first_of([Mistake(("engine",), expected, engine)], tree) from None
     tree.value = {name: value for name, value in {**tree.value, **given}.items() if value is not None}
     tree.places.update({(name,): (None, None) for name in given})
     return checked(tree, Config)
