@@ -51,8 +51,8 @@ class ReplaySetting:
     """How a trace is played: on one pool of `processors` units of `resource`, or on its own machines.
 
     `exact`: policies know how long jobs run. `stopped`: jobs end when their estimate is over. `outages`: machines are
-    away when the trace says so. `first`: the number of jobs to play. `load`: the offered load of the scarcest resource to
-    which inter-arrival times are rescaled.
+    away when the trace says so. `first`: the number of jobs to play. `load`: the offered load of the scarcest resource
+    to which inter-arrival times are rescaled.
     """
 
     processors: float | None = None
