@@ -24,8 +24,6 @@ from berth.live.engines.ray.engine import RayEngine
 from berth.live.engines.registry import make_engine
 from tests.live.engines.ray_driver import Attempted, Driver, until
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 HOSTILE = "'; touch /hostile \" $(id) `id` \\ \n\t \u00e9\u4e2d\U0001f6a2 %s {} &"
 LEAVER = """
 import os, sys, time
