@@ -20,20 +20,21 @@ BUDGET = float(os.environ.get("BERTH_TEST_BUDGET", "inf"))
 BEGAN = time.monotonic()
 
 
-# Files of tests that take longest, by the beginnings of their paths. They begin first, so that none is last and alone;
-# those that wait for clusters run beside those that compute.
+# Files of tests that take longest, by the beginnings of their paths: they begin first, so that none is last and alone.
+# Most of these wait for clusters, and others compute meanwhile.
 LONGEST = (
+    "tests/testing/test_check_policy.py",
     "tests/docs/test_pages.py",
+    "tests/families/allocation/test_ascent.py",
+    "tests/live/engines/test_slurm_cluster.py",
+    "tests/live/engines/test_kills.py",
     "tests/live/engines/test_ray",
-    "tests/testing",
-    "tests/live/engines/test_slurm",
-    "tests/live/engines",
-    "tests/lab/test_sweep_ray.py",
     "tests/live/service/test_trouble.py",
-    "tests/cli",
-    "tests/live",
+    "tests/lab/test_sweep_ray.py",
+    "tests/live/engines",
+    "tests/live/service",
     "tests/lab",
-    "tests/families",
+    "tests/cli",
 )
 
 

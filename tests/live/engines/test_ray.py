@@ -49,7 +49,7 @@ def drive(ray_cluster: LocalRay, tmp_path_factory: pytest.TempPathFactory) -> It
     """One driver for all: most of these tests would spend their time on connecting."""
     with asyncio.Runner() as runner:
         driver = Driver(ray_cluster, tmp_path_factory.mktemp("jobs"))
-        runner.run(driver.listener.open())
+        runner.run(driver.open())
 
         async def played(play: Callable[[Driver], Coroutine[Any, Any, None]]) -> None:
             try:
