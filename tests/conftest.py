@@ -25,7 +25,6 @@ BEGAN = time.monotonic()
 LONGEST = (
     "tests/testing/test_check_policy.py",
     "tests/docs/test_pages.py",
-    "tests/families/allocation/test_ascent.py",
     "tests/live/engines/test_slurm_cluster.py",
     "tests/live/engines/test_kills.py",
     "tests/live/engines/test_ray",
