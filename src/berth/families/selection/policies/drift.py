@@ -12,7 +12,7 @@ from berth.families.selection.problem import SelectionOutcome
 
 __all__ = ["DriftWatch"]
 
-DISCOUNTS = (1.0, 0.998, 0.995, 0.98)
+DISCOUNTS = (1.0, 0.998, 0.995)
 DOUBT = 3.0  # by how much, in logarithms of likelihoods, a memory that forgets must be better
 EVIDENCE = 0.999  # what is left of an error after one more observation: what counts are the last thousand
 
@@ -31,7 +31,7 @@ class DriftWatch:
     ...     if slot in (299, 399):
     ...         print(watch.best.discount)
     1.0
-    0.98
+    0.995
     """
 
     def __init__(self, channels: int, scale: float = 1.0) -> None:
