@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.errors import UnsupportedProblem
 from berth.families.selection.gains import DrawnGains, Normal
 from berth.families.selection.kernels.reservation import (
     BINS,
@@ -19,15 +22,16 @@ from berth.families.selection.kernels.reservation import (
     shrunk_noise,
     standard_values,
 )
-from berth.families.selection.oracle import selection_optima
+from berth.families.selection.oracle import informed_rewards, selection_optima
 from berth.families.selection.policies.pooled import PooledPrior, server_classes
 from berth.families.selection.policies.reservation import Reservation
 from berth.families.selection.policies.statistics import Statistics
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.world import SelectionWorld
-from berth.model import Instance
+from berth.model import Floats, Instance
+from berth.scenario import load_scenario
 from berth.simulation import simulate
-from tests.families.selection.instances import papers, share
+from tests.families.selection.instances import one_resource, papers, play, share
 from tests.reference import reservation as plain
 
 numbers = st.floats(-3, 3)
@@ -157,3 +161,59 @@ def test_how_often_knowledge_is_used_is_counted_by_jobs_and_fades() -> None:
         policy.observe(SelectionOutcome(slot, opened, tasks[opened], means[opened] * tasks[opened], 0.0))
     assert policy.uses[0] == pytest.approx(1.0 + 1.75, abs=0.3)
     assert policy.uses[1:].tolist() == [1.0] * 5
+
+
+class Turning:
+    """Gains that take turns, each for as many slots."""
+
+    def __init__(self, slots: int, *gains: DrawnGains) -> None:
+        self.slots, self.gains = slots, gains
+
+    def __iter__(self) -> Iterator[tuple[Floats, Floats]]:
+        for t, now in enumerate(zip(*self.gains, strict=True)):
+            yield now[t // self.slots % len(now)]
+
+
+def test_a_change_is_noticed_and_what_was_left_is_tried_again() -> None:
+    """The best channel becomes the worst after 400 slots, and the best again after 800."""
+    still = one_resource([0.9, 0.6], 1.0, [1.0, 1.0], 1200, sd=0.2)
+    turning = Turning(400, *(DrawnGains(Normal(0.2), [mean, 0.6], 3) for mean in (0.9, 0.2)))
+    world = SelectionWorld(still.problem, still.arrivals, turning)
+    noticed, deaf = (simulate(world, Reservation(world.problem, discount=d)).measures["expected"] for d in (None, 1.0))
+    assert noticed[550:800].mean() > 0.55
+    assert noticed[1000:].mean() > 0.85
+    assert noticed.sum() > deaf.sum()
+
+
+def test_gains_that_stay_are_not_forgotten() -> None:
+    world = papers(0, 600)
+    policy = Reservation(world.problem)
+    simulate(world, policy)
+    assert policy.statistics.discount == 1.0
+
+
+def test_the_limit_of_information_is_near_what_the_index_earns_and_below_the_oracle() -> None:
+    limit = oracle = ours = 0.0
+    for seed in range(2):
+        world = load_scenario("esdp-small").build(seed)
+        limit += informed_rewards(world).sum()
+        oracle += selection_optima(world).reward.sum()
+        ours += play(world, "reservation", seed).measures["expected"].sum()
+    assert ours * 0.97 < limit < oracle
+
+
+def test_the_limit_is_not_known_where_gains_drift_or_come_from_nowhere() -> None:
+    with pytest.raises(UnsupportedProblem, match="mean gains that stay"):
+        informed_rewards(load_scenario("esdp-drift", {"horizon": 5}).build(0))
+    with pytest.raises(UnsupportedProblem, match="whose distribution is known"):
+        informed_rewards(one_resource([0.9, 0.6], 1.0, [1.0, 1.0], 5))
+
+
+def test_where_gains_are_measured_the_limit_is_told_how_they_spread() -> None:
+    gains = load_scenario("trace-openb-selection", {"horizon": 5}).build(0).gains
+    assert isinstance(gains, DrawnGains)
+    assert gains.centres is not None
+    means = np.array([gains.law.mean(centre) for centre in gains.centres])
+    true = gains.law.mean(gains.centre)
+    place = (means < true).mean(axis=0)  # where in its distribution each channel lies: evenly, if they were told right
+    assert np.histogram(place, 4, (0, 1))[0].min() > 0.15 * len(place)
