@@ -8,7 +8,6 @@ Finished cells are kept in the folder: the same command continues. `--markdown` 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -81,13 +80,14 @@ def said(value: Estimate | None, sign: bool = False) -> str:
     return f"{value.mean:{'+' if sign else ''}.3f}" + ("" if value.half is None else f" ± {value.half:.3f}")
 
 
-def rows(scenarios: Iterable[str], seeds: range, out: Path | None, workers: int, console: Console) -> list[list[str]]:
+def rows(given: argparse.Namespace, seeds: range, console: Console) -> list[list[str]]:
+    """Compare, and tell each row as soon as it is known."""
     lines = []
-    for scenario in scenarios:
-        policies = [DEFAULT, *OTHERS, *(FORGETTING if scenario in DRIFTING else ())]
+    for scenario in given.scenario or SCENARIOS:
+        policies = [DEFAULT, *(given.policy or OTHERS), *(FORGETTING if scenario in DRIFTING else ())]
         oracles = ["slot"] if scenario in DRIFTING else ["slot", "information"]
-        folder = None if out is None else out / scenario
-        result = compare(scenario, policies, list(seeds), DEFAULT, oracles=oracles, out=folder, workers=workers)
+        folder = None if given.out is None else given.out / scenario
+        result = compare(scenario, policies, list(seeds), DEFAULT, oracles=oracles, out=folder, workers=given.workers)
         if result.failed:
             raise SystemExit(f"{scenario}: {next(iter(result.failed.values())).error}")
         lines.append(line(scenario, result))
@@ -98,6 +98,7 @@ def rows(scenarios: Iterable[str], seeds: range, out: Path | None, workers: int,
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one (repeat)")
+    parser.add_argument("--policy", action="append", help="beside the default learner only this one (repeat)")
     parser.add_argument("--seeds", type=int, default=30, help="how many")
     parser.add_argument("--first", type=int, default=9000, help="the first of them")
     parser.add_argument("--workers", type=int, default=1, help="processes")
@@ -106,7 +107,7 @@ def main() -> None:
     given = parser.parse_args()
     console = Console(width=None if not given.markdown else 400)
     seeds = range(given.first, given.first + given.seeds)
-    lines = rows(given.scenario or SCENARIOS, seeds, given.out, given.workers, console)
+    lines = rows(given, seeds, console)
     title = f"share of the oracle, berth {__version__}, seeds {seeds.start} to {seeds.stop - 1}"
     if not given.markdown:
         console.print(as_table(HEADS, lines, len(HEADS), title=title))

@@ -168,7 +168,7 @@ SELECTION_MISTAKES = [
     ("cluster: {servers: 4}\nports: {count: 2}\ngains: {spread: 1}\n", "lab.yaml:3: gains: got a key of another "
      "family, expected family: selection beside it"),
     (ESDP + "gians: {}\n", "lab.yaml:2: gians: got an unknown key, expected a known key; did you mean 'gains'?"),
-    (ESDP + "oracles: [stationary]\n", "lab.yaml:2: oracles[0]: got 'stationary', expected slot"),
+    (ESDP + "oracles: [stationary]\n", "lab.yaml:2: oracles[0]: got 'stationary', expected one of slot, information"),
     (ESDP + "gains: {distribution: normel}\n", "lab.yaml:2: gains.distribution: got 'normel', expected one of "
      "normal, bounded, lognormal, empirical, papers, measured; did you mean 'normal'?"),
     (ESDP + "gains: {spread: -1}\n", "lab.yaml:2: gains.spread: got -1, expected a number ≥ 0"),
