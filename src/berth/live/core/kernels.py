@@ -1,9 +1,11 @@
 """Kernels of the live scheduler: places for gangs in the order of a queue, and when faster servers come free.
 
-A gang gets all tasks that it needs, or none. For each role the server is chosen that is left with least, as a sum over
-resources of shares of the largest server; it gets as many tasks as it has room for, then the next is chosen. First
-every role gets its minimum, then roles are filled up. Where a job does not fit so, it is tried once more with the
-roles first that have fewest servers to choose from. Amounts are whole numbers, so sums are exact.
+A gang gets all tasks that it needs, or none, on as few servers as possible: on one server where one has room for all of
+it; else role by role, each on the server that has room for all of its tasks, or for most of them, and so on with the
+next. Of servers that are equal in that, one that the gang already uses is preferred, then the one that is left with
+least, as a sum over resources of shares of the largest server. First every role gets its minimum, then roles are filled
+up. Where a job does not fit so, it is tried once more with the roles first that have fewest servers to choose from.
+Amounts are whole numbers, so sums are exact.
 
 Axes: n jobs or releases, m roles of all jobs, R servers, K resources, C sets of servers.
 """
@@ -16,7 +18,7 @@ import numpy as np
 
 from berth.kernels.compiled import compiled, inner
 
-__all__ = ["Gangs", "Placed", "Releases", "berth_in_order", "ends_later"]
+__all__ = ["Gangs", "Placed", "Releases", "berth_in_order", "ends_later", "gather"]
 
 
 class Gangs(NamedTuple):
@@ -74,36 +76,99 @@ def more(gangs: Gangs, placed: Placed, job: int, role: int, server: int, most: i
 
 
 @inner
+def uses(placed: Placed, job: int, server: int) -> Any:
+    """Whether a job has tasks on a server already."""
+    row = placed.size[0] - 1
+    while row >= 0 and placed.job[row] == job:
+        if placed.server[row] == server:
+            return True
+        row -= 1
+    return False
+
+
+@inner
+def rest(weight: Any, free: Any, server: int) -> Any:
+    """What is free of a server, as a sum of comparable shares."""
+    total = 0.0
+    for k in range(free.shape[1]):
+        total += free[server, k] * weight[k]
+    return total
+
+
+@inner
+def put(gangs: Gangs, free: Any, placed: Placed, job: int, role: int, server: int, count: int) -> None:
+    """Give tasks of a role a place on a server."""
+    for k in range(free.shape[1]):
+        free[server, k] -= count * gangs.demand[role, k]
+    row = placed.size[0]
+    placed.job[row] = job
+    placed.role[row] = role
+    placed.server[row] = server
+    placed.count[row] = count
+    placed.size[0] = row + 1
+
+
+@inner
 def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
-    """Place `wanted` tasks of a role where they leave least; how many found no place."""
+    """Place `wanted` tasks of a role on as few servers as possible; how many found no place."""
     left = wanted
     while left > 0:
         best = -1
+        most = 0
+        used = False
         least = 0.0
         for r in range(free.shape[0]):
-            if not reach[gangs.reach[job], r] or room(gangs.demand, free, role, r, 1) == 0:
+            if not reach[gangs.reach[job], r]:
                 continue
-            if more(gangs, placed, job, role, r, 1) == 0:
+            count = room(gangs.demand, free, role, r, left)
+            if count == 0 or count < most:
                 continue
-            rest = 0.0
-            for k in range(free.shape[1]):
-                rest += (free[r, k] - gangs.demand[role, k]) * weight[k]
-            if best < 0 or rest < least:
+            count = min(count, more(gangs, placed, job, role, r, left))
+            if count == 0 or count < most:
+                continue
+            here = uses(placed, job, r)
+            if count == most and used and not here:
+                continue
+            after = rest(weight, free, r)
+            if count > most or (here and not used) or after < least:
                 best = r
-                least = rest
+                most = count
+                used = here
+                least = after
         if best < 0 or placed.size[0] == placed.job.shape[0]:
             return left
-        count = room(gangs.demand, free, role, best, more(gangs, placed, job, role, best, left))
-        for k in range(free.shape[1]):
-            free[best, k] -= count * gangs.demand[role, k]
-        row = placed.size[0]
-        placed.job[row] = job
-        placed.role[row] = role
-        placed.server[row] = best
-        placed.count[row] = count
-        placed.size[0] = row + 1
-        left -= count
+        put(gangs, free, placed, job, role, best, most)
+        left -= most
     return 0
+
+
+@inner
+def holds(gangs: Gangs, free: Any, job: int, server: int) -> Any:
+    """Whether a server has room for all tasks that a job needs."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if gangs.minimum[role] > gangs.each[role]:
+            return False
+    for k in range(free.shape[1]):
+        need = 0
+        for role in range(gangs.start[job], gangs.start[job + 1]):
+            need += gangs.minimum[role] * gangs.demand[role, k]
+        if need > 0 and need > free[server, k]:
+            return False
+    return True
+
+
+@inner
+def tightest(gangs: Gangs, reach: Any, weight: Any, free: Any, job: int) -> Any:
+    """The server that is left with least of those that have room for all that a job needs; -1 where none has."""
+    best = -1
+    least = 0.0
+    for r in range(free.shape[0]):
+        if reach[gangs.reach[job], r] and holds(gangs, free, job, r):
+            after = rest(weight, free, r)
+            if best < 0 or after < least:
+                best = r
+                least = after
+    return best
 
 
 @inner
@@ -151,6 +216,22 @@ def needed(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job
     return True
 
 
+@inner
+def berth_gang(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
+    """Place what a job needs, all or nothing; whether it fits."""
+    if gangs.start[job + 1] - gangs.start[job] == 1:
+        return needed(gangs, reach, weight, free, placed, job, done, True)
+    server = tightest(gangs, reach, weight, free, job)
+    if server >= 0 and placed.size[0] + gangs.start[job + 1] - gangs.start[job] <= placed.job.shape[0]:
+        for role in range(gangs.start[job], gangs.start[job + 1]):
+            if gangs.minimum[role] > 0:
+                put(gangs, free, placed, job, role, server, gangs.minimum[role])
+        return True
+    if needed(gangs, reach, weight, free, placed, job, done, True):
+        return True
+    return needed(gangs, reach, weight, free, placed, job, done, False)
+
+
 @compiled
 def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed) -> None:
     """Place jobs one after another; `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
@@ -161,15 +242,49 @@ def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Pla
     for job in range(gangs.reach.shape[0]):
         if placed.failed[gangs.shape[job]]:
             continue
-        several = gangs.start[job + 1] - gangs.start[job] > 1
-        fits = needed(gangs, reach, weight, free, placed, job, done, True)
-        if not fits and several:
-            fits = needed(gangs, reach, weight, free, placed, job, done, False)
-        if not fits:
+        if not berth_gang(gangs, reach, weight, free, placed, job, done):
             placed.failed[gangs.shape[job]] = True
             continue
         for role in range(gangs.start[job], gangs.start[job + 1]):
             place(gangs, reach, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
+
+
+@inner
+def servers_of(placed: Placed, first: int, last: int) -> Any:
+    """How many servers these rows have; a server's rows may stand anywhere."""
+    count = 0
+    for row in range(first, last):
+        new = True
+        for before in range(first, row):
+            if placed.server[before] == placed.server[row]:
+                new = False
+                break
+        if new:
+            count += 1
+    return count
+
+
+@compiled
+def gather(gangs: Gangs, reach: Any, weight: Any, free: Any, given: Placed, first: Any, placed: Placed) -> None:
+    """Place gangs again on fewer servers, one after another, each where `reach` says; those that cannot stay.
+
+    Rows `first[job]` to `first[job + 1]` of `given` are where a job is now, `free` (R, K) is what all leave.
+    """
+    done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
+    for job in range(gangs.reach.shape[0]):
+        begin = placed.size[0]
+        for row in range(first[job], first[job + 1]):
+            for k in range(free.shape[1]):
+                free[given.server[row], k] += given.count[row] * gangs.demand[given.role[row], k]
+        fits = berth_gang(gangs, reach, weight, free, placed, job, done)
+        if fits and servers_of(placed, begin, placed.size[0]) < servers_of(given, first[job], first[job + 1]):
+            continue
+        for row in range(begin, placed.size[0]):
+            for k in range(free.shape[1]):
+                free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+        placed.size[0] = begin
+        for row in range(first[job], first[job + 1]):
+            put(gangs, free, placed, job, given.role[row], given.server[row], given.count[row])
 
 
 class Releases(NamedTuple):

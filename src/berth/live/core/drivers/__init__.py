@@ -25,6 +25,8 @@ class Driver(Protocol):
 
     defers: ClassVar[bool] = False
     """Whether jobs that could start may wait for faster servers."""
+    gathers: bool = True
+    """Whether gangs are to take the fewest servers; not where the policy scatters them on purpose."""
 
     def propose(self, view: View, /) -> Placing:
         """Who of the view starts now, and where."""
@@ -61,4 +63,5 @@ def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
         *names, last = reversed(FAMILIES)
         raise InvalidInput(f"a policy of the {', '.join(names)} or {last} family", value=policy, key="policy")
     made: Driver = driver(spec, seed, memory)
+    made.gathers = not getattr(spec.load(), "scatters", False)
     return made

@@ -22,7 +22,7 @@ from berth.live.core.state import State
 from berth.live.core.view import Placing, View, holdings
 from berth.model import Floats
 
-__all__ = ["seconds_to_wait", "without_those_who_wait"]
+__all__ = ["known_speeds", "seconds_to_wait", "without_those_who_wait"]
 
 FASTER = 1.05
 """By how much other servers must be faster to be waited for."""
@@ -36,7 +36,7 @@ def without_those_who_wait(view: View, placing: Placing) -> Placing:
         return placing
     free = np.where(view.usable[:, None], view.free, 0)
     kept = np.ones(len(placing.job), dtype=bool)
-    speeds = _speeds(view)
+    speeds = known_speeds(view)
     releases: Releases | None = None
     for job in dict.fromkeys(placing.job.tolist()):
         rows = np.flatnonzero(placing.job == job)
@@ -53,7 +53,7 @@ def without_those_who_wait(view: View, placing: Placing) -> Placing:
 
 def seconds_to_wait(view: View, placing: Placing) -> float | None:
     """How long the first job of a view does better to wait than to start so; None where it should start."""
-    speed = _speeds(view)(view.records[0])
+    speed = known_speeds(view)(view.records[0])
     slowest = speed[placing.server[placing.job == 0]].min(initial=np.inf)
     if not 0 < slowest < np.inf:
         return None
@@ -75,7 +75,7 @@ def _worth_waiting(
     return ends if waited + ends < work / slowest else None
 
 
-def _speeds(view: View) -> Callable[[JobRecord], Floats]:
+def known_speeds(view: View) -> Callable[[JobRecord], Floats]:
     """How fast jobs of a type are known to run on each server (R,); 0 where nobody knows."""
     known: dict[str, Floats] = {}
 
