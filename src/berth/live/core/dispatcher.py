@@ -306,9 +306,16 @@ def proposed(driver: Driver, view: View) -> Placing:
 
 
 def _completed(driver: Driver, view: View) -> Placing:
-    """What a policy starts at one level, with limits of roles kept and gangs on few servers."""
-    placing = spread_out(view, driver.propose(view))
-    return gathered(view, placing, known_speeds(view)) if driver.gathers else placing
+    """What a policy starts at one level: limits of roles kept, gangs on few servers, without those that better wait."""
+    placing = driver.propose(view)
+    if driver.decides:
+        return placing
+    placing = spread_out(view, placing)
+    if violations(view, placing):  # the check of the decision says so
+        return placing
+    if driver.gathers:
+        placing = gathered(view, placing, known_speeds(view))
+    return driver.waits.without_those_who_wait(view, placing)
 
 
 def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:

@@ -15,14 +15,12 @@ import numpy as np
 
 from berth.live.core.kernels import Gangs, Placed, gather
 from berth.live.core.records import JobRecord
+from berth.live.core.speeds import EQUAL
 from berth.live.core.view import Placing, View
 from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
 __all__ = ["gathered"]
-
-EQUAL = 1.05
-"""Servers count as equally fast where their speeds differ by less than this factor."""
 
 
 def gathered(view: View, placing: Placing, speed: Callable[[JobRecord], Floats]) -> Placing:

@@ -1,4 +1,4 @@
-"""Kernels of the live scheduler: places for gangs in the order of a queue, and when faster servers come free.
+"""Places for gangs in the order of a queue.
 
 A gang gets all tasks that it needs, or none, on as few servers as possible: on one server where one has room for all of
 it; else role by role, each on the server that has room for all of its tasks, or for most of them, and so on with the
@@ -7,7 +7,7 @@ least, as a sum over resources of shares of the largest server. First every role
 up. Where a job does not fit so, it is tried once more with the roles first that have fewest servers to choose from.
 Amounts are whole numbers, so sums are exact.
 
-Axes: n jobs or releases, m roles of all jobs, R servers, K resources, C sets of servers.
+Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ import numpy as np
 
 from berth.kernels.compiled import compiled, inner
 
-__all__ = ["Gangs", "Placed", "Releases", "berth_in_order", "ends_later", "gather"]
+__all__ = [
+    "Gangs",
+    "Placed",
+    "berth_gang",
+    "berth_in_order",
+    "fill_up",
+    "gather",
+    "holds",
+    "put",
+    "rest",
+    "room",
+]
 
 
 class Gangs(NamedTuple):
@@ -109,7 +120,7 @@ def put(gangs: Gangs, free: Any, placed: Placed, job: int, role: int, server: in
 
 
 @inner
-def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
+def place(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
     """Place `wanted` tasks of a role on as few servers as possible; how many found no place."""
     left = wanted
     while left > 0:
@@ -118,7 +129,7 @@ def place(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job:
         used = False
         least = 0.0
         for r in range(free.shape[0]):
-            if not reach[gangs.reach[job], r]:
+            if not allowed[r]:
                 continue
             count = room(gangs.demand, free, role, r, left)
             if count == 0 or count < most:
@@ -158,12 +169,12 @@ def holds(gangs: Gangs, free: Any, job: int, server: int) -> Any:
 
 
 @inner
-def tightest(gangs: Gangs, reach: Any, weight: Any, free: Any, job: int) -> Any:
+def tightest(gangs: Gangs, allowed: Any, weight: Any, free: Any, job: int) -> Any:
     """The server that is left with least of those that have room for all that a job needs; -1 where none has."""
     best = -1
     least = 0.0
     for r in range(free.shape[0]):
-        if reach[gangs.reach[job], r] and holds(gangs, free, job, r):
+        if allowed[r] and holds(gangs, free, job, r):
             after = rest(weight, free, r)
             if best < 0 or after < least:
                 best = r
@@ -172,7 +183,7 @@ def tightest(gangs: Gangs, reach: Any, weight: Any, free: Any, job: int) -> Any:
 
 
 @inner
-def hardest(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Any, job: int) -> Any:
+def hardest(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Any, job: int) -> Any:
     """The role of a job, of those not `placed` yet, with fewest servers to choose from; the larger of two such."""
     best = -1
     fewest = 0
@@ -182,7 +193,7 @@ def hardest(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Any, job: 
             continue
         servers = 0
         for r in range(free.shape[0]):
-            if reach[gangs.reach[job], r] and room(gangs.demand, free, role, r, 1) > 0:
+            if allowed[r] and room(gangs.demand, free, role, r, 1) > 0:
                 servers += 1
         size = 0.0
         for k in range(free.shape[1]):
@@ -195,7 +206,7 @@ def hardest(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Any, job: 
 
 
 @inner
-def needed(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any, given: bool) -> Any:
+def needed(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any, given: bool) -> Any:
     """Place what a job needs, all or nothing: its roles as they are `given`, or the hardest first; whether it fits.
 
     `done` (m,) is room for notes.
@@ -205,9 +216,9 @@ def needed(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job
     for role in range(start, gangs.start[job + 1]):
         done[role] = False
     for turn in range(gangs.start[job + 1] - start):
-        role = start + turn if given else hardest(gangs, reach, weight, free, done, job)
+        role = start + turn if given else hardest(gangs, allowed, weight, free, done, job)
         done[role] = True
-        if place(gangs, reach, weight, free, placed, job, role, gangs.minimum[role]) > 0:
+        if place(gangs, allowed, weight, free, placed, job, role, gangs.minimum[role]) > 0:
             for row in range(first, placed.size[0]):
                 for k in range(free.shape[1]):
                     free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
@@ -217,19 +228,26 @@ def needed(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job
 
 
 @inner
-def berth_gang(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
+def berth_gang(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
     """Place what a job needs, all or nothing; whether it fits."""
     if gangs.start[job + 1] - gangs.start[job] == 1:
-        return needed(gangs, reach, weight, free, placed, job, done, True)
-    server = tightest(gangs, reach, weight, free, job)
+        return needed(gangs, allowed, weight, free, placed, job, done, True)
+    server = tightest(gangs, allowed, weight, free, job)
     if server >= 0 and placed.size[0] + gangs.start[job + 1] - gangs.start[job] <= placed.job.shape[0]:
         for role in range(gangs.start[job], gangs.start[job + 1]):
             if gangs.minimum[role] > 0:
                 put(gangs, free, placed, job, role, server, gangs.minimum[role])
         return True
-    if needed(gangs, reach, weight, free, placed, job, done, True):
+    if needed(gangs, allowed, weight, free, placed, job, done, True):
         return True
-    return needed(gangs, reach, weight, free, placed, job, done, False)
+    return needed(gangs, allowed, weight, free, placed, job, done, False)
+
+
+@inner
+def fill_up(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int) -> None:
+    """Place tasks that a job that has what it needs may have in addition."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        place(gangs, allowed, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
 
 
 @compiled
@@ -242,11 +260,11 @@ def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Pla
     for job in range(gangs.reach.shape[0]):
         if placed.failed[gangs.shape[job]]:
             continue
-        if not berth_gang(gangs, reach, weight, free, placed, job, done):
+        allowed = reach[gangs.reach[job]]
+        if not berth_gang(gangs, allowed, weight, free, placed, job, done):
             placed.failed[gangs.shape[job]] = True
             continue
-        for role in range(gangs.start[job], gangs.start[job + 1]):
-            place(gangs, reach, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
+        fill_up(gangs, allowed, weight, free, placed, job)
 
 
 @inner
@@ -276,7 +294,7 @@ def gather(gangs: Gangs, reach: Any, weight: Any, free: Any, given: Placed, firs
         for row in range(first[job], first[job + 1]):
             for k in range(free.shape[1]):
                 free[given.server[row], k] += given.count[row] * gangs.demand[given.role[row], k]
-        fits = berth_gang(gangs, reach, weight, free, placed, job, done)
+        fits = berth_gang(gangs, reach[gangs.reach[job]], weight, free, placed, job, done)
         if fits and servers_of(placed, begin, placed.size[0]) < servers_of(given, first[job], first[job + 1]):
             continue
         for row in range(begin, placed.size[0]):
@@ -285,78 +303,3 @@ def gather(gangs: Gangs, reach: Any, weight: Any, free: Any, given: Placed, firs
         placed.size[0] = begin
         for row in range(first[job], first[job + 1]):
             put(gangs, free, placed, job, given.role[row], given.server[row], given.count[row])
-
-
-class Releases(NamedTuple):
-    """What running jobs give back, the first at the front: when (n,), on which server (n,), and how much (n, K)."""
-
-    time: Any
-    server: Any
-    amount: Any
-
-
-@inner
-def _lack(speed: Any, level: float, demand: Any, minimum: Any, each: Any, left: Any, lacking: Any) -> Any:
-    """How many tasks of each role find no room (m,) on servers of at least this speed; how many roles lack some."""
-    missing = 0
-    for role in range(minimum.shape[0]):
-        lacking[role] = minimum[role]
-        for r in range(speed.shape[0]):
-            if speed[r] >= level:
-                lacking[role] -= room(demand, left, role, r, each[role])
-        if lacking[role] > 0:
-            missing += 1
-    return missing
-
-
-@compiled
-def ends_later(
-    speed: Any, demand: Any, minimum: Any, each: Any, free: Any, releases: Releases, work: float, beat: float
-) -> float:
-    """In how many seconds a gang would end if it waited for servers that are faster than `beat`, each at least.
-
-    `speed` (R,) is how fast it runs on each server, 0 where it may not run or nobody knows. `demand` (m, K), `minimum`
-    and `each` (m,) are those of its roles; every role is counted by itself. Infinity where it would never fit, and
-    where it fits on such servers now: then nothing is to be waited for.
-    """
-    best = float("inf")
-    left = free.copy()
-    lacking = minimum.copy()
-    level = float("inf")
-    for r in range(speed.shape[0]):
-        if speed[r] > beat and speed[r] < level:
-            level = speed[r]
-    if _lack(speed, level, demand, minimum, each, left, lacking) == 0:
-        return best
-    level = float("inf")
-    while True:
-        # the next lower speed: with each more servers count, and the wait is shorter but the run longer
-        lower = beat
-        for r in range(speed.shape[0]):
-            if speed[r] < level and speed[r] > lower:
-                lower = speed[r]
-        if lower <= beat or work / lower >= best:
-            return best
-        level = lower
-        left[:] = free
-        _lack(speed, level, demand, minimum, each, left, lacking)
-        for i in range(releases.time.shape[0]):
-            r = releases.server[i]
-            if speed[r] < level:
-                continue
-            if releases.time[i] + work / level >= best:
-                break
-            for role in range(minimum.shape[0]):
-                if lacking[role] > 0:
-                    lacking[role] += room(demand, left, role, r, each[role])
-            for k in range(left.shape[1]):
-                left[r, k] += releases.amount[i, k]
-            missing = 0
-            for role in range(minimum.shape[0]):
-                if lacking[role] > 0:
-                    lacking[role] -= room(demand, left, role, r, each[role])
-                    if lacking[role] > 0:
-                        missing += 1
-            if missing == 0:
-                best = releases.time[i] + work / level
-                break
