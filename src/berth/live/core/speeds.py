@@ -72,7 +72,7 @@ NOTHING = 0.0, 0.0
 class Speed:
     """Runs seen there (`cut` of them were cut off), and the estimate of all runs with its 95 % interval.
 
-    `deviation` is the spread of the logarithm of one run's speed; `level` names the nearest level with runs to speak of.
+    `deviation` is the spread of the logarithm of one run's speed; `level` is the nearest level with runs to speak of.
     """
 
     runs: int
@@ -384,9 +384,18 @@ class Learned:
         return type_ in self._reference
 
     @property
+    def servers(self) -> list[str]:
+        """All servers, in their order."""
+        return list(self._servers)
+
+    @property
     def types(self) -> list[str]:
         """Types of which runs were seen."""
         return sorted({cell[0] for cell in self._cells})
+
+    def seen(self, type_: str) -> list[str]:
+        """Servers on which a type ran."""
+        return sorted({cell[1] for cell in self._cells if cell[0] == type_})
 
     def __len__(self) -> int:
         return len({cell[:2] for cell in self._cells})

@@ -15,7 +15,7 @@ Axes: n jobs, R servers, K resources, T types, L tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,17 +27,12 @@ from berth.live.core.view import Placing, View, holdings
 from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
-__all__ = ["Waits", "known_speeds", "paces_of"]
+__all__ = ["Waits", "paces_of"]
 
 SPARE = 4_000
 """The most releases that are noted of jobs that start or wait in this decision."""
 HALF = 0.5
 """The quantile of what is left of run times."""
-
-
-def known_speeds(view: View) -> Callable[[JobRecord], Floats]:
-    """How fast a job is expected to run on each server (R,)."""
-    return lambda record: view.state.learned.speeds(record.job.type)
 
 
 def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
@@ -96,23 +91,24 @@ class Waits:
             much[:size] = np.concatenate([one[4] for one in held])[order]
         return Releases(time, where, much, np.array([size], dtype=np.int64))
 
-    def without_those_who_wait(self, view: View, placing: Placing) -> Placing:
-        """The placing without jobs that do better to wait for faster servers."""
+    def divided(self, view: View, placing: Placing, releases: Releases) -> tuple[Placing, Ints]:
+        """The placing without jobs that do better to wait for faster servers, and those; they take their releases."""
         if not len(placing.job):
-            return placing
-        jobs, ends = self._ends(view, placing)
-        kept = ~np.isin(placing.job, jobs[np.isfinite(ends)])
-        return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept])
+            return placing, np.zeros(0, dtype=np.int64)
+        jobs, ends = self._ends(view, placing, releases)
+        waiting = jobs[np.isfinite(ends)]
+        kept = ~np.isin(placing.job, waiting)
+        return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept]), waiting
 
     def seconds_to_wait(self, view: View, placing: Placing) -> float | None:
         """How long the first job of a view does better to wait than to start so; None where it should start."""
-        jobs, ends = self._ends(view, placing)
+        jobs, ends = self._ends(view, placing, self.releases(view))
         if not len(jobs) or jobs[0] != 0 or not np.isfinite(ends[0]):
             return None
         job = view.records[0].job
         return max(float(ends[0] - view.state.learned.work(job) / view.state.learned.speeds(job.type).max()), 0.0)
 
-    def _ends(self, view: View, placing: Placing) -> tuple[Ints, Floats]:
+    def _ends(self, view: View, placing: Placing, releases: Releases) -> tuple[Ints, Floats]:
         """The jobs of a placing, and when each ends if it waits; infinity where it does better to start."""
         jobs = np.unique(placing.job)
         rows = np.argsort(placing.job, kind="stable")
@@ -126,7 +122,5 @@ class Waits:
         first = np.searchsorted(number, np.arange(len(jobs) + 1))
         work = np.array([view.state.learned.work(record.job) for record in records], dtype=np.float64)
         free = np.where(view.usable[:, None], view.free, 0)
-        ends = ends_later(
-            gangs, kind, work, view.reach, free, paces, self.releases(view), given, first, EQUAL
-        )
+        ends = ends_later(gangs, kind, work, view.reach, free, paces, releases, given, first, EQUAL)
         return jobs, ends

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_gang, fill_up, holds, put, rest, room
+from berth.live.core.kernels.berthing import Gangs, Placed, berth_gang, fill_up, holds, rest, room
 
 __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 
@@ -196,9 +196,7 @@ def free_at(allowed: Any, free: Any, releases: Releases, last: int, left: Any) -
 
 
 @inner
-def best_now(
-    gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes: Notes, place: Any
-) -> Any:
+def best_now(gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes: Notes, place: Any) -> Any:
     """How long a gang runs where it would start now; `place` (2,) becomes its server or -1, and its slowest tier."""
     best = np.inf
     for q in range(pace.shape[0]):
@@ -262,9 +260,7 @@ def complete_in_order(
             counted -= 1
         faster = 0.0 if now == np.inf else margin * work[job] / now
         left[:] = free
-        end = soonest(
-            gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim
-        )
+        end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
         if end < now:
             free_at(allowed, free, releases, claim[0], left)
             keep(gangs, allowed, job, tier, end, left, releases, claim)
@@ -328,9 +324,7 @@ def ends_later(
         look(gangs, allowed, weight, free, job, tier, notes)
         if best_now(gangs, job, work[job], pace, apart, notes, where) * margin >= now:
             left[:] = free
-            end = soonest(
-                gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim
-            )
+            end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
             if end < now:
                 ends[job] = end
                 free_at(allowed, free, releases, claim[0], left)
