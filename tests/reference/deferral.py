@@ -64,17 +64,20 @@ def _later(
 ) -> tuple[float, int, int, int]:
     """When it ends if it waits, which release it waits for, its server or -1, and its slowest tier."""
     left, chosen = [list(row) for row in free], (best, -1, -1, -1)
-    for i, (time, r, amount) in enumerate(releases):
-        if r not in gang.reach or gang.pace[gang.tier[r]] <= faster:
-            continue
-        left[r] = [have + more for have, more in zip(left[r], amount, strict=True)]
-        end = time + gang.work / gang.pace[gang.tier[r]]
-        if end < chosen[0] and _holds(left[r], gang.roles):
-            chosen = end, i, r, gang.tier[r]
-        for level in range(gang.tier[r], len(gang.pace)):
-            end = time + gang.work / (gang.pace[level] * gang.apart)
-            if gang.pace[level] > faster and end < chosen[0] and _fits(gang, left, level):
-                chosen = end, i, -1, level
+    for time in sorted({one[0] for one in releases}):
+        together = [one for one in releases if one[0] == time and one[1] in gang.reach]
+        together = [one for one in together if gang.pace[gang.tier[one[1]]] > faster]
+        last = max(i for i, one in enumerate(releases) if one[0] == time)
+        for _, r, amount in together:
+            left[r] = [have + more for have, more in zip(left[r], amount, strict=True)]
+        for _, r, _ in together:
+            end = time + gang.work / gang.pace[gang.tier[r]]
+            if end < chosen[0] and _holds(left[r], gang.roles):
+                chosen = end, last, r, gang.tier[r]
+            for level in range(gang.tier[r], len(gang.pace)):
+                end = time + gang.work / (gang.pace[level] * gang.apart)
+                if gang.pace[level] > faster and end < chosen[0] and _fits(gang, left, level):
+                    chosen = end, last, -1, level
     return chosen
 
 

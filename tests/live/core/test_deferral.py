@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Finished, ServerJoined, Submitted
+from berth.live.core.events import Finished, PolicyChanged, ServerJoined, Submitted
 from berth.live.core.explain import explain
 from berth.live.core.queues import Queues
 from tests.live.core.builders import begin, dispatcher, job, places, server, started
@@ -13,7 +13,7 @@ from tests.live.core.builders import begin, dispatcher, job, places, server, sta
 
 def learned(policy: str = "escb-v", runs: int = 6) -> Dispatcher:
     """Two servers of one cpu: jobs of type t have run at speed 2 on the one and .25 on the other."""
-    made = dispatcher(policy=policy)
+    made = dispatcher()
     for name in ("fast", "slow"):
         made.handle(ServerJoined(0.0, server(name, cpu=1)))
     for i in range(runs):
@@ -22,6 +22,7 @@ def learned(policy: str = "escb-v", runs: int = 6) -> Dispatcher:
             fast = record.places[0].server == "fast"
             made.handle(Finished(100.0 * i + (5.0 if fast else 40.0), record.job.id, 1))
     assert not made.state.jobs
+    made.handle(PolicyChanged(900.0, policy))
     return made
 
 

@@ -20,6 +20,7 @@ AGAIN = 4
 
 def proposed(driver: Driver, view: View) -> Placing:
     """What a policy starts, level by level from the highest, the last of them together."""
+    driver.waits.begin()
     levels = np.unique(view.level)[::-1]
     if len(levels) <= 1:
         return _started(driver, view)
@@ -40,7 +41,6 @@ def _started(driver: Driver, view: View) -> Placing:
     """What a policy starts at one level; what jobs that do better to wait leave is offered to those behind them."""
     if driver.decides:
         return spread_out(view, driver.propose(view))
-    releases = None
     left, free, parts = np.arange(len(view.records)), view.free.copy(), list[Placing]()
     for _ in range(AGAIN):
         part = view.only(left, free)
@@ -49,8 +49,7 @@ def _started(driver: Driver, view: View) -> Placing:
             return placing if not parts else Placing.joined(parts)
         if driver.gathers:
             placing = gathered(part, placing)
-        releases = driver.waits.releases(part) if releases is None else releases
-        placing, waiting = driver.waits.divided(part, placing, releases)
+        placing, waiting = driver.waits.divided(part, placing)
         _take(free, view, parts, left, placing, part)
         done = np.zeros(len(left), dtype=bool)
         done[placing.job] = done[waiting] = True
