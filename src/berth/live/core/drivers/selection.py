@@ -54,8 +54,11 @@ class SelectionDriver(Driver):
         """Of each type and shape the first job, and the number of its first role."""
         self._problem: SelectionProblem | None = None
         self._policy: Any = None
-        self._channels: dict[tuple[str, str, str], list[int]] = {}
-        """The channels of each type, role and server: what a job shows serves all of its type, whatever their size."""
+        self._ports: dict[tuple[str, str], list[int]] = {}
+        """The ports of each type and role: what a job shows serves all of its type, whatever their size."""
+        self._rows: dict[str, int] = {}
+        self._channel: Ints = np.zeros((0, 0), dtype=np.int64)
+        """The channel of each port and server (L, R), -1 where there is none."""
         self._slot = 0
 
     def warm(self) -> None:
@@ -71,9 +74,13 @@ class SelectionDriver(Driver):
         tasks: dict[int, int] = {}
         gains: dict[int, float] = {}
         for place in outcome.places:
+            ports = self._ports.get((outcome.job.type, place.role))
+            if ports is None:
+                continue
             gain = outcome.gains.get(place.server, gain_of(outcome.speed))
-            for server in outcome.alike.get(place.server, (place.server,)):
-                for channel in self._channels.get((outcome.job.type, place.role, server), ()):
+            rows = [self._rows[name] for name in outcome.alike.get(place.server, (place.server,)) if name in self._rows]
+            for channel in self._channel[np.ix_(ports, rows)].ravel().tolist():
+                if channel >= 0:
                     tasks[channel] = tasks.get(channel, 0) + place.count
                     gains[channel] = gains.get(channel, 0.0) + place.count * gain
         if tasks:
@@ -86,13 +93,17 @@ class SelectionDriver(Driver):
         waiting: dict[Kind, list[int]] = {}
         others: list[int] = []
         ports = 0
-        for i, record in enumerate(view.records):
-            kind, roles = (record.job.type, record.job.shape), record.job.roles
-            few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
-            if kind not in waiting and few and all(any(role.demand.values()) for role in roles):
-                waiting[kind] = []
-                ports += len(roles)
-            waiting.get(kind, others).append(i)
+        alike: dict[tuple[str, int], list[int]] = {}
+        for i, (record, shape) in enumerate(zip(view.records, view.gangs.shape.tolist(), strict=True)):
+            mine = alike.get((record.job.type, shape))
+            if mine is None:
+                roles = record.job.roles
+                few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
+                asked = few and all(any(role.demand.values()) for role in roles)
+                mine = waiting.setdefault((record.job.type, record.job.shape), []) if asked else others
+                ports += len(roles) if asked else 0
+                alike[record.job.type, shape] = mine
+            mine.append(i)
         free = np.where(view.usable[:, None], view.free, 0)
         parts = self._rounds(view, waiting, free) if waiting else []
         if others and (free >= 0).all():
@@ -142,30 +153,32 @@ class SelectionDriver(Driver):
             self._kinds[kind] = view.records[waiting[kind][0]], 0
         forget_old(self._kinds, waiting, CHANNELS // len(view.servers))
         ports: list[JobType] = []
-        pairs: list[tuple[int, int]] = []
+        pairs: list[Ints] = []
         job_of_port, minimum, most = [], [], []
         for j, (kind, (record, _)) in enumerate(list(self._kinds.items())):
             self._kinds[kind] = record, len(ports)
-            reach = np.flatnonzero(reach_of(view, record.job.needs)).tolist()
+            reach = np.flatnonzero(reach_of(view, record.job.needs))
             for role in record.job.roles:
                 row = np.zeros(len(view.resources), dtype=np.int64)
                 for name, milli in role.demand.items():
                     row[view.state.resources[name]] = milli
-                pairs.extend((len(ports), r) for r in reach)
+                pairs.append(np.stack([np.full(len(reach), len(ports)), reach], axis=1))
                 ports.append(JobType(f"{record.job.type}/{role.name}#{j}", fleet.amounts(row)))
                 job_of_port.append(j)
                 minimum.append(role.minimum)
                 most.append(role.count)
-        graph = Instance(fleet.cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+        graph = Instance(fleet.cluster, tuple(ports), np.concatenate(pairs))
         roles = Roles(np.array(job_of_port), np.array(minimum), np.array(most))
         problem = SelectionProblem(graph, np.zeros(len(graph.channel_port)), roles=roles)
         self._unit = fleet.unit
         self._policy = self._spec.build(problem, stream(self._seed, "live", str(self._spec)))
         kinds = list(self._kinds)
-        names = [(kind[0], role.name) for kind in kinds for role in self._kinds[kind][0].job.roles]
-        self._channels = {}
-        for e, (port, r) in enumerate(zip(graph.channel_port.tolist(), graph.channel_server.tolist(), strict=True)):
-            self._channels.setdefault((*names[port], fleet.cluster.servers[r]), []).append(e)
+        self._ports = {}
+        for port, (type_, role) in enumerate((k[0], r) for k in kinds for r in self._kinds[k][0].job.roles):
+            self._ports.setdefault((type_, role.name), []).append(port)
+        self._rows = {name: r for r, name in enumerate(fleet.cluster.servers)}
+        self._channel = np.full((len(ports), len(self._rows)), -1, dtype=np.int64)
+        self._channel[graph.channel_port, graph.channel_server] = np.arange(len(graph.channel_port))
         for outcome in self._memory:
             self._tell(outcome)
         self._problem = problem

@@ -26,9 +26,10 @@ __all__ = [
     "fill_up",
     "gather",
     "holds",
-    "put",
+    "most_free",
     "rest",
     "room",
+    "too_large",
 ]
 
 
@@ -66,6 +67,8 @@ def room(demand: Any, free: Any, role: int, server: int, most: int) -> Any:
     for k in range(free.shape[1]):
         need = demand[role, k]
         if need > 0:
+            if free[server, k] < need:  # mostly so on a full cluster, and quicker than to divide
+                return 0
             here = free[server, k] // need
             if here < count:
                 count = here
@@ -250,6 +253,26 @@ def fill_up(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, 
         place(gangs, allowed, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
 
 
+@inner
+def most_free(free: Any, peak: Any) -> None:
+    """The most that a server has free of each resource (K,)."""
+    for k in range(free.shape[1]):
+        peak[k] = 0
+        for r in range(free.shape[0]):
+            peak[k] = max(peak[k], free[r, k])
+
+
+@inner
+def too_large(gangs: Gangs, job: int, peak: Any) -> Any:
+    """Whether a task of a job is larger than the most that any server has free."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if gangs.minimum[role] > 0:
+            for k in range(peak.shape[0]):
+                if gangs.demand[role, k] > peak[k]:
+                    return True
+    return False
+
+
 @compiled
 def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed) -> None:
     """Place jobs one after another; `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
@@ -257,14 +280,17 @@ def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Pla
     `weight` (K,) makes amounts comparable. A job that does not fit leaves everything as it was.
     """
     done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
+    peak = np.zeros(free.shape[1], dtype=np.int64)
+    most_free(free, peak)
     for job in range(gangs.reach.shape[0]):
-        if placed.failed[gangs.shape[job]]:
+        if placed.failed[gangs.shape[job]] or too_large(gangs, job, peak):
             continue
         allowed = reach[gangs.reach[job]]
         if not berth_gang(gangs, allowed, weight, free, placed, job, done):
             placed.failed[gangs.shape[job]] = True
             continue
         fill_up(gangs, allowed, weight, free, placed, job)
+        most_free(free, peak)
 
 
 @inner

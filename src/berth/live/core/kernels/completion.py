@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_gang, fill_up, holds, rest, room
+from berth.live.core.kernels.berthing import (
+    Gangs,
+    Placed,
+    berth_gang,
+    fill_up,
+    holds,
+    most_free,
+    rest,
+    room,
+    too_large,
+)
 
 __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 
@@ -220,26 +230,6 @@ def best_now(gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes
             place[0] = -1
             place[1] = q
     return best
-
-
-@inner
-def most_free(free: Any, peak: Any) -> None:
-    """The most that a server has free of each resource (K,)."""
-    for k in range(free.shape[1]):
-        peak[k] = 0
-        for r in range(free.shape[0]):
-            peak[k] = max(peak[k], free[r, k])
-
-
-@inner
-def too_large(gangs: Gangs, job: int, peak: Any) -> Any:
-    """Whether a task of a job is larger than the most that any server has free."""
-    for role in range(gangs.start[job], gangs.start[job + 1]):
-        if gangs.minimum[role] > 0:
-            for k in range(peak.shape[0]):
-                if gangs.demand[role, k] > peak[k]:
-                    return True
-    return False
 
 
 @compiled
