@@ -1,0 +1,194 @@
+"""`berth rehearse`: what a policy would do on a cluster, before a switch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from berth.cli.common import Output, OutputOption, QuietOption, WorkersOption, print_json, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from berth.lab.run.store import ResultDirectory
+    from berth.live.twin.rehearse import Rehearsal, Row
+    from berth.live.twin.runs import Run
+    from berth.statistics import Estimate
+
+__all__ = ["rehearse_command"]
+
+KIND = "berth rehearsal"
+
+
+def rehearse_command(
+    file: Annotated[Path, typer.Argument(help="A rehearsal file: servers, a stream of jobs, policies.")],
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="Policies instead of those of the file (repeat).")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 instead of the file's.")] = None,
+    workers: WorkersOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for results; runs that are there are not repeated.")
+    ] = None,
+    output: OutputOption = Output.table,
+    quiet: QuietOption = False,
+) -> None:
+    """Rehearse policies on a cluster: the service's own scheduler in virtual time, against a plain one.
+
+    Every scheduler meets the same jobs, at the same times, with the same luck. Ratios are taken within each seed.
+    """
+    from berth.lab.run.plans import worker_count
+    from berth.lab.run.store import opened
+    from berth.live.twin.rehearse import rehearse, rows_of
+    from berth.live.twin.settings import read_rehearsal
+
+    settings = read_rehearsal(file)
+    changes = {key: value for key, value in (("policies", policy), ("seeds", seeds)) if value is not None}
+    settings = settings.changed(**changes)
+    plan = settings.plan()
+    with opened(out, KIND) as directory, progress(quiet, _runs) as show:
+        keys = {(str(one), seed): _key(settings.played(), str(one), seed) for one in plan.all for seed in plan.seeds}
+        facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file)}
+        kept = {} if directory is None else _kept(directory, keys, facts)
+        count = len(keys), len(kept)
+
+        def done(made: Run) -> None:
+            if directory is not None:
+                directory.write_table(f"cells/{keys[made.runner, made.seed]}.parquet", made.frame())
+            if show is not None:
+                show(*count)
+
+        runs = rehearse(plan, workers=worker_count(workers), kept=kept, done=done)
+        rows = rows_of(plan, runs)
+        if directory is not None:
+            _write(directory, plan, runs, rows, facts)
+    if output is Output.json:
+        print_json([row.as_dict() for row in rows])
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_table(plan, rows))
+    if out is not None:
+        typer.echo(f"\nTables and picture: {out.resolve()}")
+
+
+def _key(settings: Any, runner: str, seed: int) -> str:
+    """The name of a run: a hash of all that its numbers depend on."""
+    from berth.lab.run.cells import code_hash
+
+    parts = [settings, runner, seed, code_hash("live")]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _kept(directory: ResultDirectory, keys: dict[tuple[str, int], str], facts: Any) -> dict[tuple[str, int], Run]:
+    """Runs that the directory has."""
+    import polars as pl
+
+    from berth.lab.run.store import versions
+    from berth.live.twin.runs import Run
+
+    directory.create({**facts, "versions": versions()})
+    kept = {}
+    for name, key in keys.items():
+        path = directory.path / "cells" / f"{key}.parquet"
+        if path.is_file():
+            try:
+                kept[name] = Run.of(pl.read_parquet(path))
+            except Exception:  # whatever a damaged file makes the reader raise, the run counts as not there
+                continue
+    return kept
+
+
+def _write(directory: ResultDirectory, plan: Rehearsal, runs: Sequence[Run], rows: Sequence[Row], facts: Any) -> None:
+    import polars as pl
+
+    from berth.lab.run.store import now, versions
+
+    about = {"settings": json.dumps(facts, sort_keys=True), "berth": versions()["berth"]}
+    flat = [
+        {key: value if not isinstance(value, dict) else value["mean"] for key, value in row.as_dict().items()}
+        | {
+            f"{key}_{end}": value[end]
+            for key, value in row.as_dict().items()
+            if isinstance(value, dict)
+            for end in ("low", "high")
+        }
+        for row in rows
+    ]
+    told = {name: pl.lit(text) for name, text in about.items()}
+    directory.write_table("jobs.parquet", pl.concat(made.frame() for made in runs).with_columns(**told))
+    directory.write_table("summary.parquet", pl.DataFrame(flat, infer_schema_length=None).with_columns(**told))
+    directory.write("plots/turnaround.png", lambda path: path.write_bytes(_picture(plan, runs)))
+    directory.write_json("manifest.json", directory.described({**facts, "versions": versions()}, finished=now()))
+
+
+def _picture(plan: Rehearsal, runs: Sequence[Run]) -> bytes:
+    """Turnaround relative to the plain scheduler as jobs come: a learner gets better."""
+    import numpy as np
+
+    from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
+
+    figure, axes = new_figure(7.0)
+    axis = axes[0][0]
+    by = {str(one): np.mean([made.turnaround for made in runs if made.runner == str(one)], axis=0) for one in plan.all}
+    width = max(len(by[str(plan.plain)]) // 12, 1)
+    smooth = {name: np.convolve(values, np.ones(width) / width, "valid") for name, values in by.items()}
+    for number, (name, values) in enumerate(smooth.items()):
+        axis.plot(
+            np.arange(width, width + len(values)),
+            values / smooth[str(plan.plain)],
+            color=COLOURS[number % 8],
+            label=name,
+        )
+    axis.set(
+        xlabel="jobs seen",
+        ylabel=f"turnaround / {plan.plain}",
+        title=f"Mean of {width} jobs and {len(plan.seeds)} seeds",
+    )
+    finish(figure, axis)
+    return to_png(figure)
+
+
+def _table(plan: Rehearsal, rows: Sequence[Row]) -> Any:
+    from rich.table import Table
+
+    from berth.files.wording import counted
+
+    scale, unit = _unit(max(row.turnaround.mean for row in rows if row.turnaround))
+    columns = ("scheduler", f"turnaround ({unit})", f"wait ({unit})", f"longest wait ({unit})", "servers a gang")
+    table = Table(
+        *columns, f"turnaround / {plan.plain}", "share of told's gain", title=counted(len(plan.seeds), "seed")
+    )
+    for row in rows:
+        times = (_said(found, ".2f", scale) for found in (row.turnaround, row.wait, row.longest_wait))
+        table.add_row(row.runner, *times, _said(row.servers, ".2f"), _said(row.ratio, ".3f"), _said(row.share, ".0%"))
+    return table
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    return (3600.0, "h") if seconds >= 7200 else (1.0, "s")
+
+
+def _said(found: Estimate | None, form: str, scale: float = 1.0) -> str:
+    if found is None:
+        return "–"
+    half = "" if found.half is None else f" ± {found.half / scale:{form}}"
+    return f"{found.mean / scale:{form}}{half}"
+
+
+def _runs(bar: Bar) -> Callable[[int, int], None]:
+    """Counts runs."""
+    tasks: list[Any] = []
+
+    def show(total: int, reused: int) -> None:
+        if not tasks:
+            tasks.append(bar.add_task("runs", total=total, completed=reused))
+        bar.advance(tasks[0])
+
+    return show
