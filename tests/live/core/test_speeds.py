@@ -7,7 +7,7 @@ import pytest
 
 from berth.live.core.events import Cancelled, Failed, Finished, ServerJoined
 from berth.live.core.jobs import Job, Role, Server
-from berth.live.core.learning import Learned
+from berth.live.core.speeds import Learned
 from tests.live.core.builders import begin, dispatcher, job, places, server
 
 TYPE = Job("j", "t", (Role("w", 1, {"cpu": 1000}),), work=100.0)

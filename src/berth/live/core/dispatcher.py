@@ -19,6 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from berth.errors import BerthError, InfeasibleDecision, InvalidInput, UnsupportedProblem
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import Driver, make_driver
+from berth.live.core.drivers.deferral import known_speeds
+from berth.live.core.drivers.gathering import gathered
 from berth.live.core.events import (
     Decided,
     Event,
@@ -287,20 +289,33 @@ def proposed(driver: Driver, view: View) -> Placing:
     """What a policy starts, level by level from the highest, the last of them together."""
     levels = np.unique(view.level)[::-1]
     if len(levels) <= 1:
-        return spread_out(view, driver.propose(view))
+        return _completed(driver, view)
     merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
     free, parts = view.free.copy(), []
     for level in levels[:LEVELS]:
         together = np.flatnonzero(merged == level)
         chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
         part = view.only(chosen, free)
-        placing = spread_out(part, driver.propose(part))
+        placing = _completed(driver, part)
         if broken := violations(part, placing):
             raise InfeasibleDecision(str(broken[0]))
         np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
         shift = view.gangs.start[chosen] - part.gangs.start[:-1]
         parts.append(Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count))
     return Placing.joined(parts)
+
+
+def _completed(driver: Driver, view: View) -> Placing:
+    """What a policy starts at one level: limits of roles kept, gangs on few servers, without those that better wait."""
+    placing = driver.propose(view)
+    if driver.decides:
+        return placing
+    placing = spread_out(view, placing)
+    if violations(view, placing):  # the check of the decision says so
+        return placing
+    if driver.gathers:
+        placing = gathered(view, placing, known_speeds(view))
+    return driver.waits.without_those_who_wait(view, placing)
 
 
 def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:

@@ -171,7 +171,7 @@ class Shadow:
         for start in view.starts(placing):
             job = view.state.jobs[start.job].job
             if job.type in means:
-                there, _ = expected(view.state, job, [place.server for place in start.places], means)
+                there, _ = expected(view.state, job, [place.server for place in start.places])
                 usual = view.state.learned.work(job) / means[job.type][0]
                 total += (usual - there) * sum(place.count for place in start.places)
         return total

@@ -3,8 +3,7 @@
 A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
 each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
 .5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more or there is no more time; of those that it starts some do better to wait
-(`berth.live.core.drivers.deferral`). Jobs of which a task takes nothing are no question for this family, which would
+until it starts no more or there is no more time. Jobs of which a task takes nothing are no question for this family, which would
 not see that a server may not be used. They, and those of whatever types and sizes come after so many that there would
 be more than `CHANNELS`, are placed after the others, in order.
 
@@ -21,7 +20,6 @@ import numpy as np
 from berth.families.selection.problem import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.solvers.gang import warm
 from berth.live.core.drivers import Driver
-from berth.live.core.drivers.deferral import without_those_who_wait
 from berth.live.core.drivers.fleet import fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
@@ -47,8 +45,6 @@ def gain_of(speed: float) -> float:
 
 class SelectionDriver(Driver):
     """Shows a selection policy one job of each type at a time, and tells it the speeds of what it opened."""
-
-    defers = True
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
         self._spec, self._seed = spec, seed
@@ -98,7 +94,7 @@ class SelectionDriver(Driver):
                 ports += len(roles)
             waiting.get(kind, others).append(i)
         free = np.where(view.usable[:, None], view.free, 0)
-        parts = [without_those_who_wait(view, Placing.joined(self._rounds(view, waiting, free)))] if waiting else []
+        parts = self._rounds(view, waiting, free) if waiting else []
         if others and (free >= 0).all():
             parts.append(rest_in_order(view, others, free))
         return Placing.joined(parts)
