@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from berth.live.twin.runs import Run
     from berth.statistics import Estimate
 
-__all__ = ["rehearse_command"]
+__all__ = ["played", "rehearse_command", "table_of"]
 
 KIND = "berth rehearsal"
 
@@ -43,27 +43,19 @@ def rehearse_command(
     Every scheduler meets the same jobs, at the same times, with the same luck. Ratios are taken within each seed.
     """
     from berth.lab.run.plans import worker_count
-    from berth.lab.run.store import opened
-    from berth.live.twin.rehearse import rehearse, rows_of
+    from berth.lab.run.store import opened, versions
+    from berth.live.twin.rehearse import rows_of
     from berth.live.twin.settings import read_rehearsal
 
     settings = read_rehearsal(file)
     changes = {key: value for key, value in (("policies", policy), ("seeds", seeds)) if value is not None}
     settings = settings.changed(**changes)
     plan = settings.plan()
+    facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file)}
     with opened(out, KIND) as directory, progress(quiet, _runs) as show:
-        keys = {(str(one), seed): _key(settings.played(), str(one), seed) for one in plan.all for seed in plan.seeds}
-        facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file)}
-        kept = {} if directory is None else _kept(directory, keys, facts)
-        count = len(keys), len(kept)
-
-        def done(made: Run) -> None:
-            if directory is not None:
-                directory.write_table(f"cells/{keys[made.runner, made.seed]}.parquet", made.frame())
-            if show is not None:
-                show(*count)
-
-        runs = rehearse(plan, workers=worker_count(workers), kept=kept, done=done)
+        if directory is not None:
+            directory.create({**facts, "versions": versions()})
+        runs = played(plan, settings.played(), directory, worker_count(workers), show)
         rows = rows_of(plan, runs)
         if directory is not None:
             _write(directory, plan, runs, rows, facts)
@@ -73,7 +65,7 @@ def rehearse_command(
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(_table(plan, rows))
+    console.print(table_of(plan, rows))
     if out is not None:
         typer.echo(f"\nTables and picture: {out.resolve()}")
 
@@ -86,23 +78,37 @@ def _key(settings: Any, runner: str, seed: int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _kept(directory: ResultDirectory, keys: dict[tuple[str, int], str], facts: Any) -> dict[tuple[str, int], Run]:
-    """Runs that the directory has."""
+def played(
+    plan: Rehearsal,
+    settings: Any,
+    directory: ResultDirectory | None,
+    workers: int,
+    show: Callable[[int, int], None] | None = None,
+) -> list[Run]:
+    """All runs of a rehearsal; those that the directory has are read, new ones are kept there as soon as they end."""
     import polars as pl
 
-    from berth.lab.run.store import versions
+    from berth.live.twin.rehearse import rehearse
     from berth.live.twin.runs import Run
 
-    directory.create({**facts, "versions": versions()})
+    keys = {(str(one), seed): _key(settings, str(one), seed) for one in plan.all for seed in plan.seeds}
     kept = {}
-    for name, key in keys.items():
+    for name, key in keys.items() if directory is not None else ():
         path = directory.path / "cells" / f"{key}.parquet"
         if path.is_file():
             try:
                 kept[name] = Run.of(pl.read_parquet(path))
             except Exception:  # whatever a damaged file makes the reader raise, the run counts as not there
                 continue
-    return kept
+    count = len(keys), len(kept)
+
+    def done(made: Run) -> None:
+        if directory is not None:
+            directory.write_table(f"cells/{keys[made.runner, made.seed]}.parquet", made.frame())
+        if show is not None:
+            show(*count)
+
+    return rehearse(plan, workers=workers, kept=kept, done=done)
 
 
 def _write(directory: ResultDirectory, plan: Rehearsal, runs: Sequence[Run], rows: Sequence[Row], facts: Any) -> None:
@@ -155,7 +161,8 @@ def _picture(plan: Rehearsal, runs: Sequence[Run]) -> bytes:
     return to_png(figure)
 
 
-def _table(plan: Rehearsal, rows: Sequence[Row]) -> Any:
+def table_of(plan: Rehearsal, rows: Sequence[Row]) -> Any:
+    """The table of a rehearsal."""
     from rich.table import Table
 
     from berth.files.wording import counted

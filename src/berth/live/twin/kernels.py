@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels import Gangs, Placed, room
+from berth.live.core.kernels.berthing import Gangs, Placed, room
 
 __all__ = ["ORDER", "PACK", "SPREAD", "start_plainly"]
 
@@ -17,8 +17,8 @@ ORDER, PACK, SPREAD = 0, 1, 2
 
 
 @inner
-def _server(gangs: Gangs, reach: Any, weight: Any, free: Any, job: int, role: int, left: int, rule: int) -> Any:
-    """The server for the next tasks of a role, -1 where there is none.
+def _server(gangs: Gangs, allowed: Any, weight: Any, free: Any, role: int, left: int, rule: int) -> Any:
+    """The `allowed` (R,) server for the next tasks of a role, -1 where there is none.
 
     Two rules keep tasks together: of the servers with room for all that are `left`, ORDER takes the first and PACK the
     fullest; where no server has, ORDER takes the first with room for a task and PACK the one with room for most.
@@ -27,7 +27,7 @@ def _server(gangs: Gangs, reach: Any, weight: Any, free: Any, job: int, role: in
     best = -1
     key = 0.0
     for r in range(free.shape[0]):
-        if not reach[gangs.reach[job], r]:
+        if not allowed[r]:
             continue
         tasks = room(gangs.demand, free, role, r, min(left, gangs.each[role]))
         if tasks == 0:
@@ -47,9 +47,40 @@ def _server(gangs: Gangs, reach: Any, weight: Any, free: Any, job: int, role: in
     return best
 
 
+@inner
+def _allow(gangs: Gangs, reach: Any, group: Any, free: Any, job: int, role: int, allowed: Any) -> Any:
+    """Mark the servers that a role may use, all of one group; whether it fits there.
+
+    The group is that of the first server with room for the whole role, else the first group that has room for it.
+    """
+    wanted = gangs.minimum[role]
+    chosen = -1
+    for r in range(free.shape[0]):
+        if reach[gangs.reach[job], r] and room(gangs.demand, free, role, r, min(wanted, gangs.each[role])) == wanted:
+            chosen = group[r]
+            break
+    for first in range(free.shape[0]):
+        if chosen >= 0:
+            break
+        total = 0
+        for r in range(free.shape[0]):
+            if group[r] == group[first] and reach[gangs.reach[job], r]:
+                total += room(gangs.demand, free, role, r, min(wanted, gangs.each[role]))
+        if total >= wanted:
+            chosen = group[first]
+    for r in range(free.shape[0]):
+        allowed[r] = group[r] == chosen and reach[gangs.reach[job], r]
+    return chosen >= 0
+
+
 @compiled
-def start_plainly(gangs: Gangs, reach: Any, weight: Any, free: Any, rule: int, placed: Placed) -> None:
-    """Start jobs one after another, each whole or not at all; `free` (R, K) becomes what is left."""
+def start_plainly(
+    gangs: Gangs, reach: Any, group: Any, weight: Any, free: Any, rule: int, allowed: Any, placed: Placed
+) -> None:
+    """Start jobs one after another, each whole or not at all; `free` (R, K) becomes what is left.
+
+    A role stays on servers of one `group` (R,); `allowed` (R,) is room for notes.
+    """
     for job in range(gangs.reach.shape[0]):
         if placed.failed[gangs.shape[job]]:
             continue
@@ -57,8 +88,9 @@ def start_plainly(gangs: Gangs, reach: Any, weight: Any, free: Any, rule: int, p
         fits = True
         for role in range(gangs.start[job], gangs.start[job + 1]):
             left = gangs.minimum[role]
+            fits = fits and _allow(gangs, reach, group, free, job, role, allowed)
             while left > 0 and fits:
-                server = _server(gangs, reach, weight, free, job, role, left, rule)
+                server = _server(gangs, allowed, weight, free, role, left, rule)
                 if server < 0 or placed.size[0] == placed.job.shape[0]:
                     fits = False
                     break

@@ -11,12 +11,12 @@ import numpy as np
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Start, Submitted
-from berth.live.core.jobs import Job, Place, Role, Server
+from berth.live.core.jobs import Job, Server
 from berth.live.core.queues import Queues
-from berth.live.core.records import Outcome
 from berth.live.engines.simulated.cluster import Latency, SimulatedCluster, Truth
 from berth.live.simulation import play
-from berth.live.twin.plain import PLAIN, PlainDispatcher
+from berth.live.twin.knowledge import Pairs, tell
+from berth.live.twin.plain import PLAIN, OneClassDispatcher, PlainDispatcher
 from berth.live.twin.streams import CLASS, Gang, Stream, job_of
 from berth.model import Floats, Ints
 
@@ -25,30 +25,35 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "Runner", "run"]
 
-TOLD = 25
-"""Exact runs of each type on each server that a service is shown before the run, where it is told the speeds."""
+MODES = "told", "unpooled", "alone"
 PATIENCE = 1e9
 """Seconds until the dispatcher keeps servers for a job: longer than any run."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A plain scheduler, or berth with a policy that learns by server or by label `by`, perhaps `told` the speeds."""
+    """A plain scheduler, or berth with a policy, which learns by the label `by` where one is given.
+
+    `mode` is `told` (it knows the true speeds), `unpooled` (it learns each type on each class apart), `alone` (jobs
+    start wherever the policy places them: no waiting for faster servers, nothing learned), or nothing.
+    """
 
     policy: str
     by: str | None = None
-    told: bool = False
+    mode: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Runner:
-        """Read `POLICY` or `POLICY by LABEL`, and either with ` told` behind it.
+        """Read `POLICY`, `POLICY by LABEL`, and either with a mode behind it.
 
         >>> Runner.parse("escb-v by class told")
-        Runner(policy='escb-v', by='class', told=True)
+        Runner(policy='escb-v', by='class', mode='told')
         """
-        words = text.removesuffix(" told")
+        words, _, mode = text.rpartition(" ")
+        if mode not in MODES:
+            words, mode = text, ""
         policy, _, by = words.partition(" by ")
-        return cls(policy, by or None, words != text)
+        return cls(policy, by or None, mode)
 
     @property
     def plain(self) -> bool:
@@ -56,7 +61,7 @@ class Runner:
         return self.policy in PLAIN
 
     def __str__(self) -> str:
-        return self.policy + (f" by {self.by}" if self.by else "") + (" told" if self.told else "")
+        return self.policy + (f" by {self.by}" if self.by else "") + (f" {self.mode}" if self.mode else "")
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,14 @@ def run(
     gangs = stream.gangs(seed)
     truth = StreamTruth(gangs={gang.name: gang for gang in gangs}, effects=stream.effects(seed))
     cluster = SimulatedCluster(stream.servers, truth, plain_latency if runner.plain else latency)
-    kind = PlainDispatcher if runner.plain else Dispatcher
-    dispatcher = kind(runner.policy, seed=seed, queues=Queues(patience=PATIENCE), learn_by=runner.by)
-    if runner.told:
-        _tell(dispatcher, stream)
+    kind = PlainDispatcher if runner.plain or runner.mode == "alone" else Dispatcher
+    if issubclass(kind, PlainDispatcher) and not stream.mixes:
+        kind = OneClassDispatcher
+    dispatcher = kind(runner.policy, seed=seed, queues=Queues(aging=0.0, patience=PATIENCE), learn_by=runner.by)
+    if runner.mode == "told":
+        tell(dispatcher, stream, seed)
+    elif runner.mode == "unpooled":
+        dispatcher.state.learned = Pairs(dispatcher.state.servers, runner.by)
     played = play(dispatcher, cluster, [Submitted(gang.arrival, job_of(gang, stream)) for gang in gangs])
     if waiting := [gang.name for gang in gangs if gang.name not in played.ended]:
         raise BerthError(f"{len(waiting)} of {len(gangs)} jobs never end with {runner}, seed {seed}: {waiting[0]}, …")
@@ -137,17 +146,3 @@ def run(
         np.array([len({place.server for place in record.places}) for record in ended]),
         sum(dispatcher.refusals.values()),
     )
-
-
-def _tell(dispatcher: Dispatcher, stream: Stream) -> None:
-    """Show a service exact runs of every type on every server."""
-    for (type_, class_, spread), speed in stream.speeds.items():
-        names = tuple(server.name for server in stream.servers if server.labels[CLASS] == class_)
-        if spread:
-            continue
-        job = Job("told", type_, (Role("task", 1, stream.demand),), work=1.0)
-        alike = dict.fromkeys(names, names) if dispatcher.state.learn_by else {}
-        for number in range(TOLD):
-            for name in names[:1] if alike else names:
-                dispatcher.state.learned.add(job, alike.get(name, (name,)), 1.0 / speed)
-                dispatcher.memory.append(Outcome(number, job, (Place(name, "task", 1),), speed, alike=alike))

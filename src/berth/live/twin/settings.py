@@ -100,7 +100,7 @@ class RehearsalFile(Part):
             tuple(named),
             tuple(range(self.seeds)) if isinstance(self.seeds, int) else tuple(self.seeds),
             Runner.parse(self.plain),
-            None if told is None else Runner(told.policy, told.by, True),
+            None if told is None else Runner(told.policy, told.by, "told"),
             self.latency.latency(),
             self.plain_latency.latency(),
         )

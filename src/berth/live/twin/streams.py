@@ -70,6 +70,11 @@ class Stream(Protocol):
         """The true speeds, without luck and without the servers' own effects."""
         ...
 
+    @property
+    def mixes(self) -> bool:
+        """Whether a plain scheduler places a gang on servers of several classes."""
+        ...
+
     def gangs(self, seed: int) -> list[Gang]:
         """The gangs of a seed, in the order of arrival."""
         ...
@@ -123,6 +128,7 @@ class ClassStream:
     luck: float = 0.15
     effect: float = 0.0
     demand: Amounts = field(default_factory=lambda: {"cpu": MILLI})
+    mixes: bool = True
 
     @property
     def speeds(self) -> Speeds:
