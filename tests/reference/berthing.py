@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
-__all__ = ["fewest_servers", "in_order"]
+__all__ = ["Role", "fewest_servers", "in_order", "needed_whole", "place"]
 
 Role = tuple[list[int], int, int, int]
 """What a task takes, how many there must be, how many there may be, and how many on one server."""
@@ -21,7 +21,7 @@ def _rest(free: list[int], weight: list[float]) -> float:
     return sum(have * w for have, w in zip(free, weight, strict=True))
 
 
-def _place(
+def place(
     free: list[list[int]],
     reach: list[int],
     weight: list[float],
@@ -69,7 +69,7 @@ def _needed(free: list[list[int]], reach: list[int], weight: list[float], roles:
 
         role = waiting[0] if given else min(waiting, key=ease)
         waiting.remove(role)
-        rows, missing = _place(left, reach, weight, roles[role], roles[role][1], [], used)
+        rows, missing = place(left, reach, weight, roles[role], roles[role][1], [], used)
         if missing:
             return None
         found += [(role, server, count) for server, count in rows]
@@ -88,6 +88,16 @@ def _on_one(free: list[list[int]], reach: list[int], weight: list[float], roles:
     return [(role, best, minimum) for role, (_, minimum, _, _) in enumerate(roles) if minimum]
 
 
+def needed_whole(free: list[list[int]], reach: list[int], weight: list[float], roles: list[Role]) -> Any:
+    """Places (role, server, tasks) for all that a gang needs, None where it does not fit."""
+    found = _on_one(free, reach, weight, roles) if len(roles) > 1 else None
+    if found is None:
+        found = _needed(free, reach, weight, roles, True)
+    if found is None and len(roles) > 1:
+        found = _needed(free, reach, weight, roles, False)
+    return found
+
+
 def in_order(
     free: list[list[int]], weight: list[float], jobs: list[tuple[list[int], list[Role]]], shapes: list[int]
 ) -> list[Row]:
@@ -97,18 +107,14 @@ def in_order(
     for number, (reach, roles) in enumerate(jobs):
         if shapes[number] in failed:
             continue
-        found = _on_one(free, reach, weight, roles) if len(roles) > 1 else None
-        if found is None:
-            found = _needed(free, reach, weight, roles, True)
-        if found is None and len(roles) > 1:
-            found = _needed(free, reach, weight, roles, False)
+        found = needed_whole(free, reach, weight, roles)
         if found is None:
             failed.add(shapes[number])
             continue
         for role, (_, minimum, most, _) in enumerate(roles):
             before = [(server, count) for mine, server, count in found if mine == role]
             used = {server for _, server, _ in found}
-            more, _ = _place(free, reach, weight, roles[role], most - minimum, before, used)
+            more, _ = place(free, reach, weight, roles[role], most - minimum, before, used)
             found += [(role, server, count) for server, count in more]
         rows += [(number, role, server, count) for role, server, count in found]
     return rows

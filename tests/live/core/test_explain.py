@@ -223,8 +223,8 @@ def test_running_jobs_say_who_put_them_there_and_what_is_known_of_elsewhere() ->
     assert lines == (
         "it has 1 task of main on b",
         "decided by cucb",
-        "learned speed of t there: b 1 in 2 runs",
-        "elsewhere: a 2 in 2 runs",
+        "learned speed of t there: b 1.06 in 2 runs",
+        "elsewhere: a 1.78 in 2 runs",
     )
     with pytest.raises(InvalidInput, match="has not ended"):
         explain(made.state, "r0", 100.0)

@@ -82,14 +82,16 @@ def test_a_gang_is_gathered_on_the_fewest_of_the_servers_that_are_as_fast(
         return
     made = dispatcher()
     for r, cpu in enumerate(free):
-        made.handle(ServerJoined(0.0, Server(f"n{r}", {"cpu": 1000 * cpu})))
+        made.handle(
+            ServerJoined(0.0, Server(f"n{r}", {"cpu": 1000 * cpu}, speed=data.draw(st.sampled_from([0.5, 1.0]))))
+        )
     made.handle(Submitted(0.0, job("g", count=tasks)))
     view = make_view(made.state, 0.0)
     where = data.draw(st.permutations(cells))[:tasks]
-    speed = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0]), min_size=len(free), max_size=len(free))))
+    speed = made.state.learned.speeds("t")
     servers, count = np.unique(where, return_counts=True)
     zeros = np.zeros(len(servers), dtype=np.int64)
-    again = gathered(view, Placing(zeros, zeros, servers.astype(np.int64), count.astype(np.int64)), lambda _: speed)
+    again = gathered(view, Placing(zeros, zeros, servers.astype(np.int64), count.astype(np.int64)))
     assert not violations(view, again)
     assert again.count.sum() == tasks
     slowest = speed[servers].min()

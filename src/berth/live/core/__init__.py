@@ -7,6 +7,6 @@ __all__ = ["COMPLETION", "FALLBACK", "LIVE"]
 FALLBACK = "in-order-best-fit"
 """What serves when the policy does not: everybody who fits, in order, where they leave least."""
 COMPLETION = "completion"
-"""What decides where nobody chose: every job starts where it completes first, or waits for that."""
+"""Every job starts where it completes first, or waits while it completes earlier by waiting."""
 LIVE = FALLBACK, COMPLETION
 """Policies that only the live scheduler has."""

@@ -1,9 +1,9 @@
 """How the scheduler learns from the ends of jobs: speeds, and how well run times and starts were predicted.
 
 Speed is work done a second. Where a job does not state its work, the first job of its type that ended sets it, at the
-speed that was expected of it (`berth.live.core.speeds`). A run that was cut off, because it was cancelled or its server was lost, is
-no measurement, but it was no faster than if it had ended just then. So it counts at that speed where that is slower
-than what is expected. Without this, servers where long runs are cut off would seem fast.
+speed that was expected of it (`berth.live.core.speeds`). A run that was cut off, because it was cancelled or its
+server was lost, is no measurement, but it was no faster than if it had ended just then. So it counts at that speed
+where that is slower than what is expected. Without this, servers where long runs are cut off would seem fast.
 
 A forecast of a start plays the queue as it is. It cannot foresee later submissions or what the policy will do, so on
 its own it is overconfident. Some waiting jobs are therefore forecast, and when they start the error of the forecast is
@@ -19,7 +19,6 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri

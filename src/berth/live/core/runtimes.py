@@ -1,8 +1,9 @@
 """How long jobs run: learned predictions, and bounds calibrated against what runs actually took.
 
 A run time is lognormal around the job's work over the expected speed (`berth.live.core.speeds`), as wide as earlier
-runs differed, and very wide where nothing was learned. Bounds are quantiles of that, moved outward by how far recent runs were from their own
-predictions (conformalized quantiles), so that a bound holds as often as it says whatever the true distribution is.
+runs differed, and very wide where nothing was learned. Bounds are quantiles of that, moved outward by how far recent
+runs were from their own predictions (conformalized quantiles), so that a bound holds as often as it says whatever the
+true distribution is.
 
 Axes: n jobs.
 """

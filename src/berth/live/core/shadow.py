@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from berth.errors import BerthError
-from berth.live.core.dispatcher import FALLBACK, proposed
+from berth.live.core import FALLBACK
 from berth.live.core.drivers import make_driver
+from berth.live.core.drivers.proposing import proposed
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import Means, expected, speeds
 from berth.live.core.view import Placing, View, placed_in_order, violations

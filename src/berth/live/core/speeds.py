@@ -72,7 +72,7 @@ NOTHING = 0.0, 0.0
 class Speed:
     """Runs seen there (`cut` of them were cut off), and the estimate of all runs with its 95 % interval.
 
-    `deviation` is the spread of the logarithm of one run's speed; `level` names the nearest level with runs to speak of.
+    `deviation` is the spread of the logarithm of one run's speed; `level` is the nearest level with runs to speak of.
     """
 
     runs: int
@@ -146,6 +146,7 @@ class Learned:
         self._variance = [NOISE**2] * len(FACTORS)
         self._known: dict[str, Floats] = {}
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
+        self._table: tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]] | None = None
         self.version = 0
         """Changes whenever estimates do."""
 
@@ -164,7 +165,7 @@ class Learned:
 
     def _changed(self) -> None:
         self.version += 1
-        self._known, self._tiers = {}, {}
+        self._known, self._tiers, self._table = {}, {}, None
 
     def class_of(self, server: str) -> str:
         """The class of a server; its own name where nothing is known of it."""
@@ -320,12 +321,34 @@ class Learned:
         """The expected speed of jobs of a type on each server (R,), in the order of the servers; not to be changed."""
         known = self._known.get(type_)
         if known is None:
-            base = {class_: self._of_class(type_, class_) for class_ in {self.class_of(name) for name in self._servers}}
-            means = [base[self.class_of(name)] + self._own(type_, name) for name in self._servers]
-            known = np.exp(np.array(means, dtype=np.float64))
+            names, classes, own, single = self._columns()
+            of_class = np.array([self._of_class(type_, class_) for class_ in names], dtype=np.float64)
+            means = own + of_class[classes] if names else own
+            rows, values = single.get(type_, ([], []))
+            means[rows] += values
+            known = np.exp(means)
             known.flags.writeable = False
             self._known[type_] = known
         return known
+
+    def _columns(self) -> tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]]:
+        """The classes, the class of each server (R,), its effect on all types, and effects on types by row."""
+        if self._table is None:
+            index = {name: r for r, name in enumerate(self._servers)}
+            names = list(dict.fromkeys(self.class_of(name) for name in index))
+            number = {name: i for i, name in enumerate(names)}
+            classes = np.array([number[self.class_of(name)] for name in index], dtype=np.int64)
+            own = np.array([self._stated(name) for name in index], dtype=np.float64)
+            single: dict[str, tuple[list[int], list[float]]] = {}
+            for (factor, type_, name), (value, _) in self._effects.items():
+                if factor == SERVER and name in index:
+                    own[index[name]] += value
+                elif factor == TYPE_SERVER and name in index:
+                    rows, values = single.setdefault(type_, ([], []))
+                    rows.append(index[name])
+                    values.append(value)
+            self._table = names, classes, own, single
+        return self._table
 
     def tiers(self, type_: str) -> tuple[Ints, Floats]:
         """The tier of each server (R,) for a type, 0 the fastest, and the speed of each tier.
@@ -336,14 +359,12 @@ class Learned:
         if known is None:
             speed = self.speeds(type_)
             order = np.argsort(-speed, kind="stable")
-            tier, pace, top = np.zeros(len(speed), dtype=np.int64), list[list[float]](), 0.0
-            for r in order.tolist():
-                if not pace or speed[r] * EQUAL < top:
-                    top = speed[r]
-                    pace.append([])
-                pace[-1].append(float(speed[r]))
-                tier[r] = len(pace) - 1
-            known = tier, np.array([float(np.mean(one)) for one in pace], dtype=np.float64)
+            falling, first = speed[order], [0]
+            while (after := int(np.searchsorted(-falling, -falling[first[-1]] / EQUAL, "right"))) < len(order):
+                first.append(after)
+            tier = np.zeros(len(order), dtype=np.int64)
+            tier[order] = np.repeat(np.arange(len(first)), np.diff([*first, len(order)]))
+            known = tier, np.add.reduceat(falling, first) / np.diff([*first, len(order)])
             self._tiers[type_] = known
         return known
 
@@ -370,6 +391,10 @@ class Learned:
         deviation = math.sqrt(self._noise_of(cells))
         return Speed(runs_, math.exp(mean), deviation, cuts, math.exp(mean - half), math.exp(mean + half), level)
 
+    def deviation(self, type_: str) -> float:
+        """The spread of the logarithm of a run's time of a type."""
+        return math.sqrt(self._noise_of([cell for key, cell in self._cells.items() if key[0] == type_]))
+
     def _noise_of(self, cells: Sequence[tuple[float, float, float, int, int]]) -> float:
         """The variance of one run: of these cells' own, and of all as far as they are few."""
         squares = sum(cell[2] for cell in cells if cell[0] > 1.0)
@@ -384,9 +409,18 @@ class Learned:
         return type_ in self._reference
 
     @property
+    def servers(self) -> list[str]:
+        """All servers, in their order."""
+        return list(self._servers)
+
+    @property
     def types(self) -> list[str]:
         """Types of which runs were seen."""
         return sorted({cell[0] for cell in self._cells})
+
+    def seen(self, type_: str) -> list[str]:
+        """Servers on which a type ran."""
+        return sorted({cell[1] for cell in self._cells if cell[0] == type_})
 
     def __len__(self) -> int:
         return len({cell[:2] for cell in self._cells})

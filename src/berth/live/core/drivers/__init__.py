@@ -28,7 +28,7 @@ class Driver(Protocol):
     gathers: bool = True
     """Whether gangs are to take the fewest servers; not where the policy scatters them on purpose."""
     decides: bool = False
-    """Whether it decides all this by itself."""
+    """Whether its decisions are final: no gang is gathered, and no job waits that it starts."""
     waits: Waits
     """Which of the jobs that could start do better to wait for faster servers."""
 

@@ -15,29 +15,24 @@ Axes: n jobs, R servers, K resources, T types, L tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from berth.live.core.kernels import Paces, Placed, Releases, ends_later
 from berth.live.core.records import JobRecord
-from berth.live.core.runtimes import expected, remaining
+from berth.live.core.runtimes import remaining
 from berth.live.core.speeds import EQUAL
 from berth.live.core.view import Placing, View, holdings
 from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
-__all__ = ["Waits", "known_speeds", "paces_of"]
+__all__ = ["Waits", "paces_of"]
 
 SPARE = 4_000
 """The most releases that are noted of jobs that start or wait in this decision."""
 HALF = 0.5
 """The quantile of what is left of run times."""
-
-
-def known_speeds(view: View) -> Callable[[JobRecord], Floats]:
-    """How fast a job is expected to run on each server (R,)."""
-    return lambda record: view.state.learned.speeds(record.job.type)
 
 
 def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
@@ -54,55 +49,83 @@ def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
 
 
 class Waits:
-    """What running jobs are expected to give back; what is known of a job is kept while it runs."""
+    """What running jobs are expected to give back; what is known of a job's places is kept while it has them."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[object, float, float, Ints, Ints]] = {}
+        self._held: dict[str, tuple[object, Ints, Ints]] = {}
+        self._releases: Releases | None = None
+        self._spread: dict[str, float] = {}
         self._version = -1
 
+    def begin(self) -> None:
+        """A new decision begins: what runs may have changed."""
+        self._releases = None
+
     def releases(self, view: View) -> Releases:
-        """When running jobs give back what they hold, the first at the front."""
+        """When running jobs give back what they hold, the first at the front, less what jobs before wait for."""
+        if self._releases is None:
+            self._releases = self._coming(view)
+        return self._releases
+
+    def _coming(self, view: View) -> Releases:
         state = view.state
-        before, self._held = self._held if self._version == state.learned.version else {}, {}
-        self._version = state.learned.version
         running = [record for record in state.jobs.values() if record.places]
-        new = [record for record in running if before.get(record.job.id, (None,))[0] is not record.places]
-        fresh = {record.job.id: i for i, record in enumerate(new)}
-        whose, server, amount = holdings(state, new)
-        cut = np.searchsorted(whose, np.arange(len(new) + 1))
-        for record in running:
-            i = fresh.get(record.job.id)
-            if i is None:
-                self._held[record.job.id] = before[record.job.id]
-            else:
-                seconds, wide = expected(state, record.job, [place.server for place in record.places])
-                rows = slice(cut[i], cut[i + 1])
-                self._held[record.job.id] = record.places, seconds, wide, server[rows], amount[rows]
-        held = list(self._held.values())
-        began = np.array([r.since if r.started is None else r.started for r in running], dtype=np.float64)
-        seconds_, wide_ = (np.array([one[i] for one in held], dtype=np.float64) for i in (1, 2))
-        elapsed = np.maximum(view.time - began, 0.0)
-        left = remaining(seconds_, wide_, elapsed, HALF) if len(held) else np.zeros(0)
-        limit = [np.inf if r.job.limit is None else r.job.limit for r in running]
-        left = np.minimum(left, np.maximum(np.array(limit, dtype=np.float64) - elapsed, 0.0))
-        each = np.repeat(left, [len(one[3]) for one in held]) if held else left
-        size = len(each)
-        order = np.argsort(each, kind="stable")
+        self._look_up(view, running)
+        held = [self._held[record.job.id] for record in running]
+        each = np.array([len(server) for _, server, _ in held], dtype=np.int64)
+        server = np.concatenate([server for _, server, _ in held]) if held else np.zeros(0, dtype=np.int64)
+        left = np.repeat(self._left(view, running, server, each), each)
+        size, order = len(left), np.argsort(left, kind="stable")
         time, where = np.zeros(size + SPARE), np.zeros(size + SPARE, dtype=np.int64)
         much = np.zeros((size + SPARE, len(state.resources)), dtype=np.int64)
+        time[:size], where[:size] = left[order], server[order]
         if size:
-            time[:size] = each[order]
-            where[:size] = np.concatenate([one[3] for one in held])[order]
-            much[:size] = np.concatenate([one[4] for one in held])[order]
+            much[:size] = np.concatenate([amount for _, _, amount in held])[order]
         return Releases(time, where, much, np.array([size], dtype=np.int64))
 
-    def without_those_who_wait(self, view: View, placing: Placing) -> Placing:
-        """The placing without jobs that do better to wait for faster servers."""
+    def _look_up(self, view: View, running: Sequence[JobRecord]) -> None:
+        """Note the servers and holdings of jobs whose places are new."""
+        before, self._held = self._held, {}
+        new = [record for record in running if before.get(record.job.id, (None,))[0] is not record.places]
+        whose, server, amount = holdings(view.state, new)
+        first = np.searchsorted(whose, np.arange(len(new) + 1)).tolist()
+        for i, record in enumerate(new):
+            rows = slice(first[i], first[i + 1])
+            self._held[record.job.id] = record.places, server[rows], amount[rows]
+        for record in running:
+            self._held.setdefault(record.job.id, before.get(record.job.id, (None, whose, amount)))
+
+    def _left(self, view: View, running: Sequence[JobRecord], server: Ints, each: Ints) -> Floats:
+        """How many more seconds each running job is expected to run: the median, given how long it has run."""
+        if not running:
+            return np.zeros(0)
+        learned = view.state.learned
+        if self._version != learned.version:
+            self._version, self._spread = learned.version, {}
+        types: dict[str, int] = {}
+        kind = np.array([types.setdefault(record.job.type, len(types)) for record in running], dtype=np.int64)
+        for type_ in types.keys() - self._spread.keys():
+            self._spread[type_] = learned.deviation(type_)
+        first = np.concatenate([[0], np.cumsum(each)[:-1]])
+        speed = np.stack([learned.speeds(type_) for type_ in types])[np.repeat(kind, each), server]
+        several = np.maximum.reduceat(server, first) > np.minimum.reduceat(server, first)
+        apart = np.array([learned.apart(type_) for type_ in types])[kind]
+        slowest = np.minimum.reduceat(speed, first) * np.where(several, apart, 1.0)
+        seconds = np.array([learned.work(record.job) for record in running]) / slowest
+        began = np.array([record.since if record.started is None else record.started for record in running])
+        elapsed = np.maximum(view.time - began, 0.0)
+        left = remaining(seconds, np.array([self._spread[type_] for type_ in types])[kind], elapsed, HALF)
+        limit = np.array([np.inf if record.job.limit is None else record.job.limit for record in running])
+        return np.minimum(left, np.maximum(limit - elapsed, 0.0))
+
+    def divided(self, view: View, placing: Placing) -> tuple[Placing, Ints]:
+        """The placing without jobs that do better to wait for faster servers, and those; they take their releases."""
         if not len(placing.job):
-            return placing
+            return placing, np.zeros(0, dtype=np.int64)
         jobs, ends = self._ends(view, placing)
-        kept = ~np.isin(placing.job, jobs[np.isfinite(ends)])
-        return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept])
+        waiting = jobs[np.isfinite(ends)]
+        kept = ~np.isin(placing.job, waiting)
+        return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept]), waiting
 
     def seconds_to_wait(self, view: View, placing: Placing) -> float | None:
         """How long the first job of a view does better to wait than to start so; None where it should start."""
@@ -126,7 +149,5 @@ class Waits:
         first = np.searchsorted(number, np.arange(len(jobs) + 1))
         work = np.array([view.state.learned.work(record.job) for record in records], dtype=np.float64)
         free = np.where(view.usable[:, None], view.free, 0)
-        ends = ends_later(
-            gangs, kind, work, view.reach, free, paces, self.releases(view), given, first, EQUAL
-        )
+        ends = ends_later(gangs, kind, work, view.reach, free, paces, self.releases(view), given, first, EQUAL)
         return jobs, ends

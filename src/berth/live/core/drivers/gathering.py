@@ -9,22 +9,19 @@ Axes: n jobs, m roles, R servers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from berth.live.core.kernels import Gangs, Placed, gather
-from berth.live.core.records import JobRecord
 from berth.live.core.speeds import EQUAL
 from berth.live.core.view import Placing, View
 from berth.live.core.waiting import part
-from berth.model import Floats, Ints
+from berth.model import Ints
 
 __all__ = ["gathered"]
 
 
-def gathered(view: View, placing: Placing, speed: Callable[[JobRecord], Floats]) -> Placing:
-    """The same jobs with as many tasks, each on the fewest servers; `speed` gives a job's on each server (R,)."""
+def gathered(view: View, placing: Placing) -> Placing:
+    """The same jobs with as many tasks, each on the fewest servers."""
     jobs, which = np.unique(placing.job, return_inverse=True)
     spread = _servers(placing, which, len(jobs)) > 1
     if not spread.any():
@@ -48,7 +45,7 @@ def gathered(view: View, placing: Placing, speed: Callable[[JobRecord], Floats])
     placed = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), failed)
     reach = np.zeros((len(chosen), len(view.servers)), dtype=bool)
     for i, name in enumerate(chosen.tolist()):
-        pace = speed(view.records[name])
+        pace = view.state.learned.speeds(view.records[name].job.type)
         slowest = pace[given.server[first[i] : first[i + 1]]].min()
         reach[i] = view.reach[view.gangs.reach[name]] & (pace * EQUAL >= slowest)
     gather(gangs, reach, view.weight, free, given, first, placed)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Gangs, Placed, berth_gang, fill_up, holds, put, rest, room
+from berth.live.core.kernels.berthing import Gangs, Placed, berth_gang, fill_up, holds, rest, room
 
 __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 
@@ -105,39 +105,48 @@ def soonest(
     """When a gang ends if it waits for tiers whose pace is above `faster`, where that is before `best`; else `best`.
 
     `notes` are of now, and `left` (R, K) is what is free now; both become those of the last release that was looked
-    at. `claim` (3,) becomes the number of the release that it waits for, its server or -1 where it is spread, and the
-    slowest tier.
+    at. `claim` (3,) becomes the number of the last release that it waits for, its server or -1 where it is spread, and
+    the slowest tier.
     """
     claim[0] = -1
     start = gangs.start[job]
-    for i in range(releases.size[0]):
-        if releases.time[i] + work / pace[0] >= best:
+    after = 0
+    while after < releases.size[0]:
+        first = after
+        time = releases.time[first]
+        if time + work / pace[0] >= best:
             break
-        r = releases.server[i]
-        q = tier[r]
-        if not allowed[r] or pace[q] <= faster:
-            continue
-        for role in range(start, gangs.start[job + 1]):
-            notes.rooms[role - start, q] -= room(gangs.demand, left, role, r, gangs.each[role])
-        for k in range(left.shape[1]):
-            left[r, k] += releases.amount[i, k]
-        for role in range(start, gangs.start[job + 1]):
-            notes.rooms[role - start, q] += room(gangs.demand, left, role, r, gangs.each[role])
-        end = releases.time[i] + work / pace[q]
-        if end < best and holds(gangs, left, job, r):
-            best = end
-            claim[0] = i
-            claim[1] = r
-            claim[2] = q
-        for level in range(q, pace.shape[0]):
-            end = releases.time[i] + work / (pace[level] * apart)
-            if pace[level] <= faster or end >= best:
-                break
-            if fits(gangs, job, notes, level):
+        while after < releases.size[0] and releases.time[after] == time:
+            r = releases.server[after]
+            if allowed[r] and pace[tier[r]] > faster:
+                for role in range(start, gangs.start[job + 1]):
+                    before = room(gangs.demand, left, role, r, gangs.each[role])
+                    notes.rooms[role - start, tier[r]] -= before
+                for k in range(left.shape[1]):
+                    left[r, k] += releases.amount[after, k]
+                for role in range(start, gangs.start[job + 1]):
+                    notes.rooms[role - start, tier[r]] += room(gangs.demand, left, role, r, gangs.each[role])
+            after += 1
+        for i in range(first, after):
+            r = releases.server[i]
+            q = tier[r]
+            if not allowed[r] or pace[q] <= faster:
+                continue
+            end = time + work / pace[q]
+            if end < best and holds(gangs, left, job, r):
                 best = end
-                claim[0] = i
-                claim[1] = -1
-                claim[2] = level
+                claim[0] = after - 1
+                claim[1] = r
+                claim[2] = q
+            for level in range(q, pace.shape[0]):
+                end = time + work / (pace[level] * apart)
+                if pace[level] <= faster or end >= best:
+                    break
+                if fits(gangs, job, notes, level):
+                    best = end
+                    claim[0] = after - 1
+                    claim[1] = -1
+                    claim[2] = level
     return best
 
 
@@ -196,9 +205,7 @@ def free_at(allowed: Any, free: Any, releases: Releases, last: int, left: Any) -
 
 
 @inner
-def best_now(
-    gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes: Notes, place: Any
-) -> Any:
+def best_now(gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes: Notes, place: Any) -> Any:
     """How long a gang runs where it would start now; `place` (2,) becomes its server or -1, and its slowest tier."""
     best = np.inf
     for q in range(pace.shape[0]):
@@ -213,6 +220,26 @@ def best_now(
             place[0] = -1
             place[1] = q
     return best
+
+
+@inner
+def most_free(free: Any, peak: Any) -> None:
+    """The most that a server has free of each resource (K,)."""
+    for k in range(free.shape[1]):
+        peak[k] = 0
+        for r in range(free.shape[0]):
+            peak[k] = max(peak[k], free[r, k])
+
+
+@inner
+def too_large(gangs: Gangs, job: int, peak: Any) -> Any:
+    """Whether a task of a job is larger than the most that any server has free."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if gangs.minimum[role] > 0:
+            for k in range(peak.shape[0]):
+                if gangs.demand[role, k] > peak[k]:
+                    return True
+    return False
 
 
 @compiled
@@ -248,8 +275,10 @@ def complete_in_order(
     mask = np.zeros(free.shape[0], dtype=np.bool_)
     where = np.zeros(2, dtype=np.int64)
     claim = np.zeros(3, dtype=np.int64)
+    peak = np.zeros(free.shape[1], dtype=np.int64)
+    most_free(free, peak)
     for job in range(jobs):
-        if placed.failed[gangs.shape[job]] and counted <= 0:
+        if counted <= 0 and (placed.failed[gangs.shape[job]] or too_large(gangs, job, peak)):
             continue
         allowed = reach[gangs.reach[job]]
         tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
@@ -262,9 +291,7 @@ def complete_in_order(
             counted -= 1
         faster = 0.0 if now == np.inf else margin * work[job] / now
         left[:] = free
-        end = soonest(
-            gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim
-        )
+        end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
         if end < now:
             free_at(allowed, free, releases, claim[0], left)
             keep(gangs, allowed, job, tier, end, left, releases, claim)
@@ -280,6 +307,7 @@ def complete_in_order(
             for r in range(free.shape[0]):
                 mask[r] = r == where[0]
         fill_up(gangs, mask, weight, free, placed, job)
+        most_free(free, peak)
         for row in range(begin, placed.size[0]):
             release(releases, now, placed.server[row], gangs, placed.role[row], placed.count[row])
 
@@ -328,9 +356,7 @@ def ends_later(
         look(gangs, allowed, weight, free, job, tier, notes)
         if best_now(gangs, job, work[job], pace, apart, notes, where) * margin >= now:
             left[:] = free
-            end = soonest(
-                gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim
-            )
+            end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
             if end < now:
                 ends[job] = end
                 free_at(allowed, free, releases, claim[0], left)
