@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli.common import Output, OutputOption, QuietOption, WorkersOption, print_json, progress
+from berth.cli.live.common import UrlOption
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from berth.lab.run.store import ResultDirectory
+    from berth.live.core.jobs import Server
     from berth.live.twin.rehearse import Rehearsal, Row
     from berth.live.twin.runs import Run
     from berth.statistics import Estimate
@@ -30,6 +32,10 @@ def rehearse_command(
     policy: Annotated[
         list[str] | None, typer.Option("--policy", "-p", help="Policies instead of those of the file (repeat).")
     ] = None,
+    service: Annotated[
+        bool, typer.Option("--service", help="Take the servers of a running service instead of the file's.")
+    ] = False,
+    url: UrlOption = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 instead of the file's.")] = None,
     workers: WorkersOption = None,
     out: Annotated[
@@ -48,6 +54,8 @@ def rehearse_command(
     from berth.live.twin.settings import read_rehearsal
 
     settings = read_rehearsal(file)
+    if service:
+        settings = settings.on(_servers(url))
     changes = {key: value for key, value in (("policies", policy), ("seeds", seeds)) if value is not None}
     settings = settings.changed(**changes)
     plan = settings.plan()
@@ -68,6 +76,18 @@ def rehearse_command(
     console.print(table_of(plan, rows))
     if out is not None:
         typer.echo(f"\nTables and picture: {out.resolve()}")
+
+
+def _servers(url: str | None) -> list[Server]:
+    """The servers of a running service."""
+    from berth.files.quantities import amounts
+    from berth.live.client import Client, path
+    from berth.live.core.jobs import Server
+
+    return [
+        Server(one["name"], amounts(one["capacity"]), one["labels"], one["speed"])
+        for one in Client(url).get(path("servers"))
+    ]
 
 
 def _key(settings: Any, runner: str, seed: int) -> str:
@@ -163,18 +183,20 @@ def _picture(plan: Rehearsal, runs: Sequence[Run]) -> bytes:
 
 def table_of(plan: Rehearsal, rows: Sequence[Row]) -> Any:
     """The table of a rehearsal."""
+    from rich.box import SIMPLE
     from rich.table import Table
 
     from berth.files.wording import counted
 
     scale, unit = _unit(max(row.turnaround.mean for row in rows if row.turnaround))
-    columns = ("scheduler", f"turnaround ({unit})", f"wait ({unit})", f"longest wait ({unit})", "servers a gang")
-    table = Table(
-        *columns, f"turnaround / {plan.plain}", "share of told's gain", title=counted(len(plan.seeds), "seed")
-    )
+    table = Table(title=f"Times in {unit}, {counted(len(plan.seeds), 'seed')}", box=SIMPLE)
+    table.add_column("scheduler", no_wrap=True)
+    names = ("turnaround", "wait", "longest wait", "servers a gang", f"/ {plan.plain}", "of told's gain")
+    for name in names:
+        table.add_column(name, justify="right")
     for row in rows:
-        times = (_said(found, ".2f", scale) for found in (row.turnaround, row.wait, row.longest_wait))
-        table.add_row(row.runner, *times, _said(row.servers, ".2f"), _said(row.ratio, ".3f"), _said(row.share, ".0%"))
+        times = (_mean(found, ".2f", scale) for found in (row.turnaround, row.wait, row.longest_wait))
+        table.add_row(row.runner, *times, _mean(row.servers, ".2f"), _said(row.ratio, ".3f"), _said(row.share, ".0%"))
     return table
 
 
@@ -182,11 +204,14 @@ def _unit(seconds: float) -> tuple[float, str]:
     return (3600.0, "h") if seconds >= 7200 else (1.0, "s")
 
 
-def _said(found: Estimate | None, form: str, scale: float = 1.0) -> str:
+def _mean(found: Estimate | None, form: str, scale: float = 1.0) -> str:
+    return "–" if found is None else f"{found.mean / scale:{form}}"
+
+
+def _said(found: Estimate | None, form: str) -> str:
     if found is None:
         return "–"
-    half = "" if found.half is None else f" ± {found.half / scale:{form}}"
-    return f"{found.mean / scale:{form}}{half}"
+    return f"{found.mean:{form}}" + ("" if found.half is None else f" ± {found.half:{form}}")
 
 
 def _runs(bar: Bar) -> Callable[[int, int], None]:

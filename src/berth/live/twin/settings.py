@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from berth.errors import BerthError, InvalidInput
-from berth.files.quantities import UNITS, amounts
-from berth.files.wording import NAME, Amounts, Mistake, Part, by, checked, first_of, said
+from berth.files.quantities import UNITS, amounts, format_amounts
+from berth.files.wording import Amounts, Mistake, Part, by, checked, first_of, said
 from berth.files.yaml_tree import Tree, read_file
 from berth.live.core.drivers import make_driver
-from berth.live.core.jobs import Server
+from berth.live.core.jobs import Server, check_type
 from berth.live.core.specs import Duration
 from berth.live.engines.simulated.cluster import Latency
 from berth.live.engines.simulated.engine import ServerEntry, doubled
+from berth.live.twin.measured import gavel_stream, sia_stream
 from berth.live.twin.plain import PLAIN
 from berth.live.twin.rehearse import Rehearsal
 from berth.live.twin.runs import Runner
 from berth.live.twin.streams import CLASS, ClassStream, Stream
+from berth.live.twin.traces import OTHERS, TraceStream, trace_gangs
 
 __all__ = ["RehearsalFile", "read_rehearsal"]
 
 Seed = Annotated[int, Field(ge=0)]
 Spread = Annotated[float, Field(ge=0, le=3)]
+Jobs = Annotated[int, Field(ge=1, le=1_000_000)]
+Types = Annotated[dict[str, dict[str, Annotated[float, Field(gt=0)]]], Field(min_length=1)]
 RATE = re.compile(r"([0-9.]+)\s*/\s*(s|m|h|d)", re.ASCII)
 
 
@@ -50,10 +54,8 @@ class LatencyEntry(Part):
 class StreamEntry(Part):
     """A stream that is drawn."""
 
-    types: Annotated[
-        dict[Annotated[str, Field(pattern=NAME)], dict[str, Annotated[float, Field(gt=0)]]], Field(min_length=1)
-    ] = Field(description="speeds by type of job and class of server; a job cannot run on a class that is missing")
-    jobs: Annotated[int, Field(ge=1, le=1_000_000)] = 110
+    types: Types = Field(description="speeds by type of job and class; a job cannot run on a class that is missing")
+    jobs: Jobs = 110
     rate: Annotated[float, by(_rate, str)] = Field(description="arrivals, such as 1.05/s or 3/h (Poisson)")
     work: Annotated[Duration, Field(description="mean work of a job: its run time at speed 1")]
     tasks: Annotated[list[Annotated[int, Field(ge=1, le=100_000)]], Field(min_length=1)] = Field(
@@ -64,12 +66,34 @@ class StreamEntry(Part):
     server_spread: Spread = Field(0.0, description="spread of the logarithm of servers' own speeds")
 
 
-class RehearsalFile(Part):
-    """What a rehearsal file says."""
+class MeasuredEntry(Part):
+    """Training jobs with measured speeds and Gavel's job mix, on the cluster that belongs to the table."""
 
-    servers: Annotated[list[ServerEntry], Field(min_length=1)] = Field(description="as in a cluster file")
+    table: str = Field("gavel", description="`gavel`, or the file of Sia's table")
+    jobs: Jobs = 1200
+    rate: Annotated[float, by(_rate, str)] = Field(description="arrivals, such as 2/h (Poisson)")
+    luck: Spread = Field(0.1, description="spread of the logarithm of run times")
+    server_spread: Spread = Field(0.0, description="spread of the logarithm of servers' own speeds")
+
+
+class TraceEntry(Part):
+    """Jobs of a trace: arrivals, sizes, requests and run times are the trace's, which count as work at speed 1."""
+
+    file: str = Field(description="the trace, in any format that berth reads; a relative path starts at this file")
+    types: Types = Field(description=f"speeds by kind of job and class; `{OTHERS}` is for all kinds that are not named")
+    jobs: Jobs | None = Field(None, description="only the first so many")
+    luck: Spread = Field(0.1, description="spread of the logarithm of run times")
+    server_spread: Spread = Field(0.0, description="spread of the logarithm of servers' own speeds")
+
+
+class RehearsalFile(Part):
+    """What a rehearsal file says: one of `stream`, `measured` and `trace`, and who is to schedule it."""
+
+    servers: Annotated[list[ServerEntry], Field(min_length=1)] | None = Field(None, description="as in a cluster file")
     class_label: str = Field(CLASS, description="the label of a server that tells its class")
-    stream: StreamEntry
+    stream: StreamEntry | None = None
+    measured: MeasuredEntry | None = None
+    trace: TraceEntry | None = None
     policies: Annotated[list[str], Field(min_length=1)] = Field(
         description=f"`POLICY` or `POLICY by LABEL`, or a plain scheduler: {', '.join(PLAIN)}"
     )
@@ -81,13 +105,14 @@ class RehearsalFile(Part):
         Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
         said("how many seeds, or a list of seeds ≥ 0"),
     ] = Field(60, description="a number N for seeds 0 … N−1, or a list of seeds")
+    _folder: Path = PrivateAttr(Path())
 
     def there(self) -> tuple[Server, ...]:
         """The servers, with their classes as label `CLASS`."""
-        servers = [server for entry in self.servers for server in entry.there()]
         return tuple(
             Server(s.name, s.capacity, {**s.labels, CLASS: s.labels.get(self.class_label, "")}, s.speed)
-            for s in servers
+            for entry in self.servers or ()
+            for s in entry.there()
         )
 
     def plan(self) -> Rehearsal:
@@ -112,65 +137,98 @@ class RehearsalFile(Part):
             raise first_of(mistakes, Tree(None))
         return made
 
+    def on(self, servers: Sequence[Server]) -> RehearsalFile:
+        """The same on these servers."""
+        entries = [
+            ServerEntry(name=s.name, capacity=format_amounts(s.capacity), labels=dict(s.labels), speed=s.speed)
+            for s in servers
+        ]
+        return self.changed(servers=entries)
+
     def played(self) -> dict[str, Any]:
         """All that the numbers of a run depend on, except its scheduler and seed."""
         return self.model_dump(mode="json", exclude={"policies", "plain", "told", "seeds"})
 
     def _stream(self) -> Stream:
-        given = self.stream
+        if self.measured is not None:
+            asked = self.measured
+            rest = asked.jobs, asked.rate, asked.luck, asked.server_spread
+            return gavel_stream(*rest) if asked.table == "gavel" else sia_stream(self._folder / asked.table, *rest)
+        if self.trace is not None:
+            log = self.trace
+            gangs = tuple(trace_gangs(self._folder / log.file, log.types, log.jobs))
+            return TraceStream(gangs, self.there(), log.types, log.luck, log.server_spread)
+        drawn = self.stream
+        assert drawn is not None
         return ClassStream(
-            given.jobs,
-            given.rate,
-            given.work or 0.0,
+            drawn.jobs,
+            drawn.rate,
+            drawn.work or 0.0,
             self.there(),
-            given.types,
-            tuple(given.tasks),
-            given.luck,
-            given.server_spread,
-            amounts(given.resources),
+            drawn.types,
+            tuple(drawn.tasks),
+            drawn.luck,
+            drawn.server_spread,
+            amounts(drawn.resources),
         )
 
 
 def read_rehearsal(path: Path) -> RehearsalFile:
     """A rehearsal file; the first mistake is told with its line."""
-    return checked(read_file(path, "rehearsal"), RehearsalFile, _across)
+    made = checked(read_file(path, "rehearsal"), RehearsalFile, _across)
+    made._folder = path.parent
+    return made
 
 
 def _across(file: RehearsalFile) -> Iterator[Mistake]:
-    yield from doubled(file.servers)
-    if not file.stream.work:
-        yield Mistake(("stream", "work"), "a duration > 0", file.stream.work)
-    classes: dict[str, int] = {}
-    for i, entry in enumerate(file.servers):
-        name = (entry.labels or {}).get(file.class_label)
-        if name is None:
-            yield Mistake(
-                ("servers", i, "labels"), f"the label {file.class_label}, the class of the server", entry.labels
-            )
-        else:
-            classes[name] = classes.get(name, 0) + len(entry.there()) * _room(entry, file.stream.resources)
-    for type_, speeds in file.stream.types.items():
+    given = [name for name in ("stream", "measured", "trace") if getattr(file, name) is not None]
+    if len(given) != 1:
+        yield Mistake((given[-1],) if given else ("stream",), "one of stream, measured and trace", ", ".join(given))
+        return
+    if (file.measured is None) == (file.servers is None):
+        expected = "no servers beside measured, which has its own" if file.servers else f"servers for the {given[0]}"
+        yield Mistake(("servers",), expected, None)
+    classes = dict.fromkeys(server.labels[CLASS] for server in file.there())
+    for i, entry in enumerate(file.servers or ()):
+        if file.class_label not in (entry.labels or {}):
+            yield Mistake(("servers", i, "labels"), f"the label {file.class_label}, its class", entry.labels)
+    yield from doubled(file.servers or ())
+    types = file.stream.types if file.stream else file.trace.types if file.trace else {}
+    for type_, speeds in types.items():
         for name in speeds:
             if name not in classes:
-                yield Mistake(("stream", "types", type_, name), f"a class of servers: {', '.join(classes)}", name)
-        room, largest = sum(classes.get(name, 0) for name in speeds), max(file.stream.tasks)
-        if room < largest:
-            yield Mistake(("stream", "tasks"), f"at most {room} tasks, which fit on the classes of {type_}", largest)
-    for key, texts in (
-        ("policies", file.policies),
-        ("plain", [file.plain]),
-        ("told", [file.told] if file.told else []),
-    ):
-        for i, text in enumerate(texts):
-            try:
-                runner = Runner.parse(text)
-                if not runner.plain:
-                    make_driver(runner.policy, 0, ())
-            except BerthError as error:
-                yield Mistake((key, i) if key == "policies" else (key,), str(error), text)
+                expected = f"a class of servers: {', '.join(classes)}"
+                yield Mistake((given[0], "types", type_, name), expected, name)
+        try:
+            check_type(type_, type_)
+        except InvalidInput as error:
+            yield Mistake((given[0], "types", type_), error.expected, type_)
+    if file.stream is not None:
+        yield from _too_large(file.stream, file.there())
+    yield from _unknown_policies(file)
 
 
-def _room(entry: ServerEntry, demand: Amounts) -> int:
-    """How many tasks a server has room for."""
-    there, wanted = amounts(entry.capacity), amounts(demand)
-    return min((there.get(name, 0) // milli for name, milli in wanted.items() if milli), default=0)
+def _too_large(stream: StreamEntry, servers: Sequence[Server]) -> Iterator[Mistake]:
+    """Jobs that never fit."""
+    if not stream.work:
+        yield Mistake(("stream", "work"), "a duration > 0", stream.work)
+    demand = amounts(stream.resources)
+    for type_, speeds in stream.types.items():
+        there = [server.capacity for server in servers if server.labels[CLASS] in speeds]
+        rooms = [[one.get(name, 0) // milli for name, milli in demand.items() if milli] for one in there]
+        room = sum(min(one, default=0) for one in rooms)
+        if room < max(stream.tasks):
+            expected = f"at most {room} tasks, which fit on the classes of {type_}"
+            yield Mistake(("stream", "tasks"), expected, max(stream.tasks))
+
+
+def _unknown_policies(file: RehearsalFile) -> Iterator[Mistake]:
+    listed = [(("policies", i), text) for i, text in enumerate(file.policies)]
+    alone = [((key,), text) for key, text in (("plain", file.plain), ("told", file.told)) if text]
+    for key, text in [*listed, *alone]:
+        runner = Runner.parse(text)
+        try:
+            if not runner.plain:
+                make_driver(runner.policy, 0, ())
+        except BerthError as error:
+            yield Mistake(key, f"a policy or a plain scheduler ({', '.join(PLAIN)}): {error}", text)

@@ -46,6 +46,8 @@ class Gang:
     work: float
     seconds: Mapping[str, float]
     spread: Mapping[str, float] = field(default_factory=dict)
+    demand: Amounts | None = None
+    """What a task takes of its server, where that is not what the stream says."""
 
     def takes(self, class_: str, servers: int) -> float:
         """Its run time on servers of a class."""
@@ -88,7 +90,8 @@ def job_of(gang: Gang, stream: Stream) -> Job:
     """The job that a user submits for a gang."""
     classes = {server.labels[CLASS] for server in stream.servers}
     needs = {} if classes <= gang.seconds.keys() else {CLASS: "|".join(sorted(gang.seconds))}
-    return Job(gang.name, gang.type, (Role("task", gang.tasks, stream.demand),), needs=needs, work=gang.work)
+    role = Role("task", gang.tasks, stream.demand if gang.demand is None else gang.demand)
+    return Job(gang.name, gang.type, (role,), needs=needs, work=gang.work)
 
 
 def class_servers(nodes: int, cpus: int = 4) -> tuple[Server, ...]:
