@@ -113,7 +113,9 @@ def played(
 
     keys = {(str(one), seed): _key(settings, str(one), seed) for one in plan.all for seed in plan.seeds}
     kept = {}
-    for name, key in keys.items() if directory is not None else ():
+    for name, key in keys.items():
+        if directory is None:
+            break
         path = directory.path / "cells" / f"{key}.parquet"
         if path.is_file():
             try:

@@ -113,8 +113,8 @@ class Run:
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Run:
         """The run that `frame` was made of."""
-        columns = (frame[name].to_numpy() for name in ("arrival", "began", "ended", "tasks", "servers"))
-        return cls(frame["seed"][0], frame["runner"][0], *columns, refused=frame["refused"][0])
+        columns = {name: frame[name].to_numpy() for name in ("arrival", "began", "ended", "tasks", "servers")}
+        return cls(frame["seed"][0], frame["runner"][0], **columns, refused=frame["refused"][0])
 
 
 def run(

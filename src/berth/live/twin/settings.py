@@ -140,7 +140,7 @@ class RehearsalFile(Part):
     def on(self, servers: Sequence[Server]) -> RehearsalFile:
         """The same on these servers."""
         entries = [
-            ServerEntry(name=s.name, capacity=format_amounts(s.capacity), labels=dict(s.labels), speed=s.speed)
+            ServerEntry(name=s.name, capacity=dict(format_amounts(s.capacity)), labels=dict(s.labels), speed=s.speed)
             for s in servers
         ]
         return self.changed(servers=entries)

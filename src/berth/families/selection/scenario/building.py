@@ -268,6 +268,14 @@ def _gains(
             for u, q in zip(luck, (chosen.between or [1.0], chosen.within or [0.0]), strict=True)
         )
         centre = centre * _speeds(chosen.speed or {}, settings, cluster)[place[0]] * between
+        if chosen.speeds is not None:
+            listed = [] if isinstance(settings.ports, DrawnTypes) else settings.ports
+            types = [port.name for port in listed for _ in port.roles or [None]]
+            rows = [_speeds(chosen.speeds.get(name, {}), settings, cluster) for name in types]
+            centre = centre * np.array(rows)[place[1], place[0]]
+        if chosen.server_spread:
+            luck_ = stream(seed, "gains", "servers").standard_normal(servers)
+            centre = centre * np.exp(chosen.server_spread * luck_)[place[0]]
         law = laws.ClippedNormal(within, relative=True)
     elif chosen.distribution == "empirical":
         samples = np.array(chosen.samples)
