@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from berth.live.engines.simulated.cluster import Latency
-from berth.live.twin.runs import Run, Runner, run
+from berth.live.twin.runs import PATIENCE, Run, Runner, run
 from berth.live.twin.streams import Stream
 from berth.statistics import Estimate, estimate, paired
 
@@ -34,6 +34,7 @@ class Rehearsal:
     told: Runner | None = None
     latency: Latency | None = None
     plain_latency: Latency | None = None
+    patience: float = PATIENCE
 
     @property
     def all(self) -> tuple[Runner, ...]:
@@ -99,7 +100,7 @@ def _start() -> None:
 
 
 def _run(plan: Rehearsal, runner: Runner, seed: int) -> Run:
-    return run(plan.stream, runner, seed, plan.latency, plan.plain_latency)
+    return run(plan.stream, runner, seed, plan.latency, plan.plain_latency, plan.patience)
 
 
 def rows_of(plan: Rehearsal, runs: Iterable[Run]) -> list[Row]:

@@ -23,7 +23,7 @@ from berth.model import Floats, Ints
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Run", "Runner", "run"]
+__all__ = ["PATIENCE", "Run", "Runner", "run"]
 
 MODES = "told", "unpooled", "alone"
 PATIENCE = 1e9
@@ -118,16 +118,25 @@ class Run:
 
 
 def run(
-    stream: Stream, runner: Runner, seed: int, latency: Latency | None = None, plain_latency: Latency | None = None
+    stream: Stream,
+    runner: Runner,
+    seed: int,
+    latency: Latency | None = None,
+    plain_latency: Latency | None = None,
+    patience: float = PATIENCE,
 ) -> Run:
-    """Play the stream of a seed with a scheduler; `plain_latency` is that of plain schedulers."""
+    """Play the stream of a seed with a scheduler; `plain_latency` is that of plain schedulers.
+
+    With berth, servers are kept for a job that has waited for `patience` seconds.
+    """
     gangs = stream.gangs(seed)
     truth = StreamTruth(gangs={gang.name: gang for gang in gangs}, effects=stream.effects(seed))
     cluster = SimulatedCluster(stream.servers, truth, plain_latency if runner.plain else latency)
     kind = PlainDispatcher if runner.plain or runner.mode == "alone" else Dispatcher
     if issubclass(kind, PlainDispatcher) and not stream.mixes:
         kind = OneClassDispatcher
-    dispatcher = kind(runner.policy, seed=seed, queues=Queues(aging=0.0, patience=PATIENCE), learn_by=runner.by)
+    queues = Queues(aging=0.0, patience=PATIENCE if runner.plain else patience)
+    dispatcher = kind(runner.policy, seed=seed, queues=queues, learn_by=runner.by)
     if runner.mode == "told":
         tell(dispatcher, stream, seed)
     elif runner.mode == "unpooled":

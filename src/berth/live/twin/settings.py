@@ -21,7 +21,7 @@ from berth.live.engines.simulated.engine import ServerEntry, doubled
 from berth.live.twin.measured import gavel_stream, sia_stream
 from berth.live.twin.plain import PLAIN
 from berth.live.twin.rehearse import Rehearsal
-from berth.live.twin.runs import Runner
+from berth.live.twin.runs import PATIENCE, Runner
 from berth.live.twin.streams import CLASS, ClassStream, Stream
 from berth.live.twin.traces import OTHERS, TraceStream, trace_gangs
 
@@ -101,6 +101,9 @@ class RehearsalFile(Part):
     told: str | None = Field(None, description="the policy that is told the speeds; default: the last of `policies`")
     latency: LatencyEntry = Field(default_factory=LatencyEntry, description="of the engine under berth")
     plain_latency: LatencyEntry = Field(default_factory=LatencyEntry, description="of a plain scheduler")
+    patience: Annotated[
+        Duration, Field(description="berth keeps servers for a job that waits longer; default: never")
+    ] = None
     seeds: Annotated[
         Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
         said("how many seeds, or a list of seeds ≥ 0"),
@@ -128,6 +131,7 @@ class RehearsalFile(Part):
             None if told is None else Runner(told.policy, told.by, "told"),
             self.latency.latency(),
             self.plain_latency.latency(),
+            self.patience or PATIENCE,
         )
 
     def changed(self, **changes: object) -> RehearsalFile:
