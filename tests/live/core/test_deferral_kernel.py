@@ -75,8 +75,8 @@ def arrays(case: Case) -> tuple[Any, ...]:
 
 
 def table(rows: int, shapes: int) -> Placed:
-    columns = (np.zeros(rows, dtype=np.int64) for _ in range(4))
-    return Placed(*columns, np.zeros(1, dtype=np.int64), np.zeros(shapes, dtype=bool))
+    job, role, server, count = (np.zeros(rows, dtype=np.int64) for _ in range(4))
+    return Placed(job, role, server, count, np.zeros(1, dtype=np.int64), np.zeros(shapes, dtype=bool))
 
 
 @settings(max_examples=300)
@@ -114,8 +114,8 @@ def test_the_judgement_of_placings_is_its_plain_twin(case: Case) -> None:
         return
     arranged, kind, work, reach, room, paces, coming = arrays((free, gangs, releases))
     rows = [(j, arranged.start[j] + role, r, c) for j, gang in enumerate(gangs) for role, r, c in gang.given]
-    columns = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    placed = Placed(*columns, np.array([len(rows)]), np.zeros(1, dtype=bool))
+    job, role, server, count = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    placed = Placed(job, role, server, count, np.array([len(rows)]), np.zeros(1, dtype=bool))
     first = np.searchsorted(placed.job, np.arange(len(gangs) + 1))
     ends = ends_later(arranged, kind, work, reach, room, paces, coming, placed, first, 1.05)
     mine = [list(row) for row in free]

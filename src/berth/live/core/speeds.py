@@ -40,7 +40,7 @@ __all__ = ["EQUAL", "LEAST", "Learned", "Speed", "classes_of"]
 
 LEAST = 0.05
 """The smallest spread of logarithms."""
-NOISE, NOISE_RUNS = 0.3, 5.0
+NOISE, NOISE_RUNS = 0.2, 5.0
 """The spread of the logarithms of runs that are alike before any was seen, and how many runs that counts."""
 DOUBT, ROUNDS = 2.0, 15
 """How many groups the variance that is assumed of a factor counts, and rounds of estimation."""

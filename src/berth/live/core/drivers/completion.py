@@ -19,7 +19,7 @@ from berth.live.core.view import ROWS, Placing, View
 
 __all__ = ["CompletionDriver"]
 
-COUNTED = 0
+COUNTED = 10
 """How many of the jobs that do not fit now are counted among those that wait for a release."""
 
 

@@ -116,7 +116,8 @@ class Waits:
         elapsed = np.maximum(view.time - began, 0.0)
         left = remaining(seconds, np.array([self._spread[type_] for type_ in types])[kind], elapsed, HALF)
         limit = np.array([np.inf if record.job.limit is None else record.job.limit for record in running])
-        return np.minimum(left, np.maximum(limit - elapsed, 0.0))
+        ends: Floats = np.minimum(left, np.maximum(limit - elapsed, 0.0))
+        return ends
 
     def divided(self, view: View, placing: Placing) -> tuple[Placing, Ints]:
         """The placing without jobs that do better to wait for faster servers, and those; they take their releases."""

@@ -25,7 +25,7 @@ def proposed(driver: Driver, view: View) -> Placing:
     if len(levels) <= 1:
         return _started(driver, view)
     merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
-    free, parts = view.free.copy(), []
+    free, parts = view.free.copy(), list[Placing]()
     for level in levels[:LEVELS]:
         together = np.flatnonzero(merged == level)
         chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
