@@ -7,6 +7,7 @@ python3 dev.py test --slow the same with the slow tests too
 python3 dev.py test --changed [--since REV]
                            lint, types, import rules and, for two minutes, the tests that a change touches, nearest
                            first; the change is all work since REV (default: since the last commit)
+python3 dev.py setup       sets up .venv with all that the tests need
 python3 dev.py docs        builds the documentation into site/
 python3 dev.py run ARGS    runs `berth ARGS` in that environment
 """
@@ -18,11 +19,13 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 BIN = HOME / ("Scripts" if os.name == "nt" else "bin")
+os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")  # the documentation tool's advertisement
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 
 
@@ -32,11 +35,21 @@ def say(text: str) -> None:
 
 def run(*command: str | Path) -> None:
     """Run a command in the project; a failure ends this program with the command's exit status."""
-    quiet = {"NO_MKDOCS_2_WARNING": "1"}  # the documentation tool's advertisement
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**os.environ, **quiet})
-    if done.returncode:
-        say(f"failed: {' '.join(str(part) for part in command)}")
-        sys.exit(done.returncode)
+    run_together(command)
+
+
+def run_together(first: Sequence[str | Path], *others: Sequence[str | Path]) -> None:
+    """Run commands side by side; what the others print is shown when the first is finished."""
+    pipe = subprocess.PIPE
+    beside = [subprocess.Popen(part, cwd=ROOT, stdout=pipe, stderr=subprocess.STDOUT, text=True) for part in others]
+    ended = {subprocess.run(first, cwd=ROOT).returncode: first}
+    for command, process in zip(others, beside, strict=True):
+        print(f"{Path(command[0]).name}:", process.communicate()[0].strip() or "fine")
+        ended.setdefault(process.returncode, command)
+    for status, command in ended.items():
+        if status:
+            say(f"failed: {' '.join(str(part) for part in command)}")
+            sys.exit(status)
 
 
 def install(extras: str) -> None:
@@ -53,13 +66,19 @@ def install(extras: str) -> None:
             sys.exit("dev: this Python cannot make virtual environments; install its venv module (python3-venv)")
     say("installing berth and what it needs (a minute or two)")
     target = f".[{extras}]" if extras else "."
-    run(PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", target)
+    quiet = "--quiet", "--disable-pip-version-check"
+    run(PYTHON, "-m", "pip", "install", *quiet, "--no-compile", "--editable", target)  # Python compiles on import
     stamp.write_text(want)
+
+
+def setup() -> None:
+    """Install all that the tests need."""
+    install("test,docs,gym,ray,serve")
 
 
 def test(arguments: list[str]) -> None:
     """Everything that must hold before a change is accepted."""
-    install("test,docs,gym,ray,serve")
+    setup()
     slow, changed = "--slow" in arguments, "--changed" in arguments
     rest = [argument for argument in arguments if argument not in ("--slow", "--changed")]
     if changed:
@@ -69,18 +88,26 @@ def test(arguments: list[str]) -> None:
             sys.exit(finder.returncode)
         rest = finder.stdout.split()
     marked = "not gpu" if slow else "not slow and not gpu"
-    pytest = [PYTHON, "-m", "pytest", "-n", "auto", "--dist", "loadgroup", "-m", marked, *rest]
+    processes = str((os.cpu_count() or 2) + 2)  # many tests wait
+    pytest: list[str | Path] = [PYTHON, "-m", "pytest", "-n", processes, "--no-loadscope-reorder", "-m", marked, *rest]
     for title, command in (
         ("lint", [BIN / "ruff", "check", "."]),
         ("format", [BIN / "ruff", "format", "--check", "."]),
-        ("types", [BIN / "mypy"]),
         ("import rules", [BIN / "lint-imports"]),
-        ("docs", [] if changed else [BIN / "mkdocs", "build", "--strict", "--quiet"]),
-        ("tests", [] if changed and not rest else pytest),
     ):
-        if command:
-            say(title)
-            run(*command)
+        say(title)
+        run(*command)
+    types = [BIN / "mypy"]
+    docs: list[str | Path] = [BIN / "mkdocs", "build", "--strict", "--quiet"]
+    if not changed:
+        say("tests, with types and docs beside them")
+        run_together(pytest, types, docs)
+    elif rest:
+        say("tests, with types beside them")
+        run_together(pytest, types)
+    else:
+        say("types")
+        run(*types)
 
 
 def main() -> None:
@@ -92,6 +119,8 @@ def main() -> None:
         run(PYTHON, "-m", "berth", "demo", *rest)
     elif command == "test":
         test(rest)
+    elif command == "setup":
+        setup()
     elif command == "docs":
         install("test,docs,gym")
         run(BIN / "mkdocs", "build", "--strict")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 # Compiling a kernel on first use is slow once; hypothesis must not take that for a slow test.
 hypothesis.settings.register_profile("berth", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -16,6 +18,43 @@ hypothesis.settings.load_profile("berth")
 # `dev.py test --changed` begins no test after this many seconds.
 BUDGET = float(os.environ.get("BERTH_TEST_BUDGET", "inf"))
 BEGAN = time.monotonic()
+
+
+# Files of tests that take longest, by the beginnings of their paths: they begin first, so that none is last and alone.
+# Most of these wait for clusters, and others compute meanwhile.
+LONGEST = (
+    "tests/testing/test_check_policy.py",
+    "tests/docs/test_pages.py",
+    "tests/live/engines/test_slurm_cluster.py",
+    "tests/live/engines/test_kills.py",
+    "tests/live/engines/test_ray",
+    "tests/live/service/test_trouble.py",
+    "tests/lab/test_sweep_ray.py",
+    "tests/live/engines",
+    "tests/live/service",
+    "tests/lab",
+    "tests/cli",
+)
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Run the tests of a file in one process, so that its fixtures are made once, and all tests of Ray in one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "ray" if "/test_ray" in file else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Distribute tests by file."""
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest first."""
+    starts = [next((i for i, start in enumerate(LONGEST) if item.nodeid.startswith(start)), 99) for item in items]
+    items[:] = [item for _, item in sorted(zip(starts, items, strict=True), key=lambda pair: pair[0])]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -69,7 +69,6 @@ def test_slurm(place: Path, free_port: int) -> None:
     assert "slurm is down" in said
 
 
-@pytest.mark.xdist_group("ray")
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'berth[ray]')")
 def test_ray(place: Path, free_port: int) -> None:
     said = typed("ray.md", place, free_port)

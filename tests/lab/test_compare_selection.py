@@ -1,4 +1,4 @@
-"""Comparisons of the selection family: the one oracle, pseudo-regret, its growth, words and pictures."""
+"""Comparisons of the selection family: its oracles, pseudo-regret, its growth, words and pictures."""
 
 from __future__ import annotations
 
@@ -61,14 +61,19 @@ def test_fractions_and_regrets_are_made_of_the_mean_reward(made: Comparison) -> 
     assert rows["escb"].regret.mean < rows["random-selection"].regret.mean  # type: ignore[union-attr]
 
 
-def test_one_setting_one_oracle(made: Comparison) -> None:
+def test_one_setting_and_the_limit_of_information(made: Comparison) -> None:
     assert made.information == ("revealed",)
-    assert made.oracles == ("slot",)
+    assert made.oracles == ("slot", "information")
+    assert made.regretted == ("slot",)
     assert made.baseline == "hauf"
-    (oracle,) = made.oracle_rows
+    oracle, limit = made.oracle_rows
+    assert limit.gap is None
+    assert limit.fraction_of_oracle is not None
+    assert 0.5 < limit.fraction_of_oracle.mean <= 1.0
+    assert all(row.fraction_of_information is not None for row in made.rows)
     assert oracle.gap is not None
     assert -1e-9 <= oracle.gap < 1e-3
-    assert "--arrivals revealed --oracle slot" in made.command
+    assert "--arrivals revealed --oracle slot --oracle information" in made.command
 
 
 def test_json_and_tables_have_the_keys_of_the_family(made: Comparison) -> None:
@@ -94,7 +99,13 @@ def test_json_and_tables_have_the_keys_of_the_family(made: Comparison) -> None:
 def test_report_and_pictures(made: Comparison) -> None:
     assert made.out is not None
     page = (Path(made.out) / "report.html").read_text(encoding="utf-8")
-    for words in ("oracle that knows the means", "ln T fit, R²", "Gain, cost, regret and time", "Gain minus cost"):
+    for words in (
+        "oracle that knows the means",
+        "limit of information",
+        "ln T fit, R²",
+        "Gain, cost, regret and time",
+        "Gain minus cost",
+    ):
         assert words in page, words
     assert "overhead</th>" not in page
     assert "y*" not in page

@@ -71,6 +71,7 @@ _ALL = (
     Family(
         "selection",
         {
+            "reservation": "berth.families.selection.policies.reservation:Reservation",
             "escb": "berth.families.selection.policies.escb:ESCB",
             "escb-v": "berth.families.selection.policies.escb_v:ESCBV",
             "cts": "berth.families.selection.policies.cts:CTS",

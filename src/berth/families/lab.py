@@ -73,6 +73,8 @@ class LabFamily:
     """The same world with its first slots only, to compile with."""
     left_out: frozenset[str]
     """Fields of `Row` that mean nothing in this family."""
+    learners: tuple[str, ...] = ()
+    """Of the oracles those that learn: a policy may do better, and has no regret to them."""
     logarithmic: bool = False
     """Whether regret may grow as slowly as ln T: then tables show it, and whether it does."""
     known: str = "Every policy here knows which ports have a job before it decides."

@@ -77,7 +77,8 @@ def compare(
     policy is a name, "module:Class", or the class itself; a class that was typed into a notebook, or into the script
     that runs, is compared in this process alone, and its results cannot be kept in `out`. `seeds` is a number N, for
     seeds 0 … N−1, or the seeds themselves. `arrivals` is "hidden", "revealed" or "both", and `oracles` may hold
-    "stationary" and "slot"; in the selection family arrivals are always "revealed" and "slot" is the one oracle.
+    "stationary" and "slot"; in the selection family arrivals are always "revealed" and oracles
+    are "slot" and "information", a learner that is told what the gains were drawn from.
     `workers` is the number of processes, by default one a core; the numbers do not depend on it.
 
     With `out`, each finished cell is kept there at once and found again by a later call, and the

@@ -124,7 +124,7 @@ def must_be_feasible(subject: Subject, world: Environment, slot: Any, decision: 
 def snapshot(thing: Any) -> Any:
     """The content of arrays, dataclasses and containers, to compare later with `==`."""
     if isinstance(thing, np.ndarray):
-        return (str(thing.dtype), thing.shape, thing.tobytes())
+        return (thing.dtype.str, thing.shape, thing.tobytes())
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         return {f.name: snapshot(getattr(thing, f.name)) for f in dataclasses.fields(thing) if f.name[0] != "_"}
     if isinstance(thing, tuple | list):

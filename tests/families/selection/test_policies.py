@@ -18,9 +18,9 @@ from berth.families.selection.oracle import selection_optima
 from berth.families.selection.policies.cts import CTS
 from berth.families.selection.policies.escb import ESCB
 from berth.families.selection.policies.hauf import HAUF
-from berth.families.selection.policies.index import Statistics
 from berth.families.selection.policies.lcf import LCF
 from berth.families.selection.policies.lwtf import LWTF
+from berth.families.selection.policies.statistics import Statistics
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.world import SelectionWorld
 from berth.model import Instance
@@ -29,7 +29,8 @@ from berth.registry import PolicySpec, resolve
 from berth.simulation import simulate
 from tests.families.selection.instances import gangs, one_resource, papers, play, share
 
-LEARNERS = ("escb", "escb-v", "cts", "cts:prior=beta", "kl-ucb", "cucb", "epsilon-greedy")
+POOLED = ("reservation", "escb:pooled=true", "cts:pooled=true", "kl-ucb:pooled=true")
+LEARNERS = ("escb", "escb-v", "cts", "cts:prior=beta", "kl-ucb", "cucb", "epsilon-greedy", *POOLED)
 BASELINES = ("hauf", "hauf:misfit=skip", "lcf", "lcf:misfit=skip", "lwtf", "lwtf:misfit=skip")
 OTHERS = ("esdp-printed", "random-selection", *BASELINES)
 

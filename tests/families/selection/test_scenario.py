@@ -67,7 +67,7 @@ def changed(before: SelectionWorld, after: SelectionWorld) -> set[str]:
 
 def test_the_papers_settings() -> None:
     default = load_scenario("esdp-default")
-    assert (default.horizon, default.baseline, default.policies[0]) == (2000, "hauf", "escb")
+    assert (default.horizon, default.baseline, default.policies[0]) == (2000, "hauf", "reservation")
     assert load_scenario("esdp-t8000").horizon == 8000
     for seed in range(5):
         world = default.build(seed)

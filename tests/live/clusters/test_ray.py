@@ -15,7 +15,6 @@ from berth.cli import app
 from berth.live.clusters import alive, marked
 from berth.live.clusters.supervisor import down
 
-pytestmark = pytest.mark.xdist_group("ray")
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'berth[ray]')")
 
 

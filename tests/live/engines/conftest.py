@@ -25,7 +25,7 @@ NODES = (
 def short_lease() -> Iterator[None]:
     """Nobody waits half a minute for a node that hangs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BERTH_RAY_LEASE", "6s")
+        patch.setenv("BERTH_RAY_LEASE", "10s")
         yield
 
 

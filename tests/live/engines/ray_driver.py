@@ -97,8 +97,18 @@ class Driver:
         async def make() -> Engine:
             return RayEngine(cluster.address)
 
-        self.listener, self.folder = Listener(make, PATIENCE), folder
+        self.cluster, self.listener, self.folder = cluster, Listener(make, PATIENCE), folder
         self.made: list[Attempted] = []
+
+    async def open(self) -> None:
+        """Connect, and wait until every node is heard: on a busy machine their agents begin late."""
+        snapshot = await self.listener.open()
+        nodes = {name for name in self.cluster.daemons() if not name.startswith("head-")}
+        end = time.monotonic() + PATIENCE
+        while missing := nodes - {server.name for server in snapshot.servers}:
+            assert time.monotonic() < end, f"nothing is heard of {missing}"
+            await asyncio.sleep(0.5)
+            snapshot = await self.listener.look()
 
     async def clear(self) -> None:
         """End what still runs."""
@@ -128,7 +138,7 @@ class Driver:
 async def driven(cluster: LocalRay, folder: Path) -> AsyncIterator[Driver]:
     """Drive a cluster; whatever it still runs is ended."""
     driver = Driver(cluster, folder)
-    await driver.listener.open()
+    await driver.open()
     try:
         yield driver
     finally:

@@ -83,7 +83,6 @@ def test_on_slurm(kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found["kills"] == {"slurmctld": kills, "slurmd": kills, "service": kills}
 
 
-@pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.slow)])
 def test_on_ray(kills: int, ray_cluster: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = on_ray(ray_cluster, tmp_path, kills, seed=kills)

@@ -24,8 +24,6 @@ from berth.live.engines.ray.engine import RayEngine
 from berth.live.engines.registry import make_engine
 from tests.live.engines.ray_driver import Attempted, Driver, until
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 HOSTILE = "'; touch /hostile \" $(id) `id` \\ \n\t \u00e9\u4e2d\U0001f6a2 %s {} &"
 LEAVER = """
 import os, sys, time
@@ -51,7 +49,7 @@ def drive(ray_cluster: LocalRay, tmp_path_factory: pytest.TempPathFactory) -> It
     """One driver for all: most of these tests would spend their time on connecting."""
     with asyncio.Runner() as runner:
         driver = Driver(ray_cluster, tmp_path_factory.mktemp("jobs"))
-        runner.run(driver.listener.open())
+        runner.run(driver.open())
 
         async def played(play: Callable[[Driver], Coroutine[Any, Any, None]]) -> None:
             try:

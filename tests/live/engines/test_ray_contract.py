@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from berth.live.clusters.ray import LocalRay
 from berth.testing import check_engine
 from tests.live.engines.ray_site import RaySite
-
-pytestmark = pytest.mark.xdist_group("ray")
 
 
 def test_every_promise_is_kept_but_that_of_a_restarted_head(ray_cluster: LocalRay, tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from berth.live.engines import EngineError
 from berth.live.engines.ray.engine import RayEngine
 from tests.live.engines.ray_driver import driven, until
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 def process_of(cluster: LocalRay, node: str, name: str) -> int:
     """The process of an actor on a node."""

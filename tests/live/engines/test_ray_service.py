@@ -12,12 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from berth.live.clusters.ray import LocalRay
 from tests.live.service.live import Live, serving
-
-pytestmark = pytest.mark.xdist_group("ray")
 
 ROOT = Path(__file__).parents[3]
 JOBS = 24

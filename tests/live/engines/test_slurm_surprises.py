@@ -14,7 +14,7 @@ from berth.live.core.events import Failed, Finished, ServerChanged, Start, Start
 from berth.live.core.jobs import Job, Place, Role
 from tests.live.engines.slurm_site import LIMIT, NODES, SlurmSite, driven, needs_slurm, settled, slurm
 
-pytestmark = [needs_slurm, pytest.mark.xdist_group("slurm-surprises")]
+pytestmark = needs_slurm
 
 ONE = (Role("w", 1, {"cpu": MILLI}),)
 

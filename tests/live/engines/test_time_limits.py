@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from berth.live.clusters.ray import LocalRay
@@ -40,14 +39,12 @@ def check(live: Live, beside: dict[str, Any]) -> None:
     live.wait_for("/v1/jobs/open", lambda job: job["phase"] == "cancelled")
 
 
-@pytest.mark.xdist_group("ray")
 def test_on_ray(ray_cluster: LocalRay, tmp_path: Path) -> None:
     with serving(tmp_path, "--engine", f"ray:{ray_cluster.address}") as live:
         check(live, {})
 
 
 @needs_slurm
-@pytest.mark.xdist_group("slurm")
 def test_on_slurm(cluster: LocalSlurm, tmp_path: Path) -> None:
     with on_slurm(cluster, tmp_path) as live:
         check(live, {})

@@ -92,7 +92,7 @@ def compare_command(
     ] = None,
     oracle: Annotated[
         list[str] | None,
-        typer.Option("--oracle", help="stationary or slot (repeat), or none. Default: the scenario's."),
+        typer.Option("--oracle", help="stationary, slot or information (repeat), or none. Default: the scenario's."),
     ] = None,
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: horizon=500 (repeat).")

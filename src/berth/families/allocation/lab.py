@@ -63,7 +63,7 @@ LAB = LabFamily(
     share=_share,
     share_of="the server",
     shortened=_shortened,
-    left_out=frozenset({"expected", "cost", "regret_log_fit"}),
+    left_out=frozenset({"expected", "cost", "regret_log_fit", "fraction_of_information"}),
     solver="berth.families.allocation.programme",
     boards=(
         Board("ogasched-default", 2000, 10),

@@ -86,6 +86,7 @@ LAB = LabFamily(
             "overhead",
             "expected",
             "fraction_of_stationary",
+            "fraction_of_information",
             "regret_stationary",
             "regret",
             "regret_stationary_growth",

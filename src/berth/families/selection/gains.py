@@ -301,17 +301,24 @@ class Redraw:
 class DrawnGains:
     """Gains of a law around `centre` (E,), drawn from a seed, with or without drift.
 
+    `centres` (Q, E), where known, are evenly spaced quantiles of what the centre of each channel was drawn from.
+
     >>> gains = DrawnGains(Normal(0.1), [0.5, 0.8], seed=3)
     >>> means, draws = next(iter(gains))
     >>> means, bool((next(iter(gains))[1] == draws).all())
     (array([0.5, 0.8]), True)
     """
 
-    def __init__(self, law: Law, centre: ArrayLike, seed: int, drift: Drift | None = None) -> None:
+    def __init__(
+        self, law: Law, centre: ArrayLike, seed: int, drift: Drift | None = None, centres: ArrayLike | None = None
+    ) -> None:
         self.law, self.seed, self.drift = law, seed, drift
         self.centre = frozen_array(centre, "centre", low=-np.inf)
         if self.centre.ndim != 1:
             raise InvalidInput("centre (E,)", value=self.centre.shape, key="centre")
+        self.centres = None if centres is None else frozen_array(centres, "centres", low=-np.inf)
+        if self.centres is not None and self.centres.shape[1:] != self.centre.shape:
+            raise InvalidInput(f"centres (Q, {self.centre.size})", value=self.centres.shape, key="centres")
 
     def __iter__(self) -> Iterator[tuple[Floats, Floats]]:
         """Means (E,) and draws (E,), slot by slot, without end."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from berth.families.lab import REVEALED, Board, LabFamily, MeanShare, OracleWords
-from berth.families.selection.oracle import selection_optima
+from berth.families.selection.oracle import informed_rewards, selection_optima
 from berth.families.selection.problem import SelectionProblem
 from berth.families.selection.world import SelectionWorld
 from berth.model import Floats
@@ -16,6 +18,10 @@ __all__ = ["LAB"]
 def _knows_the_means(world: SelectionWorld) -> tuple[Floats, float]:
     optima = selection_optima(world)
     return optima.reward, float(np.sum(optima.bound))
+
+
+def _knows_the_distribution(world: SelectionWorld) -> tuple[Floats, float]:
+    return informed_rewards(world), math.nan
 
 
 def _shortened(world: SelectionWorld, slots: int) -> SelectionWorld:
@@ -35,7 +41,7 @@ def _share(problem: SelectionProblem) -> MeanShare:
 LAB = LabFamily(
     name="selection",
     information=(REVEALED,),
-    oracles={"slot": _knows_the_means},
+    oracles={"slot": _knows_the_means, "information": _knows_the_distribution},
     oracle_words={
         "slot": OracleWords(
             "oracle (knows the means)",
@@ -44,8 +50,17 @@ LAB = LabFamily(
             "oracle",
             "the oracle",
             "to the oracle that knows the mean gains",
-        )
+        ),
+        "information": OracleWords(
+            "limit of information (knows what gains are drawn from)",
+            "limit of information: a learner that is told what the gains were drawn from",
+            "limit of information",
+            "limit",
+            "the limit of information",
+            "to a learner that knows what the gains were drawn from",
+        ),
     },
+    learners=("information",),
     measured_in="expected",
     expense="cost",
     share=_share,

@@ -1,4 +1,4 @@
-"""What could have been earned by one who knows the mean gains: the best expected reward of each slot."""
+"""What could have been earned: by one who knows the mean gains, and by one who knows only how they were drawn."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from berth.errors import UnsupportedProblem
+from berth.families.selection.gains import DrawnGains
 from berth.families.selection.policies.index import solved
-from berth.families.selection.problem import SelectionSlot
+from berth.families.selection.policies.reservation import Reservation
+from berth.families.selection.problem import SelectionOutcome, SelectionSlot
 from berth.families.selection.world import SelectionWorld
+from berth.model import Floats
+from berth.random import stream
 from berth.regret import SlotOptima
+from berth.simulation import simulate
 
-__all__ = ["selection_optima"]
+__all__ = ["Informed", "informed_rewards", "selection_optima"]
+
+DRAWS = 256  # of each channel and quantile, to find how noisy it is
 
 
 def selection_optima(
@@ -37,3 +45,53 @@ def selection_optima(
         if progress is not None:
             progress(t + 1)
     return SlotOptima(reward, bound)
+
+
+class Informed(Reservation):
+    """The reservation index of a learner who is told what the gains were drawn from, but not the gains.
+
+    It knows evenly spaced quantiles of each channel's mean gain, and the variance of a gain at each. Both come from the
+    world, so that this is no policy. Where a policy is near it, more could be earned only by more information.
+    """
+
+    reference = "none: it sees what policies do not"
+
+    def __init__(self, world: SelectionWorld) -> None:
+        super().__init__(world.problem)
+        gains = world.gains
+        if not isinstance(gains, DrawnGains) or gains.centres is None:
+            raise UnsupportedProblem("the limit of information needs gains whose distribution is known")
+        if gains.drift is not None:
+            raise UnsupportedProblem("the limit of information needs mean gains that stay as they are")
+        rng = stream(0, "limit of information")
+        law, each = gains.law, (DRAWS, len(gains.centre))
+        means = np.array([law.mean(centre) for centre in gains.centres])
+        noise = np.array([law.draw(rng, np.broadcast_to(centre, each)).var(axis=0) for centre in gains.centres])
+        order = np.argsort(-means, axis=0, kind="stable")  # the largest first
+        self._means, self._noise = (np.take_along_axis(table, order, axis=0) for table in (means, noise))
+        self._noise = np.maximum(self._noise, 1e-12)
+        self._weight = np.zeros(means.shape)  # logarithm of how likely each quantile is
+
+    def observe(self, outcome: SelectionOutcome, /) -> None:
+        super().observe(outcome)
+        channels, tasks = outcome.channels, outcome.tasks
+        noise = self._noise[:, channels]
+        away = outcome.gains / tasks - self._means[:, channels]
+        self._weight[:, channels] -= 0.5 * (tasks * away**2 / noise + np.log(noise))
+
+    def index(self) -> tuple[Floats, Floats]:
+        likely = np.exp(self._weight - self._weight.max(axis=0, initial=-np.inf))
+        likely /= likely.sum(axis=0)
+        mean = (likely * self._means).sum(axis=0)
+        variance = (likely * (self._means - mean) ** 2).sum(axis=0)
+        index = self.values(mean, variance, (likely * self._noise).sum(axis=0))
+        # of channels never opened: max over sets A of the largest means of (H·E[X; A] + E[X]) / (1 + H·P[A])
+        uses = self.uses[self.problem.instance.channel_port]
+        above, worth = np.cumsum(likely, axis=0), np.cumsum(likely * self._means, axis=0)
+        fresh = ((uses * worth + mean) / (1.0 + uses * above)).max(axis=0, initial=-np.inf)
+        return np.where(self.statistics.unseen, fresh, index), np.zeros(index.shape)
+
+
+def informed_rewards(world: SelectionWorld) -> Floats:
+    """The expected reward of each slot for a learner who is told the distribution of the gains, (T,)."""
+    return simulate(world, Informed(world)).measures["expected"]

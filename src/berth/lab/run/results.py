@@ -55,7 +55,8 @@ class Row:
 
     `reward` is the mean a slot; `ratio` and `difference` are against the baseline, seed by seed;
     `fraction_of_stationary` and `fraction_of_oracle` compare with y* and with the optimum of each
-    slot; `regret_stationary` and `regret`, to the same two, are totals at the end, their growth the
+    slot, `fraction_of_information` with a learner who knows what gains are drawn from;
+    `regret_stationary` and `regret`, to the first two, are totals at the end, their growth the
     exponent of the mean curve.
     `violations` counts broken constraints over all seeds, `violating_slots` is the share of slots
     with any; `claimed` and `claimed_ratio`, only where there are some, are what would have been
@@ -88,6 +89,7 @@ class Row:
     expected: Estimate | None = None
     cost: Estimate | None = None
     regret_log_fit: float | None = None
+    fraction_of_information: Estimate | None = None
 
     def as_dict(self, without: Collection[str] = ()) -> dict[str, Any]:
         """The row for JSON: an estimate becomes {mean, low, high, seeds} or null."""
@@ -117,15 +119,20 @@ class Row:
 
 @dataclass(frozen=True)
 class OracleRow:
-    """An oracle over all seeds: its mean reward a slot, and how far above it a certified bound lies at most."""
+    """An oracle over all seeds: its mean reward a slot, and how far above it a certified bound lies at most.
+
+    `fraction_of_oracle` is what an oracle that learns itself earns of the optimum of each slot.
+    """
 
     oracle: str
     reward: Estimate | None
     gap: float | None
+    fraction_of_oracle: Estimate | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The row for JSON."""
-        return {"oracle": self.oracle, "reward": self.reward and self.reward.as_dict(), "gap": self.gap}
+        share = {} if self.fraction_of_oracle is None else {"fraction_of_oracle": self.fraction_of_oracle.as_dict()}
+        return {"oracle": self.oracle, "reward": self.reward and self.reward.as_dict(), "gap": self.gap, **share}
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +170,9 @@ class Comparison:
     @property
     def regretted(self) -> tuple[str, ...]:
         """The oracles to which regret means something slot by slot."""
-        return () if "regret" in self.family.left_out else self.oracles
+        if "regret" in self.family.left_out:
+            return ()
+        return tuple(name for name in self.oracles if name not in self.family.learners)
 
     def runs(self, information: str, policy: str) -> dict[int, CellResult]:
         """The finished cells of one policy in one setting, by seed."""
@@ -205,7 +214,11 @@ class Comparison:
             runs = self.oracle(name).values()
             gaps = [float(run.bound / run.reward.sum() - 1.0) for run in runs if run.reward.sum() > 0]
             gap = max(gaps) if gaps and math.isfinite(max(gaps)) else None
-            rows.append(OracleRow(name, estimate(run.mean("reward") for run in runs), gap))
+            share = None
+            if name in self.family.learners:
+                learned, best = ({s: r.mean("reward") for s, r in self.oracle(n).items()} for n in (name, "slot"))
+                share = paired(learned, best)
+            rows.append(OracleRow(name, estimate(run.mean("reward") for run in runs), gap, share))
         return tuple(rows)
 
     def _earned(self, oracle: str) -> float:
@@ -220,7 +233,8 @@ class Comparison:
         family = self.family
         measured = {seed: run.mean(family.measured_in) for seed, run in runs.items()}
         best = {
-            name: {s: run.mean("reward") for s, run in self.oracle(name).items()} for name in ("stationary", "slot")
+            name: {s: run.mean("reward") for s, run in self.oracle(name).items()}
+            for name in ("stationary", "slot", "information")
         }
 
         def mean(name: str) -> Estimate | None:
@@ -253,6 +267,7 @@ class Comparison:
             expected=mean("expected"),
             cost=mean("cost"),
             regret_log_fit=_of_mean(log_fit, curves["slot"], self._earned("slot")),
+            fraction_of_information=paired(measured, best["information"]),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -133,11 +133,15 @@ def _rewards(comparison: Comparison, rows: Sequence[Row]) -> str:
         ]
         cells += [_share(row.fraction_of_stationary)] if "stationary" in comparison.oracles else []
         cells += [_share(row.fraction_of_oracle)] if "slot" in comparison.oracles else []
+        cells += [_share(row.fraction_of_information)] if "information" in comparison.oracles else []
         lines.append(f"<tr{' class=best' if place == 0 else ''}>{''.join(cells)}</tr>")
     for oracle in comparison.oracle_rows:
         label = comparison.family.oracle_words[oracle.oracle].row
-        blanks = "<td></td>" * (2 + len(comparison.oracles))
-        lines.append(f"<tr class='oracle'><td>{label}</td>{_cell(oracle.reward)}{blanks}</tr>")
+        shares = ["<td></td>" for _ in comparison.oracles]
+        if oracle.fraction_of_oracle is not None:
+            shares[comparison.oracles.index("slot")] = _share(oracle.fraction_of_oracle)
+        cells = [f"<td>{label}</td>", _cell(oracle.reward), *["<td></td>"] * 2, *shares]
+        lines.append(f"<tr class='oracle'>{''.join(cells)}</tr>")
     heads = ["policy", "reward a slot", "against the baseline", "difference"]
     heads += [f"of {comparison.family.oracle_words[name].of}" for name in comparison.oracles]
     note = "± is half of the 95 % interval over seeds. " if len(comparison.seeds) > 1 else ""

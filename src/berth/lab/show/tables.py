@@ -118,6 +118,7 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
         cells += [Text(MISSING) if same else _estimate(row.difference)] if wide else []
         cells += [Text(percent(mean_of(row.fraction_of_stationary)))] if stationary else []
         cells += [Text(percent(mean_of(row.fraction_of_oracle)))] if slot else []
+        cells += [Text(percent(mean_of(row.fraction_of_information)))] if "information" in comparison.oracles else []
         if regret:
             growth, fit = row.regret_growth, row.regret_log_fit
             cells += [_estimate(row.regret), Text(MISSING if growth is None else f"T^{growth:.2f}")]
@@ -130,7 +131,11 @@ def _table(comparison: Comparison, information: str, rows: list[Row], narrow: bo
     for best in comparison.oracle_rows:
         reward = Text(number(mean_of(best.reward))) if narrow else _estimate(best.reward)
         reward.stylize("dim")
-        lines.append([Text(family.oracle_words[best.oracle].short, style="dim"), reward])
+        line = [Text(family.oracle_words[best.oracle].short, style="dim"), reward]
+        if best.fraction_of_oracle is not None:
+            line += [Text("")] * (heads.index("of oracle") - 2)
+            line.append(Text(percent(best.fraction_of_oracle.mean), style="dim"))
+        lines.append(line)
     return as_table(heads, lines, title=spoken(information), wrap=True)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from berth.errors import InvalidInput
 from berth.families.selection.kernels.channels import fill
-from berth.families.selection.policies.index import Statistics, no_roles
+from berth.families.selection.policies.index import no_roles
+from berth.families.selection.policies.statistics import Statistics
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.model import Floats, Ints
 

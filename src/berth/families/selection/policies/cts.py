@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from berth.errors import InvalidInput
-from berth.families.selection.policies.index import IndexPolicy, check_at_least
+from berth.families.selection.policies.index import IndexPolicy
+from berth.families.selection.policies.statistics import check_at_least
 from berth.families.selection.problem import SelectionProblem
 from berth.model import Floats
 
@@ -20,7 +21,7 @@ class CTS(IndexPolicy):
     * `prior`: `"gaussian"` draws N(mean, width²·variance / n) with the variance that was seen (as `escb-v` takes it);
       `"beta"` draws Beta(1 + gains, 1 + n − gains), for gains in [0, scale], and tries no channel first;
     * `width`: how far Gaussian draws stray;
-    * `scale`, `discount`, `window`, `gap`: as in `escb`.
+    * `scale`, `discount`, `window`, `pooled`, `gap`: as in `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()
@@ -40,19 +41,20 @@ class CTS(IndexPolicy):
         scale: float = 1.0,
         discount: float = 1.0,
         window: int | None = None,
+        pooled: bool = False,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, pooled=pooled, gap=gap)
         if prior not in ("gaussian", "beta"):
             raise InvalidInput("'gaussian' or 'beta'", value=prior, key="prior")
         self.prior, self.width = prior, check_at_least(width, "width")
-        self.explores_first = prior == "gaussian"
+        self.explores_first = prior == "gaussian" and not pooled
 
     def index(self) -> tuple[Floats, Floats]:
-        seen = self.statistics
-        none = np.zeros(seen.count.shape)
+        mean, tasks = self.believed()
+        none = np.zeros(mean.shape)
         if self.prior == "beta":
-            won = np.clip(seen.mean / self.scale, 0.0, 1.0) * seen.count
-            return self.scale * self.rng.beta(1.0 + won, 1.0 + seen.count - won), none
-        deviation = np.sqrt(seen.variance(self.scale**2 / 4.0) / seen.tried)
-        return seen.mean + self.width * deviation * self.rng.standard_normal(seen.count.shape), none
+            count = self.statistics.count if self.pooled is None else tasks
+            won = np.clip(mean / self.scale, 0.0, 1.0) * count
+            return self.scale * self.rng.beta(1.0 + won, 1.0 + count - won), none
+        return mean + self.width * np.sqrt(self.noise() / tasks) * self.rng.standard_normal(mean.shape), none

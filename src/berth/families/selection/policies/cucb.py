@@ -26,6 +26,6 @@ class CUCB(OptimisticPolicy):
     reference = "Chen et al., Combinatorial Multi-Armed Bandit: General Framework and Applications"
 
     def index(self) -> tuple[Floats, Floats]:
-        seen = self.statistics
-        bonus = self.scale * np.sqrt(self.g(seen.time) / (2.0 * seen.tried))
-        return seen.mean + bonus, np.zeros(bonus.shape)
+        mean, tasks = self.believed()
+        bonus = self.scale * np.sqrt(self.g(self.statistics.time) / (2.0 * tasks))
+        return mean + bonus, np.zeros(bonus.shape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from berth.families.selection.policies.index import IndexPolicy, check_at_least
+from berth.families.selection.policies.index import IndexPolicy
+from berth.families.selection.policies.statistics import check_at_least
 from berth.families.selection.problem import SelectionProblem
 from berth.model import Floats
 
@@ -14,8 +15,8 @@ __all__ = ["EpsilonGreedy"]
 class EpsilonGreedy(IndexPolicy):
     """Opens what is best for the mean gains seen; with probability ε, for gains drawn at random instead.
 
-    In slot t, ε is `epsilon` / (1 + t / `decay`); with `decay=0` it stays `epsilon`. `scale`, `discount`, `window` and
-    `gap` are those of `escb`.
+    In slot t, ε is `epsilon` / (1 + t / `decay`); with `decay=0` it stays `epsilon`. `scale`, `discount`, `window`,
+    `pooled` and `gap` are those of `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()
@@ -35,9 +36,10 @@ class EpsilonGreedy(IndexPolicy):
         scale: float = 1.0,
         discount: float = 1.0,
         window: int | None = None,
+        pooled: bool = False,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, pooled=pooled, gap=gap)
         self.epsilon, self.decay = check_at_least(epsilon, "epsilon"), check_at_least(decay, "decay")
 
     def index(self) -> tuple[Floats, Floats]:
@@ -45,5 +47,6 @@ class EpsilonGreedy(IndexPolicy):
         chance = self.epsilon / (1.0 + seen.time / self.decay) if self.decay > 0 else self.epsilon
         explore = self.rng.random() < chance
         # after costs a drawn gain is one that pays: exploring that opens nothing would teach nothing
-        drawn = self.problem.cost + self.scale * self.rng.random(seen.mean.shape)
-        return drawn if explore else seen.mean, np.zeros(seen.mean.shape)
+        mean, _ = self.believed()
+        drawn = self.problem.cost + self.scale * self.rng.random(mean.shape)
+        return drawn if explore else mean, np.zeros(mean.shape)

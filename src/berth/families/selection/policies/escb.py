@@ -30,6 +30,7 @@ class ESCB(OptimisticPolicy):
     * `radius`: `"log"` for that g; `"theory"` for ln t + 4·m·ln(ln t + 1), with m the most channels that can be open;
     * `scale`: the range of a gain;
     * `discount`, `window`: forget, for gains that change (γ = .998 when they change abruptly);
+    * `pooled`: begin with what a channel's port, server and class of servers tell, in place of trying every channel;
     * `gap`: how near to the best index the solver must come, relative.
 
     >>> from berth.testing import example_selection
@@ -54,9 +55,10 @@ class ESCB(OptimisticPolicy):
         scale: float = 1.0,
         discount: float = 1.0,
         window: int | None = None,
+        pooled: bool = False,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, rng, p=p, scale=scale, discount=discount, window=window, gap=gap)
+        super().__init__(problem, rng, p=p, scale=scale, discount=discount, window=window, pooled=pooled, gap=gap)
         if radius not in ("log", "theory"):
             raise InvalidInput("'log' or 'theory'", value=radius, key="radius")
         self.radius = radius
@@ -74,6 +76,5 @@ class ESCB(OptimisticPolicy):
         return math.log(time + 1.0) + 4.0 * self.most * math.log(math.log(time + 1.0) + 1.0)
 
     def index(self) -> tuple[Floats, Floats]:
-        seen = self.statistics
-        spread = self.scale**2 * self.g(seen.time) / (2.0 * seen.tried)
-        return seen.mean, spread
+        mean, tasks = self.believed()
+        return mean, self.scale**2 * self.g(self.statistics.time) / (2.0 * tasks)

@@ -24,6 +24,5 @@ class ESCBV(OptimisticPolicy):
     reference = "Degenne & Perchet, Combinatorial semi-bandit with known covariance; Audibert et al., UCB-V"
 
     def index(self) -> tuple[Floats, Floats]:
-        seen = self.statistics
-        variance = seen.variance(self.scale**2 / 4.0)
-        return seen.mean, 2.0 * self.g(seen.time) * variance / seen.tried
+        mean, tasks = self.believed()
+        return mean, 2.0 * self.g(self.statistics.time) * self.noise() / tasks

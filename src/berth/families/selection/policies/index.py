@@ -1,4 +1,4 @@
-"""What index policies share: statistics of each channel, and the question that an index puts to the solvers.
+"""What index policies share: what they believe of each channel, and the question that an index puts to the solvers.
 
 Axes: E channels, J jobs, L ports.
 """
@@ -13,22 +13,13 @@ import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.selection import solvers
+from berth.families.selection.policies.pooled import PooledPrior
+from berth.families.selection.policies.statistics import Statistics, check_at_least
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.solvers import Choice, GangQuestion, Question
 from berth.model import Floats, Ints
 
-__all__ = ["IndexPolicy", "OptimisticPolicy", "Statistics", "check_at_least", "most_open", "no_roles", "solved"]
-
-UNSEEN = 1e-6  # weight of observations below which a channel counts as never opened: only discounting gets there
-
-
-def check_at_least(value: object, key: str, low: float = 0.0, *, above: bool = False) -> float:
-    """The value itself, refused when it is not a finite number ≥ (or, with `above`, >) `low`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidInput(f"a number {'>' if above else '≥'} {low:g}", value=value, key=key)
-    if value < low or (above and value == low):
-        raise InvalidInput(f"a number {'>' if above else '≥'} {low:g}", value=value, key=key)
-    return float(value)
+__all__ = ["IndexPolicy", "OptimisticPolicy", "most_open", "no_roles", "solved"]
 
 
 def no_roles(problem: SelectionProblem, policy: object) -> SelectionProblem:
@@ -36,109 +27,6 @@ def no_roles(problem: SelectionProblem, policy: object) -> SelectionProblem:
     if problem.roles is not None:
         raise UnsupportedProblem(f"{type(policy).__name__} cannot keep gangs whole; use escb")
     return problem
-
-
-class Statistics:
-    """What has been seen of each channel: weight of the tasks `count`, their `mean` gain, and its variance.
-
-    Outcomes may come late, twice, in any order or never: each counts for the slot that it names. With `discount` γ an
-    outcome of a slots ago weighs γᵃ; with `window` those of the last `window` slots weigh 1 and others nothing.
-
-    A sum of n gains tells as much of the mean as n single ones, but of the variance only as much as one.
-
-    >>> seen = Statistics(2)
-    >>> seen.learn(SelectionOutcome(0, np.array([1]), np.array([2]), np.array([1.0]), 1.0))
-    >>> seen.count, seen.mean
-    (array([0., 2.]), array([0. , 0.5]))
-    """
-
-    def __init__(self, channels: int, discount: float = 1.0, window: int | None = None) -> None:
-        if not check_at_least(discount, "discount", above=True) <= 1.0:
-            raise InvalidInput("a number in (0, 1]", value=discount, key="discount")
-        if window is not None and (int(check_at_least(window, "window", 1.0)) != window):
-            raise InvalidInput("a whole number ≥ 1, or none", value=window, key="window")
-        if window is not None and discount < 1.0:
-            raise InvalidInput("either a discount or a window, not both", value=(discount, window), key="window")
-        self.discount, self.window = float(discount), window
-        self.count = np.zeros(channels)
-        self.mean = np.zeros(channels)
-        self._squares = np.zeros(channels)  # Σ weight·(gain of a task − mean)²
-        self._pulls = np.zeros(channels)
-        self._now = 0
-        self._kept: dict[int, list[tuple[Ints, Floats, Floats]]] = {}
-
-    def advance(self, slot: int) -> None:
-        """Let time pass until this slot."""
-        passed = slot - self._now
-        if passed <= 0:
-            return
-        self._now = slot
-        if self.discount < 1.0:
-            fade = self.discount**passed
-            self.count *= fade
-            self._squares *= fade
-            self._pulls *= fade
-        if self.window is not None:
-            for old in [kept for kept in self._kept if kept <= slot - self.window]:
-                for channels, tasks, each in self._kept.pop(old):
-                    self._forget(channels, tasks, each)
-
-    @property
-    def forgets(self) -> bool:
-        """Whether what was seen long ago counts less."""
-        return self.discount < 1.0 or self.window is not None
-
-    @property
-    def time(self) -> float:
-        """How many slots the statistics look back on: all of them, or as many as the discount or window leaves."""
-        slots = self._now + 1.0
-        if self.discount < 1.0:
-            return (1.0 - math.pow(self.discount, slots)) / (1.0 - self.discount)
-        return slots if self.window is None else min(slots, float(self.window))
-
-    @property
-    def unseen(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Channels (E,) of which nothing is known."""
-        return self.count < UNSEEN
-
-    @property
-    def tried(self) -> Floats:
-        """`count`, but 1 for channels of which nothing is known: what to divide by, (E,)."""
-        return np.where(self.unseen, 1.0, self.count)
-
-    def variance(self, prior: float, weight: float = 1.0) -> Floats:
-        """Of the gain of one task, (E,): what was seen, together with `weight` observations of variance `prior`."""
-        degrees = np.maximum(self._pulls - 1.0, 0.0)
-        return (self._squares + weight * prior) / (degrees + weight)
-
-    def learn(self, outcome: SelectionOutcome) -> None:
-        """Take an outcome in."""
-        age = self._now - outcome.slot
-        if not len(outcome.channels) or (self.window is not None and age >= self.window):
-            return
-        channels = np.array(outcome.channels)
-        tasks = np.array(outcome.tasks, dtype=np.float64)
-        each = outcome.gains / tasks
-        weight = self.discount ** max(age, 0)
-        tasks *= weight
-        total = self.count[channels] + tasks
-        shift = each - self.mean[channels]
-        self.mean[channels] += shift * tasks / total
-        self._squares[channels] += tasks * shift * (each - self.mean[channels])
-        self.count[channels] = total
-        self._pulls[channels] += weight
-        if self.window is not None:
-            self._kept.setdefault(outcome.slot, []).append((channels, tasks, each))
-
-    def _forget(self, channels: Ints, tasks: Floats, each: Floats) -> None:
-        left = self.count[channels] - tasks  # whole numbers: exact
-        mean = self.mean[channels]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            before = np.where(left > 0, mean - (each - mean) * tasks / left, 0.0)
-        squares = self._squares[channels] - tasks * (each - before) * (each - mean)
-        self.count[channels], self.mean[channels] = left, before
-        self._squares[channels] = np.where(left > 0, np.maximum(squares, 0.0), 0.0)
-        self._pulls[channels] -= 1.0
 
 
 def solved(problem: SelectionProblem, slot: SelectionSlot, gain: Floats, spread: Floats, gap: float) -> Choice:
@@ -193,6 +81,8 @@ class IndexPolicy(ABC):
 
     * `scale`: the range of a gain;
     * `discount`, `window`: forget, for gains that change (γ = .998 when they change abruptly);
+    * `pooled`: begin with what a channel's port, server and class of servers tell (`PooledPrior`) in place of trying
+      every channel first;
     * `gap`: how near to the best index the solver must come, relative.
     """
 
@@ -209,12 +99,18 @@ class IndexPolicy(ABC):
         scale: float = 1.0,
         discount: float = 1.0,
         window: int | None = None,
+        pooled: bool = False,
         gap: float = 1e-4,
     ) -> None:
         self.problem, self.rng = problem, rng
         self.scale = check_at_least(scale, "scale", above=True)
         self.gap = check_at_least(gap, "gap")
         self.statistics = Statistics(len(problem.cost), discount, window)
+        if not isinstance(pooled, bool):
+            raise InvalidInput("true or false", value=pooled, key="pooled")
+        self.pooled = PooledPrior(problem, self.scale) if pooled else None
+        if pooled:
+            self.explores_first = False
         self.choice: Choice | None = None
         self._most = most_open(problem.takes, problem.channel_pool, problem.limits)
 
@@ -222,8 +118,20 @@ class IndexPolicy(ABC):
     def index(self) -> tuple[Floats, Floats]:
         """Gain of a task before costs (E,) and spread (E,); what it says of channels never opened may not matter."""
 
+    def believed(self) -> tuple[Floats, Floats]:
+        """The mean gain of each channel (E,), and from how many tasks it is known (E,), never 0."""
+        if self.pooled is None:
+            return self.statistics.mean, self.statistics.tried
+        return self.pooled.mean, self.pooled.tasks
+
+    def noise(self) -> Floats:
+        """The variance of the gain of a task in each channel, (E,)."""
+        return self.statistics.variance(self.scale**2 / 4.0) if self.pooled is None else self.pooled.noise
+
     def decide(self, slot: SelectionSlot, /) -> Ints:
         self.statistics.advance(slot.index)
+        if self.pooled is not None:
+            self.pooled.update(self.statistics)
         gain, spread = self.index()
         gain = gain - self.problem.cost
         if self.explores_first:
@@ -269,9 +177,10 @@ class OptimisticPolicy(IndexPolicy):
         scale: float = 1.0,
         discount: float = 1.0,
         window: int | None = None,
+        pooled: bool = False,
         gap: float = 1e-4,
     ) -> None:
-        super().__init__(problem, rng, scale=scale, discount=discount, window=window, gap=gap)
+        super().__init__(problem, rng, scale=scale, discount=discount, window=window, pooled=pooled, gap=gap)
         usual = self.forgetting_p if self.statistics.forgets else self.usual_p
         self.p = check_at_least(usual if p is None else p, "p")
 

@@ -26,7 +26,7 @@ class KLUCB(OptimisticPolicy):
     reference = "Garivier & Cappé, The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond, channel by channel"
 
     def index(self) -> tuple[Floats, Floats]:
-        seen = self.statistics
-        upper = np.empty(seen.count.shape)
-        kl_upper(seen.mean / self.scale, self.g(seen.time) / seen.tried, upper)
+        mean, tasks = self.believed()
+        upper = np.empty(mean.shape)
+        kl_upper(mean / self.scale, self.g(self.statistics.time) / tasks, upper)
         return self.scale * upper, np.zeros(upper.shape)

@@ -10,7 +10,8 @@ import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.selection.kernels.printed import printed_choice
-from berth.families.selection.policies.index import Statistics, check_at_least, most_open, no_roles
+from berth.families.selection.policies.index import most_open, no_roles
+from berth.families.selection.policies.statistics import Statistics, check_at_least
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.model import Floats, Ints
 

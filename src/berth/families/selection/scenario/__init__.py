@@ -19,17 +19,18 @@ __all__ = ["SCENARIO"]
 GAIN = 0.5
 """The gain of a task of a workload on a server of speed 1."""
 
-POLICIES = ("escb", "escb-v", "cts", "kl-ucb", "cucb", "esdp-printed", "hauf", "lcf", "lwtf")
+POLICIES = ("reservation", "escb", "escb-v", "cts", "kl-ucb", "cucb", "esdp-printed", "hauf", "lcf", "lwtf")
 
 
 # of those above, the ones that keep gangs whole
-GANG_POLICIES = ("escb", "escb-v", "cts", "kl-ucb", "cucb", "random-selection")
+GANG_POLICIES = ("reservation", "escb", "escb-v", "cts", "kl-ucb", "cucb", "random-selection")
 
 
 def _defaults(settings: SelectionSettings) -> Defaults:
+    oracles = ("slot", "information") if settings.drift is None else ("slot",)
     if has_gangs(settings):
-        return Defaults(slots_of(settings.arrivals), GANG_POLICIES, "random-selection", ("slot",))
-    return Defaults(slots_of(settings.arrivals), POLICIES, "hauf", ("slot",))
+        return Defaults(slots_of(settings.arrivals), GANG_POLICIES, "random-selection", oracles)
+    return Defaults(slots_of(settings.arrivals), POLICIES, "hauf", oracles)
 
 
 def _layer(plan: WorkloadPlan) -> dict[str, Any]:

@@ -34,6 +34,8 @@ COST_SCALE = 1.0 / 15.0
 MACHINES = np.array([[96.0, 384.0, 0.0], [64.0, 256.0, 4.0], [96.0, 768.0, 8.0]])  # cores, GB, GPUs
 MACHINE_CHANCES = (0.4, 0.3, 0.3)
 UNITS = ("1 core", "1 GB", "1 device")
+QUANTILES = (np.arange(32) + 0.5) / 32
+"""At which what gains are drawn from is told to the limit of information."""
 
 
 @dataclass
@@ -254,6 +256,7 @@ def _gains(
     low, high = chosen.mean if isinstance(chosen.mean, list) else (chosen.mean, chosen.mean)
     servers, ports = (int(axis.max(initial=0)) + 1 for axis in place)
     centre = low + (high - low) * uniforms(seed, servers, ports, "gains", "mean")[place]
+    centres = np.repeat((low + (high - low) * QUANTILES)[:, None], len(centre), axis=1)
     law: laws.Law
     if chosen.distribution == "papers":
         law = laws.NetNormal(chosen.spread, cost, relative=True)
@@ -267,22 +270,25 @@ def _gains(
             np.interp(u, np.linspace(0.0, 1.0, len(q)), q)
             for u, q in zip(luck, (chosen.between or [1.0], chosen.within or [0.0]), strict=True)
         )
-        centre = centre * _speeds(chosen.speed or {}, settings, cluster)[place[0]] * between
-        if chosen.speeds is not None:
-            listed = [] if isinstance(settings.ports, DrawnTypes) else settings.ports
-            types = [port.name for port in listed for _ in port.roles or [None]]
-            rows = [_speeds(chosen.speeds.get(name, {}), settings, cluster) for name in types]
-            centre = centre * np.array(rows)[place[1], place[0]]
+        speed = _speeds(chosen.speed or {}, settings, cluster)[place[0]]
+        centre = centre * speed * between
+        usual = np.interp(QUANTILES, np.linspace(0.0, 1.0, len(chosen.between or [1.0])), chosen.between or [1.0])
+        products = np.sort(np.outer(low + (high - low) * QUANTILES, usual), axis=None)
+        centres = np.outer(products.reshape(len(QUANTILES), -1).mean(axis=1), speed)
         if chosen.server_spread:
-            luck_ = stream(seed, "gains", "servers").standard_normal(servers)
-            centre = centre * np.exp(chosen.server_spread * luck_)[place[0]]
+            own = stream(seed, "gains", "servers").standard_normal(servers)
+            centre = centre * np.exp(chosen.server_spread * own)[place[0]]
+        if chosen.speeds is not None:
+            centre = centre * _type_speeds(chosen.speeds, settings, cluster)[place[1], place[0]]
+            # who is told the distribution knows which speeds there are, not whose they are
+            centres = np.repeat(np.quantile(centre, QUANTILES)[:, None], len(centre), axis=1)
         law = laws.ClippedNormal(within, relative=True)
     elif chosen.distribution == "empirical":
         samples = np.array(chosen.samples)
         law = laws.Empirical([samples - samples.mean()] * len(centre))
     else:
         law = laws.Normal(chosen.spread, relative=True)
-    return laws.DrawnGains(law, centre, seed, _drift(settings.drift, low, high))
+    return laws.DrawnGains(law, centre, seed, _drift(settings.drift, low, high), centres)
 
 
 def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluster) -> Floats:
@@ -294,6 +300,13 @@ def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluste
         speed[named] = value
     row: Floats = speed[0]
     return row
+
+
+def _type_speeds(told: dict[str, dict[str, float]], settings: SelectionSettings, cluster: Cluster) -> Floats:
+    """How fast the type of each port is on each server, (L, R)."""
+    listed = [] if isinstance(settings.ports, DrawnTypes) else settings.ports
+    types = [port.name for port in listed for _ in port.roles or [None]]
+    return np.array([_speeds(told.get(name, {}), settings, cluster) for name in types])
 
 
 def _drift(drift: Drift | None, low: float, high: float) -> laws.Drift | None:

@@ -216,7 +216,11 @@ class SelectionSettings(Common):
     arrivals_known: Annotated[
         Literal["revealed"], said("revealed: in the selection family policies always see who has a job")
     ] = Field("revealed", description="policies always see who has a job before they decide")
-    oracles: list[Literal["slot"]] | None = Field(None, description="the best choice of each slot for known mean gains")
+    oracles: list[Literal["slot", "information"]] | None = Field(
+        None,
+        description="slot: the best choice of each slot for known mean gains; information: a learner that is told what "
+        "the gains were drawn from; default: both, without information where mean gains drift",
+    )
     cluster: Annotated[
         Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
         Discriminator(cluster_form),
