@@ -83,3 +83,10 @@ def test_the_command_prints_a_table_and_goes_on_where_it_was(
     assert (out / "plots" / "turnaround.png").is_file()
     assert main(["rehearse", str(path), "--seeds", "2", "--workers", "1", "--out", str(out), "-q", "-o", "json"]) == 0
     assert {file: file.stat().st_mtime_ns for file in (out / "cells").iterdir()} == cells
+
+
+def test_refused_decisions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT.replace("jobs: 110", "jobs: 4").replace("best-fit, escb-v, completion", "esdp-printed"))
+    assert main(["rehearse", str(path), "--seeds", "1", "--workers", "1", "-q"]) == 0
+    assert "decisions of esdp-printed were refused, and made by the fallback" in capsys.readouterr().err

@@ -74,6 +74,10 @@ def rehearse_command(
 
     console = Console(highlight=False)
     console.print(table_of(plan, rows))
+    for row in rows:
+        if row.refused:
+            refused = f"{row.refused:,} decisions of {row.runner} were refused, and made by the fallback"
+            typer.echo(f"berth: {refused}", err=True)
     if out is not None:
         typer.echo(f"\nTables and picture: {out.resolve()}")
 

@@ -305,7 +305,7 @@ def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluste
 def _type_speeds(told: dict[str, dict[str, float]], settings: SelectionSettings, cluster: Cluster) -> Floats:
     """How fast the type of each port is on each server, (L, R)."""
     listed = [] if isinstance(settings.ports, DrawnTypes) else settings.ports
-    types = [port.name for port in listed for _ in port.roles or [None]]
+    types = [port.name for port in listed for _ in range(len(port.roles) if port.roles else 1)]
     return np.array([_speeds(told.get(name, {}), settings, cluster) for name in types])
 
 
