@@ -2,7 +2,8 @@
 
 A local cluster (`berth.live.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is
 a process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is
-drawn for each gang and class from the seed. So every scheduler meets the same gangs, at the same times, with
+drawn for each gang and class from the seed
+(`berth.live.twin.streams`). So every scheduler meets the same gangs, at the same times, with
 the same luck. Nobody is told the speeds. Times are those that the tasks themselves write down.
 
 Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with placement at random, with
@@ -31,20 +32,12 @@ from rich.table import Table
 
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
-from berth.random import stream
+from berth.live.twin.streams import ClassStream, Gang, class_servers
 from berth.statistics import Estimate, estimate, paired
 from tests.live.service.live import Live, serving
 
-__all__ = ["Gang", "Ran", "gangs", "main", "summary"]
+__all__ = ["Ran", "main", "summary"]
 
-SPEED = {
-    "solver": {"a": 1.0, "b": 0.4, "c": 0.7},
-    "trainer": {"a": 0.4, "b": 1.0, "c": 0.7},
-    "render": {"a": 0.5, "b": 0.6, "c": 1.0},
-}
-"""How fast each type runs on each class of node."""
-NOISE = 0.15
-"""Spread of the logarithm of luck."""
 RUNNERS = ("slurm", "random-placement", "best-fit", "escb-v", "escb-v by class")
 CPUS = 4
 TASK = """#!/bin/sh
@@ -60,18 +53,6 @@ printf '%s %s %s %s\\n' "$gang" "$node" "$began" "$(date +%s.%N)" >> "$witness"
 
 
 @dataclass(frozen=True)
-class Gang:
-    """A gang of the stream: when it comes after the first, its work, and how long it takes on each class of node."""
-
-    name: str
-    type: str
-    tasks: int
-    arrival: float
-    work: float
-    seconds: dict[str, float]
-
-
-@dataclass(frozen=True)
 class Ran:
     """What became of a gang: seconds since the first came."""
 
@@ -84,25 +65,6 @@ class Ran:
     arrival: float
     began: float
     ended: float
-
-
-def gangs(seed: int, count: int, rate: float, work: float) -> list[Gang]:
-    """The stream of a seed: gangs of 1 to 4 tasks, `rate` a second, of about `work` seconds at speed 1."""
-    rng = stream(seed, "real-clusters")
-    arrival = np.cumsum(rng.exponential(1.0 / rate, count))
-    found = []
-    for i in range(count):
-        type_ = list(SPEED)[int(rng.integers(len(SPEED)))]
-        tasks, size = int(rng.integers(1, 5)), work * float(rng.uniform(0.6, 1.4))
-        luck = {name: float(np.exp(NOISE * rng.standard_normal())) for name in "abc"}
-        seconds = {name: round(size / SPEED[type_][name] * luck[name], 3) for name in "abc"}
-        found.append(Gang(f"g{i}", type_, tasks, float(arrival[i] - arrival[0]), size, seconds))
-    return found
-
-
-def class_of(node: int, nodes: int) -> str:
-    """The class of a node: three parts, as equal as they can be."""
-    return "abc"[node * 3 // nodes]
 
 
 # ---------------------------------------------------------------------- one run
@@ -221,7 +183,7 @@ def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
     """A fresh cluster for one run; Slurm alone does without the hooks that berth installs."""
     with tempfile.TemporaryDirectory(prefix="berth-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        names = {f"n{i + 1}": class_of(i, nodes) for i in range(nodes)}
+        names = {server.name: server.labels["class"] for server in class_servers(nodes, CPUS)}
         (folder / "witness.nodes").write_text("".join(f"{node} {kind_}\n" for node, kind_ in names.items()))
         task = folder / "task.sh"
         task.write_text(TASK)
@@ -248,7 +210,7 @@ def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
 
 def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ran]:
     """One run from nothing."""
-    stream_ = gangs(seed, given.jobs, given.rate, given.work)
+    stream_ = ClassStream(given.jobs, given.rate, given.work).gangs(seed)
     patience = 10.0 * given.jobs / given.rate + 120.0
     with cluster(kind, given.nodes, hooks=runner != "slurm") as place:
         if runner == "slurm":

@@ -25,7 +25,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.real_clusters import Gang, Place, cluster, lines, served, wait_until_all
+from benchmarks.real_clusters import Place, cluster, lines, served, wait_until_all
+from berth.live.twin.streams import Gang
 from berth.random import stream
 from tests.live.service.live import Live
 

@@ -83,7 +83,7 @@ def dispatched(trace: Trace, policy: str, seed: int) -> set[Berth]:
         for number, row in enumerate(trace.jobs.iter_rows(named=True))
     ]
     queues = Queues(aging=0.0, fairness=0.0, patience=1e12)
-    played = play(Dispatcher(policy, seed=seed, queues=queues), SimulatedCluster(servers), given)
+    played = play(Dispatcher(policy, seed=seed, queues=queues, bare=True), SimulatedCluster(servers), given)
     assert len(played.ended) == len(given)
     return {
         (int(start.job[1:]), place.server, place.count, event.time)

@@ -22,6 +22,7 @@ from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
 from berth.cli.live.local_cluster import cluster_app, slurm_app
+from berth.cli.live.rehearse import rehearse_command
 from berth.cli.live.serve import serve_command, token_app
 from berth.cli.live.servers import decisions_command, learned_command, policy_app, servers_app
 from berth.errors import BerthError
@@ -50,6 +51,7 @@ app.add_typer(servers_app, name="servers")
 app.add_typer(policy_app, name="policy")
 app.command("learned")(learned_command)
 app.command("decisions")(decisions_command)
+app.command("rehearse")(rehearse_command)
 app.command("demo")(compare.demo_command)
 app.command("compare")(compare.compare_command)
 app.command("replay")(replay_command)

@@ -61,9 +61,9 @@ def complete_policy(incomplete: str) -> list[str]:
 
 
 def complete_live_policy(incomplete: str) -> list[str]:
-    from berth.live.core import FALLBACK
+    from berth.live.core import LIVE
 
-    return [*([FALLBACK] if FALLBACK.startswith(incomplete) else []), *complete_policy(incomplete)]
+    return [*(name for name in LIVE if name.startswith(incomplete)), *complete_policy(incomplete)]
 
 
 def print_json(value: Any) -> None:

@@ -73,7 +73,11 @@ class Measured(Truth):
             jobs.update({record.job.id: record.job for record in handled.changed})
             if handled.outcome is not None:
                 outcomes.append(handled.outcome)
-        known = {(type_, server): speed.mean for type_, server, speed in state.learned}
+        known = {
+            (type_, server): float(speed)
+            for type_ in state.learned.types
+            for server, speed in zip(state.servers, state.learned.speeds(type_), strict=True)
+        }
         luck = {
             found.job.id: found.speed / min(known[found.job.type, place.server] for place in found.places)
             for found in outcomes

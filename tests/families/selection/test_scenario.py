@@ -10,9 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.errors import InvalidInput
 from berth.families.selection.gains import DrawnGains
 from berth.families.selection.world import SelectionWorld
 from berth.scenario import load_scenario
+from berth.traces.throughputs import read_gavel
 
 SEED = st.integers(0, 2**32)
 DRAWN = "family: selection\n"
@@ -278,3 +280,30 @@ def test_a_part_given_in_another_form_replaces_the_one_below() -> None:
     assert walk == {"kind": "walk"}
     machines = {"cluster": {"draw": "machines"}, "ports": {"draw": "gangs"}, "capacity.scope": "cluster"}
     assert load_scenario("esdp-default", machines).dump()["cluster"] == {"draw": "machines", "servers": 40}
+
+
+def test_gavel_selection_has_the_measured_speeds_with_effects_of_servers() -> None:
+    world = load_scenario("gavel-selection").build(3)
+    table, instance = read_gavel(), world.problem.instance
+    known = {type_.replace("/", "-"): type_ for type_ in table.gpus}
+    assert isinstance(world.gains, DrawnGains)
+    off: dict[int, list[float]] = {}
+    for port, server, mean in zip(instance.channel_port, instance.channel_server, world.gains.centre, strict=True):
+        name = instance.cluster.servers[server]
+        speed = table.speed[known[instance.ports[port].name], name.split("-")[0], "spread" in name]
+        off.setdefault(int(server), []).append(mean / (0.4 * speed))
+    assert all(max(ratios) / min(ratios) < 1.02 for ratios in off.values())  # three digits are stated
+    assert 0.01 < np.std([np.log(np.mean(ratios)) for ratios in off.values()]) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("speeds", "said"),
+    [
+        ({"trian": {"a": 1.0}}, "gains.speeds.trian: .*did you mean 'train'"),
+        ({"train": {"c": 1.0}}, "gains.speeds.train.c: got an unknown server or group"),
+    ],
+)
+def test_speeds_name_types_and_servers(speeds: Any, said: str) -> None:
+    gains = {"distribution": "measured", "between": [1.0, 1.0], "within": [0.1, 0.1], "speeds": speeds}
+    with pytest.raises(InvalidInput, match=said):
+        build(text=EXPLICIT, gains=gains)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.kernels import Gangs, Placed, berth_in_order
-from tests.reference.berthing import fits_somehow, in_order
+from tests.reference.berthing import fewest_servers, in_order
 
 Case = tuple[list[list[int]], list[tuple[list[int], list[Any]]]]
 
@@ -89,12 +89,24 @@ def test_gangs_are_whole_and_fit_where_they_may(case: Case) -> None:
 @given(cases(jobs=1, tasks=2))
 def test_a_gang_that_cannot_fit_is_not_placed_and_one_of_a_single_role_that_can_is(case: Case) -> None:
     free, [(reach, roles)] = case
-    possible = fits_somehow(free, reach, roles)
+    possible = fewest_servers(free, reach, roles)
     rows, _ = placed(case)
     if not possible:
         assert not rows
     elif len(roles) == 1:
         assert rows
+
+
+@given(cases(jobs=1, tasks=3))
+def test_a_gang_of_one_role_takes_the_fewest_servers_and_any_gang_one_where_one_is_enough(case: Case) -> None:
+    free, [(reach, roles)] = case
+    exact = [(need, minimum, max(minimum, 1), min(each, max(minimum, 1))) for need, minimum, _, each in roles]
+    if sum(minimum for _, minimum, _, _ in exact) > 4:
+        exact = exact[:1]
+    fewest = fewest_servers(free, reach, exact)
+    servers = {row[2] for row in placed((free, [(reach, exact)]))[0] if exact[row[1]][1]}
+    if fewest == 1 or len(exact) == 1:
+        assert len(servers) <= fewest
 
 
 @given(cases())

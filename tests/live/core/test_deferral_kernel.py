@@ -1,34 +1,123 @@
-"""The kernel that says when a gang would end on faster servers, against its plain twin."""
+"""The kernels that let gangs wait or start where they complete first, against their plain twins."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.live.core.kernels import Releases, ends_later
+from berth.live.core.kernels import Gangs, Paces, Placed, Releases, complete_in_order, ends_later
 from tests.reference import deferral as twin
+from tests.reference.berthing import needed_whole
+
+PACES = [[2.0], [1.0, 0.5], [2.0, 1.0, 0.5]]
+Case = tuple[list[list[int]], list[twin.Gang], list[twin.Release]]
 
 
-@settings(max_examples=500)
-@given(st.data())
-def test_it_is_its_plain_twin(data: st.DataObject) -> None:
-    servers, resources, roles = (data.draw(st.integers(1, most)) for most in (4, 2, 2))
-    amounts = st.lists(st.integers(0, 4), min_size=resources, max_size=resources)
-    speed = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=servers, max_size=servers))
-    demand = data.draw(st.lists(amounts, min_size=roles, max_size=roles))
-    minimum = data.draw(st.lists(st.integers(0, 4), min_size=roles, max_size=roles))
-    each = data.draw(st.lists(st.integers(1, 4), min_size=roles, max_size=roles))
-    free = data.draw(st.lists(amounts, min_size=servers, max_size=servers))
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    servers, resources = draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    amount = st.integers(0, 4)
+    amounts = st.lists(amount, min_size=resources, max_size=resources)
+    free = draw(st.lists(amounts, min_size=servers, max_size=servers))
     release = st.tuples(st.integers(1, 9).map(float), st.integers(0, servers - 1), amounts)
-    releases = sorted(data.draw(st.lists(release, max_size=6)), key=lambda one: one[0])
-    work, beat = data.draw(st.sampled_from([1.0, 7.0])), data.draw(st.sampled_from([0.0, 0.5, 1.5]))
-    whole = np.int64
-    given_ = Releases(
-        np.array([time for time, _, _ in releases], dtype=np.float64),
-        np.array([server for _, server, _ in releases], dtype=whole),
-        np.array([amount for _, _, amount in releases], dtype=whole).reshape(len(releases), resources),
+    releases = sorted(draw(st.lists(release, max_size=6)), key=lambda one: one[0])
+    types = []
+    for _ in range(2):
+        pace = draw(st.sampled_from(PACES))
+        tier = st.lists(st.integers(0, len(pace) - 1), min_size=servers, max_size=servers)
+        types.append((draw(tier), pace, draw(st.sampled_from([1.0, 0.5]))))
+    gangs = []
+    for shape in range(draw(st.integers(1, 4))):
+        roles = []
+        for _ in range(draw(st.integers(1, 2))):
+            least, more = draw(st.integers(0, 3)), draw(st.integers(0, 2))
+            most = max(least + more, 1)
+            roles.append((draw(amounts), least, most, draw(st.integers(1, most))))
+        if not any(role[1] for role in roles):
+            continue
+        reach = sorted(draw(st.sets(st.integers(0, servers - 1))))
+        work, of = draw(st.sampled_from([1.0, 7.0])), draw(st.sampled_from(types))
+        gangs.append(twin.Gang(reach, roles, work, *of, shape))
+    return free, gangs, releases
+
+
+def arrays(case: Case) -> tuple[Any, ...]:
+    free, gangs, releases = case
+    whole, roles = np.int64, [role for gang in gangs for role in gang.roles]
+    start = np.concatenate([[0], np.cumsum([len(gang.roles) for gang in gangs])]).astype(whole)
+    number = np.arange(len(gangs))
+    demand = np.array([role[0] for role in roles], dtype=whole).reshape(len(roles), len(free[0]))
+    numbers = (np.array([role[i] for role in roles], dtype=whole) for i in (1, 2, 3))
+    reach = np.array([[r in gang.reach for r in range(len(free))] for gang in gangs]).reshape(-1, len(free))
+    pace = np.zeros((len(gangs), 3))
+    for i, gang in enumerate(gangs):
+        pace[i, : len(gang.pace)] = gang.pace
+    tier = np.array([gang.tier for gang in gangs], dtype=whole).reshape(-1, len(free))
+    paces = Paces(tier, pace, np.array([gang.apart for gang in gangs]))
+    time, server = np.zeros(200), np.zeros(200, dtype=whole)
+    amount = np.zeros((200, len(free[0])), dtype=whole)
+    for i, one in enumerate(releases):
+        time[i], server[i], amount[i] = one
+    given_ = Releases(time, server, amount, np.array([len(releases)], dtype=whole))
+    work = np.array([gang.work for gang in gangs])
+    return (
+        Gangs(start, number, number, demand, *numbers),
+        number,
+        work,
+        reach,
+        np.array(free, dtype=whole),
+        paces,
+        given_,
     )
-    needs, least, most, left = (np.array(one, dtype=whole) for one in (demand, minimum, each, free))
-    found = ends_later(np.array(speed), needs, least, most, left, given_, work, beat)
-    assert found == twin.ends_later(speed, demand, minimum, each, free, releases, work, beat)
+
+
+def table(rows: int, shapes: int) -> Placed:
+    job, role, server, count = (np.zeros(rows, dtype=np.int64) for _ in range(4))
+    return Placed(job, role, server, count, np.zeros(1, dtype=np.int64), np.zeros(shapes, dtype=bool))
+
+
+@settings(max_examples=300)
+@given(cases(), st.sampled_from([0, 1, 5]))
+def test_completion_is_its_plain_twin(case: Case, counted: int) -> None:
+    free, gangs, releases = case
+    if not gangs:
+        return
+    arranged, kind, work, reach, left, paces, coming = arrays(case)
+    placed, weight = table(100, 4), np.ones(len(free[0]))
+    complete_in_order(arranged, kind, work, reach, weight, left, paces, coming, placed, 1.05, counted)
+    size = int(placed.size[0])
+    found = [
+        (int(j), int(m - arranged.start[j]), int(r), int(c))
+        for j, m, r, c in zip(*(column[:size] for column in placed[:4]), strict=True)
+    ]
+    mine, noted = [list(row) for row in free], list(releases)
+    renumbered = [twin.Gang(**{**vars(gang), "shape": i}) for i, gang in enumerate(gangs)]
+    expected = twin.complete_in_order(renumbered, mine, [1.0] * len(free[0]), noted, 1.05, counted)
+    assert found == expected
+    assert left.tolist() == mine
+    assert int(coming.size[0]) == len(noted)
+
+
+@settings(max_examples=300)
+@given(cases())
+def test_the_judgement_of_placings_is_its_plain_twin(case: Case) -> None:
+    free, some, releases = case
+    left, gangs = [list(row) for row in free], []
+    for gang in some:
+        places = needed_whole(left, gang.reach, [1.0] * len(free[0]), gang.roles)
+        if places:
+            gangs.append(twin.Gang(**{**vars(gang), "given": places}))
+    if not gangs:
+        return
+    arranged, kind, work, reach, room, paces, coming = arrays((free, gangs, releases))
+    rows = [(j, arranged.start[j] + role, r, c) for j, gang in enumerate(gangs) for role, r, c in gang.given]
+    job, role, server, count = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    placed = Placed(job, role, server, count, np.array([len(rows)]), np.zeros(1, dtype=bool))
+    first = np.searchsorted(placed.job, np.arange(len(gangs) + 1))
+    ends = ends_later(arranged, kind, work, reach, room, paces, coming, placed, first, 1.05)
+    mine = [list(row) for row in free]
+    assert ends.tolist() == twin.ends_later(gangs, mine, list(releases), 1.05)
+    assert room.tolist() == mine

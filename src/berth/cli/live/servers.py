@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -139,7 +139,10 @@ def learned_command(
     url: UrlOption = None,
     output: FormatOption = Format.table,
 ) -> None:
-    """How fast jobs of each type ran on each server, or each group that is learned as one, and how sure that is."""
+    """How fast jobs of each type are expected to be on each server, how sure that is, and from which level it comes.
+
+    Servers of a class on which a type never ran have one line together.
+    """
     found = Client(url).get(path("learned"), type=type)
     if shown(found, output):
         return
@@ -147,13 +150,13 @@ def learned_command(
         typer.echo(f"nothing yet: no job{f' of type {type}' if type else ''} has finished")
         return
 
-    def row(line: dict[str, Any]) -> dict[str, str]:
-        sure = "" if line["uncertainty"] is None else f"± {line['uncertainty']:.3f}"
-        said = {**{k: str(v) for k, v in line.items()}, "speed": f"{line['speed']:.3f}", "95%": sure}
-        return {**said, "server": line["group"] or line["server"]}
-
-    rows = {(line["type"], line["group"] or line["server"]): row(line) for line in found}
-    table(list(rows.values()), ("type", "server", "runs", "cut", "speed", "95%"))
+    rows = []
+    for line in found:
+        numbers = {"speed": f"{line['speed']:.3f}", "95%": f"{line['low']:.3f} to {line['high']:.3f}"}
+        others = f" and {line['servers'] - 1} more" if line["servers"] > 1 else ""
+        said = {**{key: str(value) for key, value in line.items()}, **numbers, "class": line["group"]}
+        rows.append({**said, "server": line["server"] + others})
+    table(rows, ("type", "server", "runs", "cut", "speed", "95%", "level", "class"))
 
 
 def decisions_command(

@@ -16,9 +16,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from berth.errors import BerthError, InfeasibleDecision, InvalidInput, UnsupportedProblem
+from berth.errors import BerthError, InvalidInput, UnsupportedProblem
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import Driver, make_driver
+from berth.live.core.drivers.proposing import proposed
 from berth.live.core.events import (
     Decided,
     Event,
@@ -35,14 +36,12 @@ from berth.live.core.order import Headroom, ordered, view_within_limits
 from berth.live.core.queues import Queues
 from berth.live.core.records import DumpedState, Handled, JobRecord, Outcome
 from berth.live.core.state import State
-from berth.live.core.view import Placing, View, placed_in_order, spread_out, violations
+from berth.live.core.view import Placing, View, placed_in_order, violations
 from berth.live.core.windows import Windows
 from berth.model import Ints
 
-__all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "proposed", "read_dump", "write_dump"]
+__all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "read_dump", "write_dump"]
 
-LEVELS = 8
-"""So many levels are decided one after another; all below the last of them are decided with it."""
 THINKING = 0.3
 """For this part of its budget a policy is asked again and again; the last question takes some time too."""
 MEMORY = 10_000
@@ -97,7 +96,8 @@ class Dispatcher:
     """A scheduler without a world around it.
 
     `budget` is how many seconds a policy may take to decide; `stopwatch` tells seconds, and without one no time passes.
-    What is learned of a server is learned of all with the same value of the label `learn_by`.
+    Servers with the same value of the label `learn_by` are a class in what is learned. A `bare` policy decides as in
+    the lab: gangs are not gathered on few servers, and no job that it starts waits for faster ones.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class Dispatcher:
         budget: float = 1.0,
         stopwatch: Callable[[], float] | None = None,
         learn_by: str | None = None,
+        bare: bool = False,
     ) -> None:
+        self.bare = bare
         self.state = State(queues, policy, learn_by)
         self.seed, self.budget = seed, budget
         self.refusals: Counter[str] = Counter()
@@ -127,7 +129,11 @@ class Dispatcher:
         return self._driver
 
     def _make_driver(self, policy: str) -> Driver | None:
-        return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory)
+        if policy == FALLBACK:
+            return None
+        driver = make_driver(policy, self.seed, self.memory)
+        driver.decides |= self.bare
+        return driver
 
     def handle(self, event: Event) -> Handled:
         """Take note of an event; what is to be done about it, and whose records changed."""
@@ -281,26 +287,6 @@ class Dispatcher:
             if servers:
                 return (), nothing, dict.fromkeys(servers, record.job.id)
         return (), nothing, {}
-
-
-def proposed(driver: Driver, view: View) -> Placing:
-    """What a policy starts, level by level from the highest, the last of them together."""
-    levels = np.unique(view.level)[::-1]
-    if len(levels) <= 1:
-        return spread_out(view, driver.propose(view))
-    merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
-    free, parts = view.free.copy(), []
-    for level in levels[:LEVELS]:
-        together = np.flatnonzero(merged == level)
-        chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
-        part = view.only(chosen, free)
-        placing = spread_out(part, driver.propose(part))
-        if broken := violations(part, placing):
-            raise InfeasibleDecision(str(broken[0]))
-        np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
-        shift = view.gangs.start[chosen] - part.gangs.start[:-1]
-        parts.append(Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count))
-    return Placing.joined(parts)
 
 
 def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from berth.errors import InfeasibleDecision
 from berth.files.wording import tasks_of
-from berth.live.core.dispatcher import Dispatcher, proposed
+from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.drivers import Driver
+from berth.live.core.drivers.proposing import proposed
 from berth.live.core.events import Submitted
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.jobs import Job, Place

@@ -17,8 +17,7 @@ from berth.errors import InvalidInput
 from berth.files.quantities import format_quantity
 from berth.files.wording import counted, tasks_of
 from berth.live.core import FALLBACK
-from berth.live.core.drivers import driver_of
-from berth.live.core.drivers.deferral import seconds_to_wait
+from berth.live.core.drivers.deferral import Waits
 from berth.live.core.forecast import Eta, eta
 from berth.live.core.order import blocked_by_limits, fits_empty, limits_of, ordered
 from berth.live.core.reasons import labels_nowhere
@@ -28,7 +27,6 @@ from berth.live.core.runtimes import speeds
 from berth.live.core.state import State
 from berth.live.core.view import View, placed_in_order, view_of
 from berth.live.core.windows import Windows
-from berth.registry import PolicySpec
 
 __all__ = ["Explanation", "Group", "explain", "limits_over"]
 
@@ -159,11 +157,9 @@ def _held_back(
 
 def _waits_for_faster(view: View) -> str | None:
     """That it does better to wait than to start now, where the policy is one that would think so."""
-    policy = view.state.policy
-    driver = None if policy == FALLBACK else driver_of(PolicySpec.parse(policy))
-    if driver is None or not driver.defers:
+    if view.state.policy == FALLBACK:
         return None
-    seconds = seconds_to_wait(view, placed_in_order(view))
+    seconds = Waits().seconds_to_wait(view, placed_in_order(view))
     if seconds is None:
         return None
     return f"it could start now, and waits for faster servers, expected in {seconds:.3g} s, where it is to end sooner"

@@ -100,12 +100,12 @@ def played(
     rng = stream(seed, "eta", record.job.id)
     means = speeds(state)
     running = [r for r in state.jobs.values() if r.places]
-    guesses = [expected(state, r.job, [p.server for p in r.places], means) for r in running]
+    guesses = [expected(state, r.job, [p.server for p in r.places]) for r in running]
     elapsed = [max(time - (r.started if r.started is not None else r.since), 0.0) for r in running]
     seconds = np.array([guess[0] for guess in guesses])
     spread, luck = np.array([guess[1] for guess in guesses]), rng.random((samples, len(seconds)))
     ends = remaining(seconds, spread, np.array(elapsed), luck)
-    crowd = _Crowd(state, record, time, ahead, running, means)
+    crowd = _Crowd(state, record, time, ahead, running)
     starts = [crowd.sample(ends[s], stream(seed, "eta", record.job.id, s)) for s in range(samples)]
     low, middle, high = (float(np.quantile(starts, q, method="higher")) for q in (0.1, 0.5, 0.9))
     left_out = order[: place - len(ahead)]
@@ -169,9 +169,8 @@ class _Crowd:
         time: float,
         ahead: Sequence[JobRecord],
         running: Sequence[JobRecord],
-        means: Means,
     ) -> None:
-        self._state, self._record, self._time, self._ahead, self._means = state, record, time, ahead, means
+        self._state, self._record, self._time, self._ahead = state, record, time, ahead
         self._quota, self._slack = _quota(state, record, running)
         self._windows = windows = Windows(state, time)
         reserved = {name for name in state.reserved.values() if name != record.job.id}
@@ -223,7 +222,7 @@ class _Crowd:
                         return now
                     job = waiting.pop(start.job).job
                     state.add(used, job, start.places, 1)
-                    mean, wide = expected(state, job, [p.server for p in start.places], self._means)
+                    mean, wide = expected(state, job, [p.server for p in start.places])
                     later.append((now + mean * math.exp(wide * rng.standard_normal()), job, start.places))
             coming = np.sort(np.concatenate([ends[there], [end for end, _, _ in later]]))
             if not len(coming):

@@ -16,7 +16,7 @@ from typing import Any, Self
 from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 
-__all__ = ["UNTYPED", "Job", "Place", "Role", "Server", "check_id"]
+__all__ = ["UNTYPED", "Job", "Place", "Role", "Server", "check_id", "check_type"]
 
 UNTYPED = "default"
 """The type of jobs of which nothing says which others they are like: nothing is learned from them."""
@@ -31,6 +31,15 @@ def check_id(text: object, key: str) -> str:
     if not isinstance(text, str) or not ID.fullmatch(text):
         raise InvalidInput("letters, digits and . _ @ -, at most 128, first a letter or digit", value=text, key=key)
     return text
+
+
+def check_type(text: object, key: str) -> str:
+    """The name of a type of job: names of groups of types, and its own, with slashes between them."""
+    parts = text.split("/") if isinstance(text, str) else []
+    if not parts or len(str(text)) > 128 or not all(ID.fullmatch(part) for part in parts):
+        expected = "letters, digits and . _ @ -, at most 128, with / between the parts of a path"
+        raise InvalidInput(expected, value=text, key=key)
+    return str(text)
 
 
 def _number(value: float | None, key: str, low: float = 0.0) -> None:
@@ -75,7 +84,8 @@ class Role:
 class Job:
     """A gang: all of its roles start together or none does.
 
-    `type` is its port: jobs of one type are expected to run alike, and what is learned of one serves the others. `work`
+    `type` is its port: jobs of one type are expected to run alike, and what is learned of one serves the others. It may
+    be a path, such as `train/resnet50/b64`: types of one path are expected to be similar. `work`
     is how much there is to do, in seconds on a server of speed 1; `estimate` how long its owner says it will run;
     `limit` how many seconds it may run: the scheduler ends an attempt that runs longer.
     `needs` are labels that its servers must have. `payload` is what the engine runs, and nobody else looks at it.
@@ -101,8 +111,9 @@ class Job:
     limit: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("id", "type", "user", "team", "queue"):
+        for name in ("id", "user", "team", "queue"):
             check_id(getattr(self, name), name)
+        check_type(self.type, "type")
         if not self.roles:
             raise InvalidInput("at least one role", key="roles")
         names = [role.name for role in self.roles]

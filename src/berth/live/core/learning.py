@@ -1,9 +1,9 @@
-"""What the scheduler has learned: speeds of job types on servers, and how well run times and starts were predicted.
+"""How the scheduler learns from the ends of jobs: speeds, and how well run times and starts were predicted.
 
-Speed is work done a second. Where a job does not state its work, the first job of its type that ended sets it; so 1 is
-the stated speed, or that of the first job. A run that was cut off, because it was cancelled or its server was lost, is
-no measurement, but it was no faster than if it had ended just then. So it counts at that speed where that is slower
-than what is known. Without this, servers where long runs are cut off would seem fast.
+Speed is work done a second. Where a job does not state its work, the first job of its type that ended sets it, at the
+speed that was expected of it (`berth.live.core.speeds`). A run that was cut off, because it was cancelled or its
+server was lost, is no measurement, but it was no faster than if it had ended just then. So it counts at that speed
+where that is slower than what is expected. Without this, servers where long runs are cut off would seem fast.
 
 A forecast of a start plays the queue as it is. It cannot foresee later submissions or what the policy will do, so on
 its own it is overconfident. Some waiting jobs are therefore forecast, and when they start the error of the forecast is
@@ -17,127 +17,25 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
 from berth.live.core.events import Failed, Finished
-from berth.live.core.jobs import UNTYPED, Job
+from berth.live.core.jobs import UNTYPED
 from berth.live.core.records import JobRecord, Outcome
+from berth.live.core.speeds import Learned
 
-__all__ = ["ENOUGH", "LEAST", "Calibration", "Foresight", "Learned", "Range", "Speed", "learn"]
+__all__ = ["ENOUGH", "Calibration", "Foresight", "Range", "learn"]
 
-SEEN_ONCE, LEAST = 0.7, 0.05
-"""The spread of logarithms where one run was seen, and at least."""
 SURE = 0.95
 """The share of runs that are to end before their upper bound."""
 REMEMBERED = 200
 """The number of recent runs that the calibration uses."""
 ENOUGH = 20
 """With fewer runs than this the lognormal distribution is taken as it is."""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Runs seen, their mean speed, and the standard deviation between them; `cut` of them were cut off."""
-
-    runs: int
-    mean: float
-    deviation: float
-    cut: int = 0
-
-    @property
-    def uncertainty(self) -> float:
-        """Half of the 95 % interval of the mean; infinite where there is nothing to tell it by."""
-        return 1.96 * self.deviation / math.sqrt(self.runs) if self.runs > 1 else math.inf
-
-    @property
-    def spread(self) -> float:
-        """The spread of the logarithm of the next run's speed."""
-        spread = SEEN_ONCE if self.runs == 1 else self.deviation / self.mean * math.sqrt(1.0 + 1.0 / self.runs)
-        return max(spread, LEAST)
-
-
-class Learned:
-    """Running means and variances, a line for each channel (type of job, server)."""
-
-    def __init__(self) -> None:
-        self._channels: dict[tuple[str, str], tuple[int, float, float, int]] = {}
-        self._reference: dict[str, float] = {}
-
-    def add(self, job: Job, servers: Iterable[str], seconds: float) -> float:
-        """A job ran so long on these servers; its speed."""
-        work = job.work or self._reference.setdefault(job.type, seconds)
-        speed = work / seconds
-        self._count(job.type, servers, speed, 0)
-        return speed
-
-    def add_cut(self, job: Job, servers: Iterable[str], seconds: float) -> float | None:
-        """A job was cut off after so long on these servers; the speed that it did not reach, None if that says nothing.
-
-        >>> from berth.live.core.jobs import Role
-        >>> learned, job = Learned(), Job("j", "t", (Role("w", 1, {}),), work=10.0)
-        >>> learned.add(job, ["n1"], 5.0), learned.add_cut(job, ["n1"], 3.0), learned.add_cut(job, ["n1"], 20.0)
-        (2.0, None, 0.5)
-        >>> learned.speed("t", "n1").mean
-        1.25
-        """
-        work = job.work or self._reference.get(job.type)
-        if work is None:
-            return None
-        speed = work / seconds
-        slower = [server for server in servers if speed < self._channels.get((job.type, server), (0, 1.0))[1]]
-        self._count(job.type, slower, speed, 1)
-        return speed if slower else None
-
-    def _count(self, type_: str, servers: Iterable[str], speed: float, cut: int) -> None:
-        for server in servers:
-            runs, mean, squares, before = self._channels.get((type_, server), (0, 0.0, 0.0, 0))
-            change = speed - mean
-            mean += change / (runs + 1)
-            self._channels[type_, server] = runs + 1, mean, squares + change * (speed - mean), before + cut
-
-    def speed(self, type_: str, server: str) -> Speed | None:
-        """What is known of a channel; None where nothing ran."""
-        channel = self._channels.get((type_, server))
-        if channel is None:
-            return None
-        runs, mean, squares, cut = channel
-        return Speed(runs, mean, math.sqrt(squares / (runs - 1)) if runs > 1 else 0.0, cut)
-
-    def work(self, job: Job) -> float:
-        """How much there is to do, in seconds at speed 1, as far as is known."""
-        return job.work or self._reference.get(job.type) or job.expected_seconds
-
-    def knows(self, type_: str) -> bool:
-        """Whether a run of this type has said how much work its jobs are."""
-        return type_ in self._reference
-
-    def __iter__(self) -> Iterator[tuple[str, str, Speed]]:
-        for type_, server in sorted(self._channels):
-            speed = self.speed(type_, server)
-            if speed is not None:
-                yield type_, server, speed
-
-    def dump(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return {
-            "channels": [[*key, *value] for key, value in self._channels.items()],
-            "reference": dict(self._reference),
-        }
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Learned:
-        """What `dump` gave."""
-        learned = cls()
-        for type_, server, runs, mean, squares, *cut in dumped["channels"]:  # older dumps do not say what was cut
-            known = int(runs), float(mean), float(squares), int(cut[0]) if cut else 0
-            learned._channels[type_, server] = known
-        learned._reference = {name: float(value) for name, value in dumped["reference"].items()}
-        return learned
 
 
 class Calibration:
@@ -191,12 +89,11 @@ def learn(
     seconds = event.time - began if event.seconds is None else event.seconds
     if not seconds > 0 or (record.unwanted and not cut):
         return None
-    known = [learned.speed(job.type, place.server) for place in record.places]
-    seen = [speed for speed in known if speed is not None]
-    if len(seen) == len(known):
-        slowest = min(seen, key=lambda speed: speed.mean)
-        calibration.add((learned.work(job) / slowest.mean, slowest.spread), seconds, cut)
-    servers = dict.fromkeys(s for place in record.places for s in alike.get(place.server, (place.server,)))
+    servers = list(dict.fromkeys(place.server for place in record.places))
+    known = [learned.speed(job.type, server) for server in servers]
+    if all(speed.runs for speed in known):
+        wide = min(known, key=lambda speed: speed.mean).spread
+        calibration.add((learned.work(job) / learned.slowest(job.type, servers), wide), seconds, cut)
     speed = (learned.add_cut if cut else learned.add)(job, servers, seconds)
     if speed is None:
         return None

@@ -1,8 +1,9 @@
 """How long jobs run: learned predictions, and bounds calibrated against what runs actually took.
 
-A run time is lognormal around the job's work over the learned speed, as wide as earlier runs differed, and very wide
-where nothing was learned. Bounds are quantiles of that, moved outward by how far recent runs were from their own
-predictions (conformalized quantiles), so that a bound holds as often as it says whatever the true distribution is.
+A run time is lognormal around the job's work over the expected speed (`berth.live.core.speeds`), as wide as earlier
+runs differed, and very wide where nothing was learned. Bounds are quantiles of that, moved outward by how far recent
+runs were from their own predictions (conformalized quantiles), so that a bound holds as often as it says whatever the
+true distribution is.
 
 Axes: n jobs.
 """
@@ -16,7 +17,6 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from berth.live.core.jobs import Job
-from berth.live.core.learning import LEAST
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
 from berth.model import Floats
@@ -25,8 +25,6 @@ __all__ = ["Means", "expected", "latest_end", "remaining", "seconds_left", "slow
 
 Means = dict[str, tuple[float, int]]
 """The mean speed of each type of job over all servers, and the number of runs."""
-UNKNOWN = 1.0
-"""The spread of logarithms where nothing is learned."""
 OUTLASTED = 0.25
 """A reservation expects a run that has outlasted its prediction to go on for this part of the time it has run."""
 LONGER = 0.05
@@ -42,24 +40,17 @@ def speeds(state: State) -> Means:
     return means
 
 
-def expected(state: State, job: Job, servers: Iterable[str], means: Means) -> tuple[float, float]:
+def expected(state: State, job: Job, servers: Iterable[str]) -> tuple[float, float]:
     """How long a job is expected to run on these servers, and the spread of the logarithm."""
-    speed, wide = slowest(state, job.type, servers, means)
+    speed, wide = slowest(state, job.type, servers)
     return state.learned.work(job) / speed, wide
 
 
-def slowest(state: State, type_: str, servers: Iterable[str], means: Means) -> tuple[float, float]:
-    """The speed of jobs of a type on the slowest of these servers, and the spread of its logarithm."""
-    lowest, wide = math.inf, LEAST
-    for server in servers:
-        known = state.learned.speed(type_, server)
-        if known is not None:
-            mean, spread = known.mean, known.spread
-        else:
-            mean, spread = means[type_][0] if type_ in means else state.servers[server].server.speed, UNKNOWN
-        if mean < lowest:
-            lowest, wide = mean, spread
-    return lowest, wide
+def slowest(state: State, type_: str, servers: Iterable[str]) -> tuple[float, float]:
+    """The expected speed of a job of a type on these servers together, and the spread of its logarithm."""
+    places = list(dict.fromkeys(servers))
+    known = min((state.learned.speed(type_, server) for server in places), key=lambda speed: speed.mean)
+    return known.mean * (state.learned.apart(type_) if len(places) > 1 else 1.0), known.spread
 
 
 def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
@@ -74,7 +65,7 @@ def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
     return min(limit, state.learned.work(job) / slow * math.exp(wide * state.calibration.high))
 
 
-def seconds_left(state: State, records: Sequence[JobRecord], time: float, means: Means) -> Floats:
+def seconds_left(state: State, records: Sequence[JobRecord], time: float) -> Floats:
     """How many more seconds (n,) each running job is expected to run: by its own estimate, or by what was learned.
 
     A job that has outlasted that is expected to run until its time limit, or, without one, for a quarter of its time
@@ -84,7 +75,7 @@ def seconds_left(state: State, records: Sequence[JobRecord], time: float, means:
     for i, record in enumerate(records):
         elapsed = max(time - (record.since if record.started is None else record.started), 0.0)
         servers = [place.server for place in record.places]
-        seconds = record.job.estimate or expected(state, record.job, servers, means)[0]
+        seconds = record.job.estimate or expected(state, record.job, servers)[0]
         most = OUTLASTED * elapsed if record.job.limit is None else max(record.job.limit - elapsed, 0.0)
         left[i] = most if elapsed >= seconds else min(seconds - elapsed, most if record.job.limit else math.inf)
     return left

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from berth.errors import BerthError
-from berth.live.core.dispatcher import FALLBACK, proposed
+from berth.live.core import FALLBACK
 from berth.live.core.drivers import make_driver
+from berth.live.core.drivers.proposing import proposed
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import Means, expected, speeds
 from berth.live.core.view import Placing, View, placed_in_order, violations
@@ -171,7 +172,7 @@ class Shadow:
         for start in view.starts(placing):
             job = view.state.jobs[start.job].job
             if job.type in means:
-                there, _ = expected(view.state, job, [place.server for place in start.places], means)
+                there, _ = expected(view.state, job, [place.server for place in start.places])
                 usual = view.state.learned.work(job) / means[job.type][0]
                 total += (usual - there) * sum(place.count for place in start.places)
         return total

@@ -39,9 +39,10 @@ from berth.live.core.events import (
 )
 from berth.live.core.holdings import Holdings, taken
 from berth.live.core.jobs import Job, Server
-from berth.live.core.learning import Calibration, Foresight, Learned, Range, learn
+from berth.live.core.learning import Calibration, Foresight, Range, learn
 from berth.live.core.queues import Queues
 from berth.live.core.records import HOLDING, DumpedState, Handled, JobRecord, Phase
+from berth.live.core.speeds import Learned
 from berth.live.core.waiting import WaitingJobs, own_copy
 
 __all__ = ["State"]
@@ -70,7 +71,7 @@ class State(Holdings):
         """When running jobs reach their time limits; those of jobs from elsewhere are enforced by their engine."""
         self.reserved: dict[str, str] = {}
         """Servers that are kept for a job."""
-        self.learned = Learned()
+        self.learned = Learned(self.servers, learn_by)
         self.foresight = Foresight()
         """How forecasts of starts have held."""
         self.calibration = Calibration()
@@ -83,7 +84,7 @@ class State(Holdings):
         """A copy to be looked at, or changed, while this one changes."""
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
-        made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned)
+        made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned).over(made.servers)
         made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
         return made
 
@@ -119,7 +120,7 @@ class State(Holdings):
             if record.phase in HOLDING:
                 state.hold(record, 1)
         state.reserved = dict(dumped.reserved)
-        state.learned = Learned.load(dumped.learned)
+        state.learned = Learned.load(dumped.learned, learn_by).over(state.servers)
         state.foresight = Foresight.load(dumped.foresight)
         state.calibration = Calibration.load(dumped.calibration)
         state.submissions, state.time = dumped.submissions, dumped.time
@@ -315,6 +316,7 @@ class State(Holdings):
         """Forget what fits: servers changed."""
         self.fits.clear()
         self.masks.clear()
+        self.learned.servers_changed()
         self.waiting.shapes.forget_fits()
 
     def _lost(self, event: ServerLost) -> Handled:

@@ -24,6 +24,7 @@ __all__ = [
     "Mask",
     "Placing",
     "View",
+    "having",
     "holdings",
     "placed",
     "placed_in_order",
@@ -160,7 +161,7 @@ def _view(
     reach = np.ones((len(needs), len(names)), dtype=bool)
     for wanted, row in needs.items():
         if wanted:
-            reach[row] = _having(state, wanted)
+            reach[row] = having(state, wanted)
     whole = np.int64
     gangs = Gangs(
         np.array(start, dtype=whole),
@@ -180,7 +181,7 @@ def _usable(state: State) -> Mask:
     return _remembered(state, None, lambda record: record.usable)
 
 
-def _having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
+def having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
     """Servers that have these labels, likewise."""
     wanted = dict(needs)
     return _remembered(state, needs, lambda record: record.server.has(wanted))

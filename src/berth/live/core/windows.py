@@ -18,7 +18,7 @@ import numpy as np
 
 from berth.files.wording import counted, spoken
 from berth.live.core.records import JobRecord
-from berth.live.core.runtimes import latest_end, seconds_left, slowest, speeds
+from berth.live.core.runtimes import latest_end, seconds_left, slowest
 from berth.live.core.state import State
 from berth.live.core.view import Mask, View, holdings, placed_in_order, view_of
 from berth.model import Floats, Ints
@@ -38,7 +38,6 @@ class Windows:
         self._state, self.time = state, time
         self.reserved = state.reserved if reserved is None else reserved
         self.jobs = frozenset(self.reserved.values())
-        self._means = speeds(state) if self.reserved else {}
         self._speed: dict[str, tuple[float, float]] = {}
         self.kept: Mask = np.zeros(len(state.servers), dtype=bool)
         self.kept[[state.servers[name].index for name in self.reserved]] = True
@@ -72,7 +71,7 @@ class Windows:
         if record is None:
             return self.time
         running = [r for r in state.jobs.values() if any(self.reserved.get(p.server) for p in r.places)]
-        left = seconds_left(state, running, self.time, self._means)
+        left = seconds_left(state, running, self.time)
         whose, server, amount = holdings(state, running)
         order = np.argsort(left[whose], kind="stable")
         view = view_of(state, self.time, (record,)).within(self.kept)
@@ -96,7 +95,7 @@ class Windows:
         """When a job that starts on reserved servers now has ended almost surely."""
         type_ = record.job.type
         if type_ not in self._speed:
-            self._speed[type_] = slowest(self._state, type_, self.reserved, self._means)
+            self._speed[type_] = slowest(self._state, type_, self.reserved)
         return self.time + latest_end(self._state, record.job, self._speed[type_])
 
     def backfills(self, record: JobRecord) -> bool:

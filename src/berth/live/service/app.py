@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth.about import VERSION
 from berth.files.wording import NAME
-from berth.live.core.dispatcher import FALLBACK
+from berth.live.core import FALLBACK, LIVE
 from berth.live.core.events import write_event
 from berth.live.core.jobs import Job
 from berth.live.core.reasons import out_of_reach
@@ -51,6 +51,7 @@ from berth.live.service.views import (
     decision_view,
     holder_views,
     job_view,
+    learned_views,
     queue_view,
     server_view,
 )
@@ -328,7 +329,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         """Every policy by name; one that cannot decide on a live cluster is refused when it is chosen."""
         from berth.registry import policy_names
 
-        return [FALLBACK, *sorted(policy_names())]
+        return [*LIVE, *sorted(policy_names())]
 
     @v1.get("/decisions", tags=["policies"])
     async def decisions(caller: Caller = allow.read, after: After = None, limit: Limit = 100) -> list[DecisionView]:
@@ -337,22 +338,9 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/learned", tags=["policies"])
     async def learned(caller: Caller = allow.read, type: Filter = None) -> list[LearnedView]:
-        """How fast jobs of each type ran on each server."""
-        state = scheduler.dispatcher.state
-        return [
-            LearnedView(
-                type=kind,
-                server=server,
-                group=state.group(server),
-                runs=speed.runs,
-                cut=speed.cut,
-                speed=speed.mean,
-                deviation=speed.deviation,
-                uncertainty=speed.uncertainty if speed.runs > 1 else None,
-            )
-            for kind, server, speed in state.learned
-            if type is None or kind == type
-        ]
+        """How fast jobs of each type that ran are expected to be on each server, and on others of each class."""
+        known = scheduler.dispatcher.state.learned
+        return [view for kind in known.types if type is None or kind == type for view in learned_views(known, kind)]
 
 
 def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:

@@ -60,7 +60,7 @@ class _Now(Collector):
         wait.add_metric([], max(state.time - oldest, 0.0))
         yield wait
         channels = GaugeMetricFamily("berth_learned_channels", "Pairs of job type and server with a known speed.")
-        channels.add_metric([], sum(1 for _ in state.learned))
+        channels.add_metric([], len(state.learned))
         yield channels
         held = GaugeMetricFamily("berth_forecasts_held_ratio", "The part of the latest forecasts of starts that held.")
         held.add_metric([], state.foresight.at(state.time).held)

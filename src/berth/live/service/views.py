@@ -15,6 +15,7 @@ from berth.live.core.jobs import Place
 from berth.live.core.order import limits_of
 from berth.live.core.reasons import waiting_in_order
 from berth.live.core.records import HOLDING, JobRecord, ServerRecord
+from berth.live.core.speeds import Learned
 from berth.live.core.state import State
 from berth.live.service.tokens import Visibility
 
@@ -35,6 +36,7 @@ __all__ = [
     "holder_views",
     "iso",
     "job_view",
+    "learned_views",
     "queue_view",
     "server_view",
 ]
@@ -293,20 +295,53 @@ def decision_view(number: int, decided: Decided) -> DecisionView:
 
 
 class LearnedView(_View):
-    """How fast jobs of a type ran on a server; `uncertainty` is half of a 95 % interval, null after one run.
+    """How fast jobs of a type are expected to be on a server of a class, with a 95 % interval from `low` to `high`.
 
-    Of the runs `cut` were cut off, and count because they were slow already. Servers of a `group` (`label=value`) were
-    learned as one, so each of them has the runs of all.
+    Servers of a class on which the type never ran are one line: `server` is the first of them, `servers` their number.
+    `runs` are those of the type there; of them `cut` were cut off, and count because they were slow already. The
+    estimate pools all runs; `level` is the nearest level with runs to speak of. `deviation` is the spread of the
+    logarithm of one run's speed.
     """
 
     type: str
     server: str
-    group: str | None
+    servers: int
+    group: str
     runs: int
     cut: int
     speed: float
+    low: float
+    high: float
+    level: str
     deviation: float
-    uncertainty: float | None
+
+
+def learned_views(learned: Learned, type_: str) -> list[LearnedView]:
+    """What is known of a type on each server where it ran, and of each class on the others."""
+    seen = learned.seen(type_)
+    others: dict[str, list[str]] = {}
+    for server in learned.servers:
+        if server not in seen:
+            others.setdefault(learned.class_of(server), []).append(server)
+    lines = [*((server, 1) for server in seen), *((names[0], len(names)) for names in others.values())]
+    return [_learned_view(learned, type_, server, many) for server, many in lines]
+
+
+def _learned_view(learned: Learned, type_: str, server: str, many: int) -> LearnedView:
+    known = learned.speed(type_, server)
+    return LearnedView(
+        type=type_,
+        server=server,
+        servers=many,
+        group=learned.class_of(server),
+        runs=known.runs,
+        cut=known.cut,
+        speed=known.mean,
+        low=known.low,
+        high=known.high,
+        level=known.level,
+        deviation=known.deviation,
+    )
 
 
 class MinuteView(_View):

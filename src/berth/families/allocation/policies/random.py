@@ -23,6 +23,7 @@ class RandomAllocation(Baseline):
     """
 
     reference = "none: a floor for comparisons"
+    scatters = True
 
     def __init__(self, problem: AllocationProblem, rng: np.random.Generator) -> None:
         super().__init__(problem)

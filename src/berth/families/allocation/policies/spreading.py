@@ -18,3 +18,4 @@ class Spreading(BinPacking):
 
     reference = "OGASched, section 4, baseline SPREADING (Kubernetes LeastAllocated)"
     favour_full = False
+    scatters = True

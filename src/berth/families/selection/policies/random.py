@@ -22,6 +22,7 @@ class RandomSelection:
 
     family = "selection"
     reference = "none: a floor for comparisons"
+    scatters = True
 
     def __init__(self, problem: SelectionProblem, rng: np.random.Generator) -> None:
         self.problem, self.rng = problem, rng

@@ -275,6 +275,13 @@ def _gains(
         usual = np.interp(QUANTILES, np.linspace(0.0, 1.0, len(chosen.between or [1.0])), chosen.between or [1.0])
         products = np.sort(np.outer(low + (high - low) * QUANTILES, usual), axis=None)
         centres = np.outer(products.reshape(len(QUANTILES), -1).mean(axis=1), speed)
+        if chosen.server_spread:
+            own = stream(seed, "gains", "servers").standard_normal(servers)
+            centre = centre * np.exp(chosen.server_spread * own)[place[0]]
+        if chosen.speeds is not None:
+            centre = centre * _type_speeds(chosen.speeds, settings, cluster)[place[1], place[0]]
+            # who is told the distribution knows which speeds there are, not whose they are
+            centres = np.repeat(np.quantile(centre, QUANTILES)[:, None], len(centre), axis=1)
         law = laws.ClippedNormal(within, relative=True)
     elif chosen.distribution == "empirical":
         samples = np.array(chosen.samples)
@@ -293,6 +300,13 @@ def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluste
         speed[named] = value
     row: Floats = speed[0]
     return row
+
+
+def _type_speeds(told: dict[str, dict[str, float]], settings: SelectionSettings, cluster: Cluster) -> Floats:
+    """How fast the type of each port is on each server, (L, R)."""
+    listed = [] if isinstance(settings.ports, DrawnTypes) else settings.ports
+    types = [port.name for port in listed for _ in range(len(port.roles) if port.roles else 1)]
+    return np.array([_speeds(told.get(name, {}), settings, cluster) for name in types])
 
 
 def _drift(drift: Drift | None, low: float, high: float) -> laws.Drift | None:

@@ -142,11 +142,17 @@ def _gains(settings: SelectionSettings, resources: list[str]) -> Iterator[Mistak
             yield Mistake(("gains", name), "this key, for distribution: measured", found="nothing")
         if values is not None and values != sorted(values):
             yield Mistake(("gains", name), "quantiles, the lowest first", found="numbers that fall")
-    for name, told in (("speed", gains.speed), ("between", gains.between), ("within", gains.within)):
+    given = ("speed", gains.speed), ("speeds", gains.speeds), ("between", gains.between), ("within", gains.within)
+    for name, told in (*given, ("server_spread", gains.server_spread or None)):
         if told is not None and not measured:
             yield Mistake(("gains", name), "distribution: measured beside it", found=f"{gains.distribution}")
     if gains.speed is not None:
         yield from check_known(gains.speed, reachable(settings.cluster), ("gains", "speed"), "server or group")
+    if gains.speeds is not None and isinstance(settings.ports, DrawnTypes):
+        yield Mistake(("gains", "speeds"), "ports that are listed beside it", found="ports that are drawn")
+    for type_, row in (gains.speeds or {}).items():
+        yield from check_known([type_], port_names(settings), ("gains", "speeds"), "job type")
+        yield from check_known(row, reachable(settings.cluster), ("gains", "speeds", type_), "server or group")
     if gains.distribution == "lognormal" and min(gains.mean if isinstance(gains.mean, list) else [gains.mean]) <= 0:
         yield Mistake(("gains", "mean"), "means > 0, for distribution: lognormal", gains.mean)
     yield from check_range(costs, ("costs",))

@@ -128,9 +128,9 @@ class GainSettings(Part):
 
     `spread` is the standard deviation, as a share of the mean. `bounded`: normal, cut off at 0 and 1. `papers`: normal,
     and cut off so that between 0 and 1 is left after the costs. `empirical`: the mean, shifted as a drawn sample lies
-    away from the average of all samples. `measured`: the mean times the speed of the server, times how a worker's mean
-    speed was found to lie from that of its equals (`between`); around it, normal with a coefficient of variation as
-    found (`within`), cut off at 0 and 1.
+    away from the average of all samples. `measured`: the mean times the speed of the server, or of the job type there,
+    times how a worker's mean speed was found to lie from that of its equals (`between`); around it, normal with a
+    coefficient of variation as found (`within`), cut off at 0 and 1.
     """
 
     distribution: Literal["normal", "bounded", "lognormal", "empirical", "papers", "measured"] = "papers"
@@ -145,6 +145,12 @@ class GainSettings(Part):
     )
     speed: dict[str, Positive] | None = Field(
         default=None, description="for distribution: measured, by server or group; 1 for those left out"
+    )
+    speeds: dict[str, dict[str, Positive]] | None = Field(
+        default=None, description="for distribution: measured, by job type and by server or group; 1 for those left out"
+    )
+    server_spread: Amount = Field(
+        default=0.0, description="for distribution: measured, spread of the logarithm of each server's own speed"
     )
     between: Annotated[list[Positive], Field(min_length=2)] | None = Field(
         default=None, description="for distribution: measured, evenly spaced quantiles"

@@ -1,109 +1,154 @@
-"""Whether a job does better to wait for faster servers than to start where there is room now.
+"""Whether a job completes earlier by waiting for faster servers than by starting where there is room now.
 
-Selection starts whatever has a gain, wherever there is room: under load a job often finds only servers that are slow
-for it, holds them for long, and so is in the way of those that are fast there. A job that may start now waits instead
-while the time that it has waited, plus the time until faster servers are expected to be free, plus its run there, is
-less than its run where it could start now. So it loses at most as much by waiting in vain as it could have gained.
-Speeds are those that were learned; where they are not known of every server that it would get, it starts: somebody has
-to find out. Where faster servers are free and the policy does not take them, it has its reasons.
+A policy that starts whatever fits lets a job hold servers that are slow for it for long, and so is in the way of those
+that are fast there. A job waits exactly while it is expected to complete earlier by waiting: the time until faster
+servers are expected to be free, plus its run there, is less than its run here. How long it has waited does not count:
+that would turn the rule off just when the cluster is full. What keeps jobs from starving is their order (levels, age)
+and `patience`, after which servers are reserved for a job wherever it fits.
 
-Axes: R servers, K resources, n releases.
+Speeds are the estimates of `berth.live.core.speeds`, so there is one for every type and server. What is left of a
+running job is the median of its run time given that it has lasted as long as it has: the longer it has run, the longer
+it may take. Jobs that wait for the same release are counted: the second gets the next one.
+
+Axes: n jobs, R servers, K resources, T types, L tiers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
-from berth.live.core.kernels import Releases, ends_later
+from berth.live.core.kernels import Paces, Placed, Releases, ends_later
 from berth.live.core.records import JobRecord
-from berth.live.core.state import State
+from berth.live.core.runtimes import remaining
+from berth.live.core.speeds import EQUAL
 from berth.live.core.view import Placing, View, holdings
-from berth.model import Floats
+from berth.live.core.waiting import part
+from berth.model import Floats, Ints
 
-__all__ = ["seconds_to_wait", "without_those_who_wait"]
+__all__ = ["Waits", "paces_of"]
 
-FASTER = 1.05
-"""By how much other servers must be faster to be waited for."""
-LONGER = 0.05
-"""What has run longer than expected is expected to run for this part of that time more."""
-
-
-def without_those_who_wait(view: View, placing: Placing) -> Placing:
-    """The placing without jobs that do better to wait for faster servers."""
-    if not len(placing.job):
-        return placing
-    free = np.where(view.usable[:, None], view.free, 0)
-    kept = np.ones(len(placing.job), dtype=bool)
-    speeds = _speeds(view)
-    releases: Releases | None = None
-    for job in dict.fromkeys(placing.job.tolist()):
-        rows = np.flatnonzero(placing.job == job)
-        record = view.records[job]
-        slowest = speeds(record)[placing.server[rows]].min()
-        if slowest > 0:
-            releases = releases or _releases(view)
-            if _worth_waiting(view, job, slowest, speeds(record), free, releases) is not None:
-                kept[rows] = False
-                continue
-        np.subtract.at(free, placing.server[rows], placing.count[rows, None] * view.gangs.demand[placing.role[rows]])
-    return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept])
+SPARE = 4_000
+"""The most releases that are noted of jobs that start or wait in this decision."""
+HALF = 0.5
+"""The quantile of what is left of run times."""
 
 
-def seconds_to_wait(view: View, placing: Placing) -> float | None:
-    """How long the first job of a view does better to wait than to start so; None where it should start."""
-    speed = _speeds(view)(view.records[0])
-    slowest = speed[placing.server[placing.job == 0]].min(initial=np.inf)
-    if not 0 < slowest < np.inf:
-        return None
-    ends = _worth_waiting(view, 0, slowest, speed, np.where(view.usable[:, None], view.free, 0), _releases(view))
-    return None if ends is None else max(ends - view.state.learned.work(view.records[0].job) / speed.max(), 0.0)
+def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
+    """The tiers of servers for the types of these jobs, and the number of each job's type (n,)."""
+    learned = view.state.learned
+    types: dict[str, int] = {}
+    kind = np.array([types.setdefault(record.job.type, len(types)) for record in records], dtype=np.int64)
+    tiers = [learned.tiers(type_) for type_ in types]
+    pace = np.zeros((len(types), max((len(one) for _, one in tiers), default=1)))
+    for row, (_, one) in enumerate(tiers):
+        pace[row, : len(one)] = one
+    tier = np.array([one for one, _ in tiers], dtype=np.int64).reshape(len(types), len(view.servers))
+    return Paces(tier, pace, np.array([learned.apart(type_) for type_ in types])), kind
 
 
-def _worth_waiting(
-    view: View, job: int, slowest: float, speed: Floats, free: np.ndarray, releases: Releases
-) -> float | None:
-    """In how many seconds it would end on faster servers, where that is worth waiting for."""
-    record, gangs = view.records[job], view.gangs
-    roles = slice(int(gangs.start[job]), int(gangs.start[job + 1]))
-    work = view.state.learned.work(record.job)
-    there = np.where(view.reach[gangs.reach[job]], speed, 0.0)
-    role = gangs.demand[roles], gangs.minimum[roles], gangs.each[roles]
-    ends = float(ends_later(there, *role, free, releases, work, FASTER * slowest))
-    waited = view.time - record.submitted
-    return ends if waited + ends < work / slowest else None
+class Waits:
+    """What running jobs are expected to give back; what is known of a job's places is kept while it has them."""
 
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[object, Ints, Ints]] = {}
+        self._releases: Releases | None = None
+        self._spread: dict[str, float] = {}
+        self._version = -1
 
-def _speeds(view: View) -> Callable[[JobRecord], Floats]:
-    """How fast jobs of a type are known to run on each server (R,); 0 where nobody knows."""
-    known: dict[str, Floats] = {}
+    def begin(self) -> None:
+        """A new decision begins: what runs may have changed."""
+        self._releases = None
 
-    def speed(record: JobRecord) -> Floats:
-        type_ = record.job.type
-        if type_ not in known:
-            found = (view.state.learned.speed(type_, server) for server in view.servers)
-            known[type_] = np.array([0.0 if one is None else one.mean for one in found])
-        return known[type_]
+    def releases(self, view: View) -> Releases:
+        """When running jobs give back what they hold, the first at the front, less what jobs before wait for."""
+        if self._releases is None:
+            self._releases = self._coming(view)
+        return self._releases
 
-    return speed
+    def _coming(self, view: View) -> Releases:
+        state = view.state
+        running = [record for record in state.jobs.values() if record.places]
+        self._look_up(view, running)
+        held = [self._held[record.job.id] for record in running]
+        each = np.array([len(server) for _, server, _ in held], dtype=np.int64)
+        server = np.concatenate([server for _, server, _ in held]) if held else np.zeros(0, dtype=np.int64)
+        left = np.repeat(self._left(view, running, server, each), each)
+        size, order = len(left), np.argsort(left, kind="stable")
+        time, where = np.zeros(size + SPARE), np.zeros(size + SPARE, dtype=np.int64)
+        much = np.zeros((size + SPARE, len(state.resources)), dtype=np.int64)
+        time[:size], where[:size] = left[order], server[order]
+        if size:
+            much[:size] = np.concatenate([amount for _, _, amount in held])[order]
+        return Releases(time, where, much, np.array([size], dtype=np.int64))
 
+    def _look_up(self, view: View, running: Sequence[JobRecord]) -> None:
+        """Note the servers and holdings of jobs whose places are new."""
+        before, self._held = self._held, {}
+        new = [record for record in running if before.get(record.job.id, (None,))[0] is not record.places]
+        whose, server, amount = holdings(view.state, new)
+        first = np.searchsorted(whose, np.arange(len(new) + 1)).tolist()
+        for i, record in enumerate(new):
+            rows = slice(first[i], first[i + 1])
+            self._held[record.job.id] = record.places, server[rows], amount[rows]
+        for record in running:
+            self._held.setdefault(record.job.id, before.get(record.job.id, (None, whose, amount)))
 
-def _releases(view: View) -> Releases:
-    """What running jobs are expected to give back, and when."""
-    state = view.state
-    running = [record for record in state.jobs.values() if record.places]
-    left = np.array([_seconds_left(state, record, view.time) for record in running], dtype=np.float64)
-    whose, server, amount = holdings(state, running)
-    order = np.argsort(left[whose], kind="stable")
-    return Releases(left[whose][order], server[order], amount[order])
+    def _left(self, view: View, running: Sequence[JobRecord], server: Ints, each: Ints) -> Floats:
+        """How many more seconds each running job is expected to run: the median, given how long it has run."""
+        if not running:
+            return np.zeros(0)
+        learned = view.state.learned
+        if self._version != learned.version:
+            self._version, self._spread = learned.version, {}
+        types: dict[str, int] = {}
+        kind = np.array([types.setdefault(record.job.type, len(types)) for record in running], dtype=np.int64)
+        for type_ in types.keys() - self._spread.keys():
+            self._spread[type_] = learned.deviation(type_)
+        first = np.concatenate([[0], np.cumsum(each)[:-1]])
+        speed = np.stack([learned.speeds(type_) for type_ in types])[np.repeat(kind, each), server]
+        several = np.maximum.reduceat(server, first) > np.minimum.reduceat(server, first)
+        apart = np.array([learned.apart(type_) for type_ in types])[kind]
+        slowest = np.minimum.reduceat(speed, first) * np.where(several, apart, 1.0)
+        seconds = np.array([learned.work(record.job) for record in running]) / slowest
+        began = np.array([record.since if record.started is None else record.started for record in running])
+        elapsed = np.maximum(view.time - began, 0.0)
+        left = remaining(seconds, np.array([self._spread[type_] for type_ in types])[kind], elapsed, HALF)
+        limit = np.array([np.inf if record.job.limit is None else record.job.limit for record in running])
+        ends: Floats = np.minimum(left, np.maximum(limit - elapsed, 0.0))
+        return ends
 
+    def divided(self, view: View, placing: Placing) -> tuple[Placing, Ints]:
+        """The placing without jobs that do better to wait for faster servers, and those; they take their releases."""
+        if not len(placing.job):
+            return placing, np.zeros(0, dtype=np.int64)
+        jobs, ends = self._ends(view, placing)
+        waiting = jobs[np.isfinite(ends)]
+        kept = ~np.isin(placing.job, waiting)
+        return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept]), waiting
 
-def _seconds_left(state: State, record: JobRecord, now: float) -> float:
-    """How much longer a job is expected to run."""
-    began = record.since if record.started is None else record.started
-    slowest = np.inf
-    for place in record.places:
-        known = state.learned.speed(record.job.type, place.server)
-        slowest = min(slowest, state.servers[place.server].server.speed if known is None else known.mean)
-    return max(began + state.learned.work(record.job) / slowest - now, LONGER * (now - began))
+    def seconds_to_wait(self, view: View, placing: Placing) -> float | None:
+        """How long the first job of a view does better to wait than to start so; None where it should start."""
+        jobs, ends = self._ends(view, placing)
+        if not len(jobs) or jobs[0] != 0 or not np.isfinite(ends[0]):
+            return None
+        job = view.records[0].job
+        return max(float(ends[0] - view.state.learned.work(job) / view.state.learned.speeds(job.type).max()), 0.0)
+
+    def _ends(self, view: View, placing: Placing) -> tuple[Ints, Floats]:
+        """The jobs of a placing, and when each ends if it waits; infinity where it does better to start."""
+        jobs = np.unique(placing.job)
+        rows = np.argsort(placing.job, kind="stable")
+        gangs = part(view.gangs, jobs)
+        records = [view.records[i] for i in jobs.tolist()]
+        paces, kind = paces_of(view, records)
+        number = np.searchsorted(jobs, placing.job[rows])
+        role = placing.role[rows] - (view.gangs.start[jobs] - gangs.start[:-1])[number]
+        size = np.array([len(rows)], dtype=np.int64)
+        given = Placed(number, role, placing.server[rows], placing.count[rows], size, np.zeros(1, dtype=bool))
+        first = np.searchsorted(number, np.arange(len(jobs) + 1))
+        work = np.array([view.state.learned.work(record.job) for record in records], dtype=np.float64)
+        free = np.where(view.usable[:, None], view.free, 0)
+        ends = ends_later(gangs, kind, work, view.reach, free, paces, self.releases(view), given, first, EQUAL)
+        return jobs, ends

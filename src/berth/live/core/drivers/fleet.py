@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.files.quantities import MILLI
-from berth.live.core.view import View
+from berth.live.core.view import View, having
 from berth.model import Cluster, Floats, Ints, Resource
 
 __all__ = ["ServerFleet", "fleet_of", "forget_old", "reach_of"]
@@ -59,7 +59,7 @@ def fleet_of(view: View) -> ServerFleet:
 
 def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
     """The servers (R,) with these labels, whether or not they may be used now."""
-    return np.array([record.server.has(needs) for record in view.state.servers.values()], dtype=bool)
+    return having(view.state, tuple(sorted(needs.items())))
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:

@@ -3,10 +3,9 @@
 A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
 each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
 .5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more or there is no more time; of those that it starts some do better to wait
-(`berth.live.core.drivers.deferral`). Jobs of which a task takes nothing are no question for this family, which would
-not see that a server may not be used. They, and those of whatever types and sizes come after so many that there would
-be more than `CHANNELS`, are placed after the others, in order.
+until it starts no more or there is no more time. Jobs of which a task takes nothing are no question for this family,
+which would not see that a server may not be used. They, and those of whatever types and sizes come after so many that
+there would be more than `CHANNELS`, are placed after the others, in order.
 
 Axes: J types, L roles of all types, R servers, E channels.
 """
@@ -21,7 +20,6 @@ import numpy as np
 from berth.families.selection.problem import Roles, SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.solvers.gang import warm
 from berth.live.core.drivers import Driver
-from berth.live.core.drivers.deferral import without_those_who_wait
 from berth.live.core.drivers.fleet import fleet_of, forget_old, reach_of
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
@@ -48,8 +46,6 @@ def gain_of(speed: float) -> float:
 class SelectionDriver(Driver):
     """Shows a selection policy one job of each type at a time, and tells it the speeds of what it opened."""
 
-    defers = True
-
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
         self._spec, self._seed = spec, seed
         self._memory = memory
@@ -58,8 +54,11 @@ class SelectionDriver(Driver):
         """Of each type and shape the first job, and the number of its first role."""
         self._problem: SelectionProblem | None = None
         self._policy: Any = None
-        self._channels: dict[tuple[str, str, str], list[int]] = {}
-        """The channels of each type, role and server: what a job shows serves all of its type, whatever their size."""
+        self._ports: dict[tuple[str, str], list[int]] = {}
+        """The ports of each type and role: what a job shows serves all of its type, whatever their size."""
+        self._rows: dict[str, int] = {}
+        self._channel: Ints = np.zeros((0, 0), dtype=np.int64)
+        """The channel of each port and server (L, R), -1 where there is none."""
         self._slot = 0
 
     def warm(self) -> None:
@@ -75,9 +74,13 @@ class SelectionDriver(Driver):
         tasks: dict[int, int] = {}
         gains: dict[int, float] = {}
         for place in outcome.places:
+            ports = self._ports.get((outcome.job.type, place.role))
+            if ports is None:
+                continue
             gain = outcome.gains.get(place.server, gain_of(outcome.speed))
-            for server in outcome.alike.get(place.server, (place.server,)):
-                for channel in self._channels.get((outcome.job.type, place.role, server), ()):
+            rows = [self._rows[name] for name in outcome.alike.get(place.server, (place.server,)) if name in self._rows]
+            for channel in self._channel[np.ix_(ports, rows)].ravel().tolist():
+                if channel >= 0:
                     tasks[channel] = tasks.get(channel, 0) + place.count
                     gains[channel] = gains.get(channel, 0.0) + place.count * gain
         if tasks:
@@ -90,15 +93,19 @@ class SelectionDriver(Driver):
         waiting: dict[Kind, list[int]] = {}
         others: list[int] = []
         ports = 0
-        for i, record in enumerate(view.records):
-            kind, roles = (record.job.type, record.job.shape), record.job.roles
-            few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
-            if kind not in waiting and few and all(any(role.demand.values()) for role in roles):
-                waiting[kind] = []
-                ports += len(roles)
-            waiting.get(kind, others).append(i)
+        alike: dict[tuple[str, int], list[int]] = {}
+        for i, (record, shape) in enumerate(zip(view.records, view.gangs.shape.tolist(), strict=True)):
+            mine = alike.get((record.job.type, shape))
+            if mine is None:
+                roles = record.job.roles
+                few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
+                asked = few and all(any(role.demand.values()) for role in roles)
+                mine = waiting.setdefault((record.job.type, record.job.shape), []) if asked else others
+                ports += len(roles) if asked else 0
+                alike[record.job.type, shape] = mine
+            mine.append(i)
         free = np.where(view.usable[:, None], view.free, 0)
-        parts = [without_those_who_wait(view, Placing.joined(self._rounds(view, waiting, free)))] if waiting else []
+        parts = self._rounds(view, waiting, free) if waiting else []
         if others and (free >= 0).all():
             parts.append(rest_in_order(view, others, free))
         return Placing.joined(parts)
@@ -146,30 +153,32 @@ class SelectionDriver(Driver):
             self._kinds[kind] = view.records[waiting[kind][0]], 0
         forget_old(self._kinds, waiting, CHANNELS // len(view.servers))
         ports: list[JobType] = []
-        pairs: list[tuple[int, int]] = []
+        pairs: list[Ints] = []
         job_of_port, minimum, most = [], [], []
         for j, (kind, (record, _)) in enumerate(list(self._kinds.items())):
             self._kinds[kind] = record, len(ports)
-            reach = np.flatnonzero(reach_of(view, record.job.needs)).tolist()
+            reach = np.flatnonzero(reach_of(view, record.job.needs))
             for role in record.job.roles:
                 row = np.zeros(len(view.resources), dtype=np.int64)
                 for name, milli in role.demand.items():
                     row[view.state.resources[name]] = milli
-                pairs.extend((len(ports), r) for r in reach)
+                pairs.append(np.stack([np.full(len(reach), len(ports)), reach], axis=1))
                 ports.append(JobType(f"{record.job.type}/{role.name}#{j}", fleet.amounts(row)))
                 job_of_port.append(j)
                 minimum.append(role.minimum)
                 most.append(role.count)
-        graph = Instance(fleet.cluster, tuple(ports), np.array(pairs, dtype=np.int64).reshape(-1, 2))
+        graph = Instance(fleet.cluster, tuple(ports), np.concatenate(pairs))
         roles = Roles(np.array(job_of_port), np.array(minimum), np.array(most))
         problem = SelectionProblem(graph, np.zeros(len(graph.channel_port)), roles=roles)
         self._unit = fleet.unit
         self._policy = self._spec.build(problem, stream(self._seed, "live", str(self._spec)))
         kinds = list(self._kinds)
-        names = [(kind[0], role.name) for kind in kinds for role in self._kinds[kind][0].job.roles]
-        self._channels = {}
-        for e, (port, r) in enumerate(zip(graph.channel_port.tolist(), graph.channel_server.tolist(), strict=True)):
-            self._channels.setdefault((*names[port], fleet.cluster.servers[r]), []).append(e)
+        self._ports = {}
+        for port, (type_, role) in enumerate((k[0], r) for k in kinds for r in self._kinds[k][0].job.roles):
+            self._ports.setdefault((type_, role.name), []).append(port)
+        self._rows = {name: r for r, name in enumerate(fleet.cluster.servers)}
+        self._channel = np.full((len(ports), len(self._rows)), -1, dtype=np.int64)
+        self._channel[graph.channel_port, graph.channel_server] = np.arange(len(graph.channel_port))
         for outcome in self._memory:
             self._tell(outcome)
         self._problem = problem

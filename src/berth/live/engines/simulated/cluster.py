@@ -1,4 +1,4 @@
-"""A simulated cluster: jobs start at once and run as long as their work takes on their servers.
+"""A simulated cluster: jobs start at once, or after a latency, and run as long as their work takes on their servers.
 
 What the scheduler does not know is how fast a type of job runs on a server: a factor for each, and luck for each
 attempt. Both come from named random streams, so that the same jobs meet the same luck whatever is decided. There is no
@@ -20,7 +20,7 @@ from berth.live.core.jobs import Job, Server
 from berth.live.engines import Attempt, Snapshot
 from berth.random import stream
 
-__all__ = ["SimulatedCluster", "Truth"]
+__all__ = ["Latency", "SimulatedCluster", "Truth"]
 
 REMEMBERED = 10_000
 """Attempts that have ended and are still known."""
@@ -58,6 +58,14 @@ class Truth:
         return bool(self.faults) and stream(self.seed, "fault", job.id, str(attempt)).random() < self.faults
 
 
+@dataclass(frozen=True)
+class Latency:
+    """Seconds from a decision to the start of a job (`start`), and from its end to the report of it (`report`)."""
+
+    start: float = 0.0
+    report: float = 0.0
+
+
 @dataclass
 class _Attempt:
     start: Start
@@ -82,9 +90,9 @@ def _taken(job: Job, start: Start) -> dict[tuple[str, str], int]:
 class SimulatedCluster:
     """Servers, and what runs on them."""
 
-    def __init__(self, servers: Iterable[Server], truth: Truth | None = None) -> None:
+    def __init__(self, servers: Iterable[Server], truth: Truth | None = None, latency: Latency | None = None) -> None:
         self.servers = {server.name: server for server in servers}
-        self.truth = truth or Truth()
+        self.truth, self.latency = truth or Truth(), latency or Latency()
         self.lost: set[str] = set()
         self.started: dict[tuple[str, int], int] = {}
         """How often each attempt was really begun: never more than once."""
@@ -126,13 +134,14 @@ class SimulatedCluster:
             return True
         seconds = self.truth.seconds(job, command, [self._server(place.server) for place in command.places])
         fails = self.truth.fails(job, command.attempt)
-        attempt = _Attempt(command, time, time + (0.5 * seconds if fails else seconds), fails, takes)
+        began = time + self.latency.start
+        attempt = _Attempt(command, began, began + (0.5 * seconds if fails else seconds), fails, takes)
         self._attempts[key] = attempt
         for what, milli in takes.items():
             self._used[what] = self._used.get(what, 0) + milli
         self.started[key] = self.started.get(key, 0) + 1
         heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
-        self._told.append(Started(time, *key))
+        self._told.append(Started(began, *key))
         return True
 
     def _refusal(self, start: Start, takes: Mapping[tuple[str, str], int], time: float) -> Failed | None:
@@ -177,6 +186,8 @@ class SimulatedCluster:
 
     def _end(self, attempt: _Attempt, event: Finished | Failed) -> None:
         attempt.end = event
+        if event.time < attempt.began:  # it ended before it began to run
+            self._told = [told for told in self._told if not (isinstance(told, Started) and told.job == event.job)]
         for what, milli in attempt.takes.items():
             self._used[what] -= milli
         self._told.append(event)
@@ -197,22 +208,25 @@ class SimulatedCluster:
                 continue
             attempt = self._attempts[key]
             if attempt.fails:
-                self._end(attempt, Failed(ends, *key, "a simulated fault", "job"))
+                self._end(attempt, Failed(ends + self.latency.report, *key, "a simulated fault", "job"))
             else:
-                self._end(attempt, Finished(ends, *key, ends - attempt.began))
+                self._end(attempt, Finished(ends + self.latency.report, *key, ends - attempt.began))
 
     def due(self, time: float) -> list[Event]:
-        """Everything that happened up to this time and was not told yet, in the order in which it happened."""
+        """Everything that is reported up to this time and was not told yet, in the order in which it happened."""
         self._advance(time)
-        told, self._told = self._told, []
+        told = [event for event in self._told if event.time <= time]
+        if told:
+            self._told = [event for event in self._told if event.time > time]
         return sorted(told, key=lambda event: event.time)
 
     @property
     def next_end(self) -> float:
-        """When the next job ends, if nothing else happens; infinity where nothing runs."""
+        """When the next job ends or the next report comes, if nothing else happens; infinity where nothing runs."""
         while self._ends and self._over(self._ends[0][2]):
             heapq.heappop(self._ends)
-        return self._ends[0][0] if self._ends else math.inf
+        report = min((event.time for event in self._told), default=math.inf)
+        return min(self._ends[0][0], report) if self._ends else report
 
     @property
     def running(self) -> dict[tuple[str, int], Start]:

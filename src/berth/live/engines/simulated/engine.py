@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -28,7 +28,7 @@ from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.engines.wire import read_order, write_order
 
-__all__ = ["ENGINE", "SimulatedEngine", "example_cluster", "read_cluster"]
+__all__ = ["ENGINE", "ServerEntry", "SimulatedEngine", "doubled", "example_cluster", "read_cluster"]
 
 LONGEST = 3600.0
 """The longest sleep, in seconds."""
@@ -110,11 +110,11 @@ def example_cluster() -> SimulatedCluster:
 
 def read_cluster(path: Path) -> SimulatedCluster:
     """A cluster from a YAML file: `servers`, each with `name`, `capacity`, `labels`, `speed`, `count`; and `truth`."""
-    file = checked(read_file(path, "cluster"), _ClusterFile, _doubled)
+    file = checked(read_file(path, "cluster"), _ClusterFile, lambda file: doubled(file.servers))
     return SimulatedCluster(file.there(), Truth(**dict(file.truth or _TruthEntry())))
 
 
-class _ServerEntry(Part):
+class ServerEntry(Part):
     """A server, or `count` of them, called name-0, name-1, …"""
 
     name: Annotated[str, Field(pattern=NAME)]
@@ -136,16 +136,17 @@ class _TruthEntry(Part):
 
 
 class _ClusterFile(Part):
-    servers: Annotated[list[_ServerEntry], Field(min_length=1)]
+    servers: Annotated[list[ServerEntry], Field(min_length=1)]
     truth: _TruthEntry | None = None
 
     def there(self) -> list[Server]:
         return [server for entry in self.servers for server in entry.there()]
 
 
-def _doubled(file: _ClusterFile) -> Iterator[Mistake]:
+def doubled(servers: Sequence[ServerEntry]) -> Iterator[Mistake]:
+    """Servers that a file names twice."""
     known: set[str] = set()
-    for i, entry in enumerate(file.servers):
+    for i, entry in enumerate(servers):
         names = {server.name for server in entry.there()}
         if both := sorted(names & known):
             yield Mistake(("servers", i, "name"), "each server once", both[0])

@@ -204,9 +204,7 @@ function against(shadow, policy) {
 // ---------------------------------------------------------------- what was learned
 
 async function learned() {
-  const lines = (await ask("learned")).map((one) => ({ ...one, mean: one.speed,
-    low: one.uncertainty === null ? null : one.speed - one.uncertainty,
-    high: one.uncertainty === null ? null : one.speed + one.uncertainty }));
+  const lines = (await ask("learned")).map((one) => ({ ...one, mean: one.speed }));
   const largest = Math.max(1.2, ...lines.flatMap((one) => [one.mean, Math.min(one.high ?? 0, 2 * one.mean)]));
   const types = [...new Set(lines.map((one) => one.type))].sort();
   const cards = types.map((type) => {
@@ -214,13 +212,13 @@ async function learned() {
     const between = Math.max(0, mine.length - 2 * FASTEST);
     const shown = between ? [...mine.slice(0, FASTEST), ...mine.slice(-FASTEST)] : mine;
     return card(type, table([["server", (one) => one.server], ["runs", (one) => String(one.runs), "right"],
-      ["speed", (one) => `${one.speed.toFixed(2)}${one.uncertainty === null ? "" : ` ± ${one.uncertainty.toFixed(2)}`}`, "right"],
+      ["from", (one) => one.level], ["speed", (one) => `${one.speed.toFixed(2)} (${one.low.toFixed(2)} to ${one.high.toFixed(2)})`, "right"],
       ["", (one) => interval(one, [0, largest], 1)]], shown),
     between ? quiet(`The ${FASTEST} fastest and the ${FASTEST} slowest; ${between} are between them.`) : null);
   });
   return [h("h1", {}, "What was learned: how fast each type of job runs on each server"),
-    quiet("1 (the line) is as fast as was said, or as the first run of its type. Bars are 95 % intervals of the mean; ",
-      "a hollow dot is a single run."),
+    quiet("1 (the line) is as fast as was said. Estimates pool the runs of all types and servers; bars are 95 % intervals. ",
+      "Servers on which a type never ran stand for their class."),
     cards.length ? h("div", { class: "charts" }, cards) : card("Nothing yet", quiet("no job has finished"))];
 }
 

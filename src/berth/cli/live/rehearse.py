@@ -1,0 +1,232 @@
+"""`berth rehearse`: what a policy would do on a cluster, before a switch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from berth.cli.common import Output, OutputOption, QuietOption, WorkersOption, print_json, progress
+from berth.cli.live.common import UrlOption
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from berth.lab.run.store import ResultDirectory
+    from berth.live.core.jobs import Server
+    from berth.live.twin.rehearse import Rehearsal, Row
+    from berth.live.twin.runs import Run
+    from berth.statistics import Estimate
+
+__all__ = ["played", "rehearse_command", "table_of"]
+
+KIND = "berth rehearsal"
+
+
+def rehearse_command(
+    file: Annotated[Path, typer.Argument(help="A rehearsal file: servers, a stream of jobs, policies.")],
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="Policies instead of those of the file (repeat).")
+    ] = None,
+    service: Annotated[
+        bool, typer.Option("--service", help="Take the servers of a running service instead of the file's.")
+    ] = False,
+    url: UrlOption = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 instead of the file's.")] = None,
+    workers: WorkersOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for results; runs that are there are not repeated.")
+    ] = None,
+    output: OutputOption = Output.table,
+    quiet: QuietOption = False,
+) -> None:
+    """Rehearse policies on a cluster: the service's own scheduler in virtual time, against a plain one.
+
+    Every scheduler meets the same jobs, at the same times, with the same luck. Ratios are taken within each seed.
+    """
+    from berth.lab.run.plans import worker_count
+    from berth.lab.run.store import opened, versions
+    from berth.live.twin.rehearse import rows_of
+    from berth.live.twin.settings import read_rehearsal
+
+    settings = read_rehearsal(file)
+    if service:
+        settings = settings.on(_servers(url))
+    changes = {key: value for key, value in (("policies", policy), ("seeds", seeds)) if value is not None}
+    settings = settings.changed(**changes)
+    plan = settings.plan()
+    facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file)}
+    with opened(out, KIND) as directory, progress(quiet, _runs) as show:
+        if directory is not None:
+            directory.create({**facts, "versions": versions()})
+        runs = played(plan, settings.played(), directory, worker_count(workers), show)
+        rows = rows_of(plan, runs)
+        if directory is not None:
+            _write(directory, plan, runs, rows, facts)
+    if output is Output.json:
+        print_json([row.as_dict() for row in rows])
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(table_of(plan, rows))
+    for row in rows:
+        if row.refused:
+            refused = f"{row.refused:,} decisions of {row.runner} were refused, and made by the fallback"
+            typer.echo(f"berth: {refused}", err=True)
+    if out is not None:
+        typer.echo(f"\nTables and picture: {out.resolve()}")
+
+
+def _servers(url: str | None) -> list[Server]:
+    """The servers of a running service."""
+    from berth.files.quantities import amounts
+    from berth.live.client import Client, path
+    from berth.live.core.jobs import Server
+
+    return [
+        Server(one["name"], amounts(one["capacity"]), one["labels"], one["speed"])
+        for one in Client(url).get(path("servers"))
+    ]
+
+
+def _key(settings: Any, runner: str, seed: int) -> str:
+    """The name of a run: a hash of all that its numbers depend on."""
+    from berth.lab.run.cells import code_hash
+
+    parts = [settings, runner, seed, code_hash("live")]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def played(
+    plan: Rehearsal,
+    settings: Any,
+    directory: ResultDirectory | None,
+    workers: int,
+    show: Callable[[int, int], None] | None = None,
+) -> list[Run]:
+    """All runs of a rehearsal; those that the directory has are read, new ones are kept there as soon as they end."""
+    import polars as pl
+
+    from berth.live.twin.rehearse import rehearse
+    from berth.live.twin.runs import Run
+
+    keys = {(str(one), seed): _key(settings, str(one), seed) for one in plan.all for seed in plan.seeds}
+    kept = {}
+    for name, key in keys.items():
+        if directory is None:
+            break
+        path = directory.path / "cells" / f"{key}.parquet"
+        if path.is_file():
+            try:
+                kept[name] = Run.of(pl.read_parquet(path))
+            except Exception:  # whatever a damaged file makes the reader raise, the run counts as not there
+                continue
+    count = len(keys), len(kept)
+
+    def done(made: Run) -> None:
+        if directory is not None:
+            directory.write_table(f"cells/{keys[made.runner, made.seed]}.parquet", made.frame())
+        if show is not None:
+            show(*count)
+
+    return rehearse(plan, workers=workers, kept=kept, done=done)
+
+
+def _write(directory: ResultDirectory, plan: Rehearsal, runs: Sequence[Run], rows: Sequence[Row], facts: Any) -> None:
+    import polars as pl
+
+    from berth.lab.run.store import now, versions
+
+    about = {"settings": json.dumps(facts, sort_keys=True), "berth": versions()["berth"]}
+    flat = [
+        {key: value if not isinstance(value, dict) else value["mean"] for key, value in row.as_dict().items()}
+        | {
+            f"{key}_{end}": value[end]
+            for key, value in row.as_dict().items()
+            if isinstance(value, dict)
+            for end in ("low", "high")
+        }
+        for row in rows
+    ]
+    told = {name: pl.lit(text) for name, text in about.items()}
+    directory.write_table("jobs.parquet", pl.concat(made.frame() for made in runs).with_columns(**told))
+    directory.write_table("summary.parquet", pl.DataFrame(flat, infer_schema_length=None).with_columns(**told))
+    directory.write("plots/turnaround.png", lambda path: path.write_bytes(_picture(plan, runs)))
+    directory.write_json("manifest.json", directory.described({**facts, "versions": versions()}, finished=now()))
+
+
+def _picture(plan: Rehearsal, runs: Sequence[Run]) -> bytes:
+    """Turnaround relative to the plain scheduler as jobs come: a learner gets better."""
+    import numpy as np
+
+    from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
+
+    figure, axes = new_figure(7.0)
+    axis = axes[0][0]
+    by = {str(one): np.mean([made.turnaround for made in runs if made.runner == str(one)], axis=0) for one in plan.all}
+    width = max(len(by[str(plan.plain)]) // 12, 1)
+    smooth = {name: np.convolve(values, np.ones(width) / width, "valid") for name, values in by.items()}
+    for number, (name, values) in enumerate(smooth.items()):
+        axis.plot(
+            np.arange(width, width + len(values)),
+            values / smooth[str(plan.plain)],
+            color=COLOURS[number % 8],
+            label=name,
+        )
+    axis.set(
+        xlabel="jobs seen",
+        ylabel=f"turnaround / {plan.plain}",
+        title=f"Mean of {width} jobs and {len(plan.seeds)} seeds",
+    )
+    finish(figure, axis)
+    return to_png(figure)
+
+
+def table_of(plan: Rehearsal, rows: Sequence[Row]) -> Any:
+    """The table of a rehearsal."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    from berth.files.wording import counted
+
+    scale, unit = _unit(max(row.turnaround.mean for row in rows if row.turnaround))
+    table = Table(title=f"Times in {unit}, {counted(len(plan.seeds), 'seed')}", box=SIMPLE)
+    table.add_column("scheduler", no_wrap=True)
+    names = ("turnaround", "wait", "longest wait", "servers a gang", f"/ {plan.plain}", "of told's gain")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        times = (_mean(found, ".2f", scale) for found in (row.turnaround, row.wait, row.longest_wait))
+        table.add_row(row.runner, *times, _mean(row.servers, ".2f"), _said(row.ratio, ".3f"), _said(row.share, ".0%"))
+    return table
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    return (3600.0, "h") if seconds >= 7200 else (1.0, "s")
+
+
+def _mean(found: Estimate | None, form: str, scale: float = 1.0) -> str:
+    return "–" if found is None else f"{found.mean / scale:{form}}"
+
+
+def _said(found: Estimate | None, form: str) -> str:
+    if found is None:
+        return "–"
+    return f"{found.mean:{form}}" + ("" if found.half is None else f" ± {found.half:{form}}")
+
+
+def _runs(bar: Bar) -> Callable[[int, int], None]:
+    """Counts runs."""
+    tasks: list[Any] = []
+
+    def show(total: int, reused: int) -> None:
+        if not tasks:
+            tasks.append(bar.add_task("runs", total=total, completed=reused))
+        bar.advance(tasks[0])
+
+    return show

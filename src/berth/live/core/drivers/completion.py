@@ -1,0 +1,56 @@
+"""The policy `completion`: every job starts where it completes first, or waits while it completes earlier by waiting.
+
+Jobs are taken in order of their levels, and inside a level first come first. Each gets the servers on which its slowest
+task is expected to end first: one server where one is enough, else the fewest, over several tiers of speed only where
+that completes earlier. Jobs behind one that waits may start in what it leaves (backfill). There is nothing to set.
+
+Axes: n jobs, R servers, K resources.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.live.core.drivers.deferral import Waits, paces_of
+from berth.live.core.kernels import Placed, complete_in_order
+from berth.live.core.records import Outcome
+from berth.live.core.speeds import EQUAL
+from berth.live.core.view import ROWS, Placing, View
+
+__all__ = ["CompletionDriver"]
+
+COUNTED = 10
+"""How many of the jobs that do not fit now are counted among those that wait for a release."""
+
+
+class CompletionDriver:
+    """Decides by expected completion alone."""
+
+    gathers, decides = False, True
+
+    def __init__(self) -> None:
+        self.waits = Waits()
+
+    def warm(self) -> None:
+        """Nothing that made-up decisions do not reach."""
+
+    def learn(self, outcome: Outcome, /) -> None:
+        """Speeds are learned by the state."""
+
+    def propose(self, view: View, /) -> Placing:
+        """Who starts now, and where."""
+        gangs, records = view.gangs, view.records
+        if not records:
+            return Placing.nothing()
+        paces, kind = paces_of(view, records)
+        work = view.state.learned.work
+        seconds = np.array([work(record.job) for record in records], dtype=np.float64)
+        free = np.where(view.usable[:, None], view.free, 0)
+        rows = int(min(np.minimum(gangs.most, len(free) + 1).sum() + len(gangs.minimum), ROWS))
+        job, role, server, count = (np.zeros(rows, dtype=np.int64) for _ in range(4))
+        failed = np.zeros(int(gangs.shape.max()) + 1, dtype=bool)
+        placed = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), failed)
+        releases = self.waits.releases(view)
+        complete_in_order(gangs, kind, seconds, view.reach, view.weight, free, paces, releases, placed, EQUAL, COUNTED)
+        size = int(placed.size[0])
+        return Placing(job[:size], role[:size], server[:size], count[:size])

@@ -1,0 +1,66 @@
+"""What a policy starts at a moment: level by level, gangs together, and without jobs that do better to wait."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.errors import InfeasibleDecision
+from berth.live.core.drivers import Driver
+from berth.live.core.drivers.gathering import gathered
+from berth.live.core.view import Placing, View, spread_out, violations
+from berth.model import Ints
+
+__all__ = ["proposed"]
+
+LEVELS = 8
+"""So many levels are decided one after another; all below the last of them are decided with it."""
+AGAIN = 4
+"""How often a policy is asked at most about one level, where jobs that it would start do better to wait."""
+
+
+def proposed(driver: Driver, view: View) -> Placing:
+    """What a policy starts, level by level from the highest, the last of them together."""
+    driver.waits.begin()
+    levels = np.unique(view.level)[::-1]
+    if len(levels) <= 1:
+        return _started(driver, view)
+    merged = np.maximum(view.level, levels[min(len(levels), LEVELS) - 1])
+    free, parts = view.free.copy(), list[Placing]()
+    for level in levels[:LEVELS]:
+        together = np.flatnonzero(merged == level)
+        chosen = together[np.argsort([view.records[i].number for i in together.tolist()], kind="stable")]
+        part = view.only(chosen, free)
+        placing = _started(driver, part)
+        if broken := violations(part, placing):
+            raise InfeasibleDecision(str(broken[0]))
+        _take(free, view, parts, chosen, placing, part)
+    return Placing.joined(parts)
+
+
+def _started(driver: Driver, view: View) -> Placing:
+    """What a policy starts at one level; what jobs that do better to wait leave is offered to those behind them."""
+    if driver.decides:
+        return spread_out(view, driver.propose(view))
+    left, free, parts = np.arange(len(view.records)), view.free.copy(), list[Placing]()
+    for _ in range(AGAIN):
+        part = view.only(left, free)
+        placing = spread_out(part, driver.propose(part))
+        if violations(part, placing):  # the check of the decision says so
+            return placing if not parts else Placing.joined(parts)
+        if driver.gathers:
+            placing = gathered(part, placing)
+        placing, waiting = driver.waits.divided(part, placing)
+        _take(free, view, parts, left, placing, part)
+        done = np.zeros(len(left), dtype=bool)
+        done[placing.job] = done[waiting] = True
+        if not len(waiting) or done.all() or view.enough():
+            break
+        left = left[~done]
+    return Placing.joined(parts)
+
+
+def _take(free: Ints, view: View, parts: list[Placing], chosen: Ints, placing: Placing, part: View) -> None:
+    """Add a placing of some of the jobs of a view to those of the others, and take its places."""
+    np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
+    shift = view.gangs.start[chosen] - part.gangs.start[:-1]
+    parts.append(Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count))

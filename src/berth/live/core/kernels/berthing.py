@@ -1,0 +1,331 @@
+"""Places for gangs in the order of a queue.
+
+A gang gets all tasks that it needs, or none, on as few servers as possible: on one server where one has room for all of
+it; else role by role, each on the server that has room for all of its tasks, or for most of them, and so on with the
+next. Of servers that are equal in that, one that the gang already uses is preferred, then the one that is left with
+least, as a sum over resources of shares of the largest server. First every role gets its minimum, then roles are filled
+up. Where a job does not fit so, it is tried once more with the roles first that have fewest servers to choose from.
+Amounts are whole numbers, so sums are exact.
+
+Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from berth.kernels.compiled import compiled, inner
+
+__all__ = [
+    "Gangs",
+    "Placed",
+    "berth_gang",
+    "berth_in_order",
+    "fill_up",
+    "gather",
+    "holds",
+    "most_free",
+    "rest",
+    "room",
+    "too_large",
+]
+
+
+class Gangs(NamedTuple):
+    """Jobs in order: where their roles begin (n+1,), the servers they may use (n,), and their shape (n,).
+
+    Of each role what a task takes (m, K), how many tasks it has at least and at most, and at most on one server (m,).
+    Jobs of one shape fit in the same places: where one found none, the others are not tried.
+    """
+
+    start: Any
+    reach: Any
+    shape: Any
+    demand: Any
+    minimum: Any
+    most: Any
+    each: Any
+
+
+class Placed(NamedTuple):
+    """Rows (job, role, server, tasks); `size[0]` counts them. `failed` has a place for each shape."""
+
+    job: Any
+    role: Any
+    server: Any
+    count: Any
+    size: Any
+    failed: Any
+
+
+@inner
+def room(demand: Any, free: Any, role: int, server: int, most: int) -> Any:
+    """How many tasks of a role a server has room for, up to `most`."""
+    count = most
+    for k in range(free.shape[1]):
+        need = demand[role, k]
+        if need > 0:
+            if free[server, k] < need:  # mostly so on a full cluster, and quicker than to divide
+                return 0
+            here = free[server, k] // need
+            if here < count:
+                count = here
+    return max(count, 0)
+
+
+@inner
+def more(gangs: Gangs, placed: Placed, job: int, role: int, server: int, most: int) -> Any:
+    """How many tasks of a role, up to `most`, may join those of them that are on a server already."""
+    count = gangs.each[role]
+    if count == gangs.most[role]:
+        return most
+    row = placed.size[0] - 1
+    while row >= 0 and placed.job[row] == job:
+        if placed.role[row] == role and placed.server[row] == server:
+            count -= placed.count[row]
+        row -= 1
+    return min(count, most)
+
+
+@inner
+def uses(placed: Placed, job: int, server: int) -> Any:
+    """Whether a job has tasks on a server already."""
+    row = placed.size[0] - 1
+    while row >= 0 and placed.job[row] == job:
+        if placed.server[row] == server:
+            return True
+        row -= 1
+    return False
+
+
+@inner
+def rest(weight: Any, free: Any, server: int) -> Any:
+    """What is free of a server, as a sum of comparable shares."""
+    total = 0.0
+    for k in range(free.shape[1]):
+        total += free[server, k] * weight[k]
+    return total
+
+
+@inner
+def put(gangs: Gangs, free: Any, placed: Placed, job: int, role: int, server: int, count: int) -> None:
+    """Give tasks of a role a place on a server."""
+    for k in range(free.shape[1]):
+        free[server, k] -= count * gangs.demand[role, k]
+    row = placed.size[0]
+    placed.job[row] = job
+    placed.role[row] = role
+    placed.server[row] = server
+    placed.count[row] = count
+    placed.size[0] = row + 1
+
+
+@inner
+def place(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, role: int, wanted: int) -> Any:
+    """Place `wanted` tasks of a role on as few servers as possible; how many found no place."""
+    left = wanted
+    while left > 0:
+        best = -1
+        most = 0
+        used = False
+        least = 0.0
+        for r in range(free.shape[0]):
+            if not allowed[r]:
+                continue
+            count = room(gangs.demand, free, role, r, left)
+            if count == 0 or count < most:
+                continue
+            count = min(count, more(gangs, placed, job, role, r, left))
+            if count == 0 or count < most:
+                continue
+            here = uses(placed, job, r)
+            if count == most and used and not here:
+                continue
+            after = rest(weight, free, r)
+            if count > most or (here and not used) or after < least:
+                best = r
+                most = count
+                used = here
+                least = after
+        if best < 0 or placed.size[0] == placed.job.shape[0]:
+            return left
+        put(gangs, free, placed, job, role, best, most)
+        left -= most
+    return 0
+
+
+@inner
+def holds(gangs: Gangs, free: Any, job: int, server: int) -> Any:
+    """Whether a server has room for all tasks that a job needs."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if gangs.minimum[role] > gangs.each[role]:
+            return False
+    for k in range(free.shape[1]):
+        need = 0
+        for role in range(gangs.start[job], gangs.start[job + 1]):
+            need += gangs.minimum[role] * gangs.demand[role, k]
+        if need > 0 and need > free[server, k]:
+            return False
+    return True
+
+
+@inner
+def tightest(gangs: Gangs, allowed: Any, weight: Any, free: Any, job: int) -> Any:
+    """The server that is left with least of those that have room for all that a job needs; -1 where none has."""
+    best = -1
+    least = 0.0
+    for r in range(free.shape[0]):
+        if allowed[r] and holds(gangs, free, job, r):
+            after = rest(weight, free, r)
+            if best < 0 or after < least:
+                best = r
+                least = after
+    return best
+
+
+@inner
+def hardest(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Any, job: int) -> Any:
+    """The role of a job, of those not `placed` yet, with fewest servers to choose from; the larger of two such."""
+    best = -1
+    fewest = 0
+    largest = 0.0
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if placed[role]:
+            continue
+        servers = 0
+        for r in range(free.shape[0]):
+            if allowed[r] and room(gangs.demand, free, role, r, 1) > 0:
+                servers += 1
+        size = 0.0
+        for k in range(free.shape[1]):
+            size += gangs.demand[role, k] * weight[k]
+        if best < 0 or servers < fewest or (servers == fewest and size > largest):
+            best = role
+            fewest = servers
+            largest = size
+    return best
+
+
+@inner
+def needed(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any, given: bool) -> Any:
+    """Place what a job needs, all or nothing: its roles as they are `given`, or the hardest first; whether it fits.
+
+    `done` (m,) is room for notes.
+    """
+    first = placed.size[0]
+    start = gangs.start[job]
+    for role in range(start, gangs.start[job + 1]):
+        done[role] = False
+    for turn in range(gangs.start[job + 1] - start):
+        role = start + turn if given else hardest(gangs, allowed, weight, free, done, job)
+        done[role] = True
+        if place(gangs, allowed, weight, free, placed, job, role, gangs.minimum[role]) > 0:
+            for row in range(first, placed.size[0]):
+                for k in range(free.shape[1]):
+                    free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+            placed.size[0] = first
+            return False
+    return True
+
+
+@inner
+def berth_gang(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int, done: Any) -> Any:
+    """Place what a job needs, all or nothing; whether it fits."""
+    if gangs.start[job + 1] - gangs.start[job] == 1:
+        return needed(gangs, allowed, weight, free, placed, job, done, True)
+    server = tightest(gangs, allowed, weight, free, job)
+    if server >= 0 and placed.size[0] + gangs.start[job + 1] - gangs.start[job] <= placed.job.shape[0]:
+        for role in range(gangs.start[job], gangs.start[job + 1]):
+            if gangs.minimum[role] > 0:
+                put(gangs, free, placed, job, role, server, gangs.minimum[role])
+        return True
+    if needed(gangs, allowed, weight, free, placed, job, done, True):
+        return True
+    return needed(gangs, allowed, weight, free, placed, job, done, False)
+
+
+@inner
+def fill_up(gangs: Gangs, allowed: Any, weight: Any, free: Any, placed: Placed, job: int) -> None:
+    """Place tasks that a job that has what it needs may have in addition."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        place(gangs, allowed, weight, free, placed, job, role, gangs.most[role] - gangs.minimum[role])
+
+
+@inner
+def most_free(free: Any, peak: Any) -> None:
+    """The most that a server has free of each resource (K,)."""
+    for k in range(free.shape[1]):
+        peak[k] = 0
+        for r in range(free.shape[0]):
+            peak[k] = max(peak[k], free[r, k])
+
+
+@inner
+def too_large(gangs: Gangs, job: int, peak: Any) -> Any:
+    """Whether a task of a job is larger than the most that any server has free."""
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        if gangs.minimum[role] > 0:
+            for k in range(peak.shape[0]):
+                if gangs.demand[role, k] > peak[k]:
+                    return True
+    return False
+
+
+@compiled
+def berth_in_order(gangs: Gangs, reach: Any, weight: Any, free: Any, placed: Placed) -> None:
+    """Place jobs one after another; `reach` (C, R) are the sets of servers, `free` (R, K) becomes what is left.
+
+    `weight` (K,) makes amounts comparable. A job that does not fit leaves everything as it was.
+    """
+    done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
+    peak = np.zeros(free.shape[1], dtype=np.int64)
+    most_free(free, peak)
+    for job in range(gangs.reach.shape[0]):
+        if placed.failed[gangs.shape[job]] or too_large(gangs, job, peak):
+            continue
+        allowed = reach[gangs.reach[job]]
+        if not berth_gang(gangs, allowed, weight, free, placed, job, done):
+            placed.failed[gangs.shape[job]] = True
+            continue
+        fill_up(gangs, allowed, weight, free, placed, job)
+        most_free(free, peak)
+
+
+@inner
+def servers_of(placed: Placed, first: int, last: int) -> Any:
+    """How many servers these rows have; a server's rows may stand anywhere."""
+    count = 0
+    for row in range(first, last):
+        new = True
+        for before in range(first, row):
+            if placed.server[before] == placed.server[row]:
+                new = False
+                break
+        if new:
+            count += 1
+    return count
+
+
+@compiled
+def gather(gangs: Gangs, reach: Any, weight: Any, free: Any, given: Placed, first: Any, placed: Placed) -> None:
+    """Place gangs again on fewer servers, one after another, each where `reach` says; those that cannot stay.
+
+    Rows `first[job]` to `first[job + 1]` of `given` are where a job is now, `free` (R, K) is what all leave.
+    """
+    done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
+    for job in range(gangs.reach.shape[0]):
+        begin = placed.size[0]
+        for row in range(first[job], first[job + 1]):
+            for k in range(free.shape[1]):
+                free[given.server[row], k] += given.count[row] * gangs.demand[given.role[row], k]
+        fits = berth_gang(gangs, reach[gangs.reach[job]], weight, free, placed, job, done)
+        if fits and servers_of(placed, begin, placed.size[0]) < servers_of(given, first[job], first[job + 1]):
+            continue
+        for row in range(begin, placed.size[0]):
+            for k in range(free.shape[1]):
+                free[placed.server[row], k] += placed.count[row] * gangs.demand[placed.role[row], k]
+        placed.size[0] = begin
+        for row in range(first[job], first[job + 1]):
+            put(gangs, free, placed, job, given.role[row], given.server[row], given.count[row])

@@ -1,0 +1,358 @@
+"""Start gangs where they complete first, or let them wait while they complete earlier by waiting.
+
+Servers that are about equally fast for a type of job are a tier of it; tier 0 is the fastest. A gang runs at the pace
+of the slowest tier that it uses, and where it is spread over several servers, at a part of that.
+
+Axes: n jobs, m roles, R servers, K resources, T types, L tiers, s releases.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from berth.kernels.compiled import compiled, inner
+from berth.live.core.kernels.berthing import (
+    Gangs,
+    Placed,
+    berth_gang,
+    fill_up,
+    holds,
+    most_free,
+    rest,
+    room,
+    too_large,
+)
+
+__all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
+
+
+class Paces(NamedTuple):
+    """For each type of job the tier of each server (T, R), the speed of each tier (T, L), 0 where there is none.
+
+    `apart` (T,) is the part of that speed that gangs on several servers have.
+    """
+
+    tier: Any
+    pace: Any
+    apart: Any
+
+
+class Releases(NamedTuple):
+    """What running jobs give back, the first at the front: when, on which server (s,), and how much (s, K).
+
+    `size[0]` counts them: a gang that is to wait for one takes it there, and gives it back when it is to end.
+    """
+
+    time: Any
+    server: Any
+    amount: Any
+    size: Any
+
+
+class Notes(NamedTuple):
+    """Room for notes on one gang: places for each role and tier (m, L), and the fullest server of each tier (L,)."""
+
+    rooms: Any
+    tight: Any
+    least: Any
+
+
+@inner
+def look(gangs: Gangs, allowed: Any, weight: Any, free: Any, job: int, tier: Any, notes: Notes) -> None:
+    """Note for how many tasks of each role each tier has room, and which servers have room for the whole gang."""
+    start = gangs.start[job]
+    for q in range(notes.tight.shape[0]):
+        notes.tight[q] = -1
+        for role in range(notes.rooms.shape[0]):
+            notes.rooms[role, q] = 0
+    for r in range(free.shape[0]):
+        if not allowed[r]:
+            continue
+        every = True
+        for role in range(start, gangs.start[job + 1]):
+            count = room(gangs.demand, free, role, r, gangs.each[role])
+            notes.rooms[role - start, tier[r]] += count
+            if count < gangs.minimum[role]:
+                every = False
+        if every and holds(gangs, free, job, r):
+            after = rest(weight, free, r)
+            if notes.tight[tier[r]] < 0 or after < notes.least[tier[r]]:
+                notes.tight[tier[r]] = r
+                notes.least[tier[r]] = after
+
+
+@inner
+def fits(gangs: Gangs, job: int, notes: Notes, level: int) -> Any:
+    """Whether tiers up to this one have room for every role, each by itself."""
+    start = gangs.start[job]
+    for role in range(start, gangs.start[job + 1]):
+        lacking = gangs.minimum[role]
+        for q in range(level + 1):
+            lacking -= notes.rooms[role - start, q]
+        if lacking > 0:
+            return False
+    return True
+
+
+@inner
+def soonest(
+    gangs: Gangs,
+    allowed: Any,
+    job: int,
+    work: float,
+    tier: Any,
+    pace: Any,
+    apart: float,
+    best: float,
+    faster: float,
+    left: Any,
+    releases: Releases,
+    notes: Notes,
+    claim: Any,
+) -> Any:
+    """When a gang ends if it waits for tiers whose pace is above `faster`, where that is before `best`; else `best`.
+
+    `notes` are of now, and `left` (R, K) is what is free now; both become those of the last release that was looked
+    at. `claim` (3,) becomes the number of the last release that it waits for, its server or -1 where it is spread, and
+    the slowest tier.
+    """
+    claim[0] = -1
+    start = gangs.start[job]
+    after = 0
+    while after < releases.size[0]:
+        first = after
+        time = releases.time[first]
+        if time + work / pace[0] >= best:
+            break
+        while after < releases.size[0] and releases.time[after] == time:
+            r = releases.server[after]
+            if allowed[r] and pace[tier[r]] > faster:
+                for role in range(start, gangs.start[job + 1]):
+                    before = room(gangs.demand, left, role, r, gangs.each[role])
+                    notes.rooms[role - start, tier[r]] -= before
+                for k in range(left.shape[1]):
+                    left[r, k] += releases.amount[after, k]
+                for role in range(start, gangs.start[job + 1]):
+                    notes.rooms[role - start, tier[r]] += room(gangs.demand, left, role, r, gangs.each[role])
+            after += 1
+        for i in range(first, after):
+            r = releases.server[i]
+            q = tier[r]
+            if not allowed[r] or pace[q] <= faster:
+                continue
+            end = time + work / pace[q]
+            if end < best and holds(gangs, left, job, r):
+                best = end
+                claim[0] = after - 1
+                claim[1] = r
+                claim[2] = q
+            for level in range(q, pace.shape[0]):
+                end = time + work / (pace[level] * apart)
+                if pace[level] <= faster or end >= best:
+                    break
+                if fits(gangs, job, notes, level):
+                    best = end
+                    claim[0] = after - 1
+                    claim[1] = -1
+                    claim[2] = level
+    return best
+
+
+@inner
+def release(releases: Releases, time: float, server: int, gangs: Gangs, role: int, count: int) -> None:
+    """Note that tasks give back what they hold, or with a negative count take it, at a time; in order."""
+    size = releases.size[0]
+    if size == releases.time.shape[0]:
+        return
+    i = size
+    while i > 0 and releases.time[i - 1] > time:
+        releases.time[i] = releases.time[i - 1]
+        releases.server[i] = releases.server[i - 1]
+        for k in range(releases.amount.shape[1]):
+            releases.amount[i, k] = releases.amount[i - 1, k]
+        i -= 1
+    releases.time[i] = time
+    releases.server[i] = server
+    for k in range(releases.amount.shape[1]):
+        releases.amount[i, k] = count * gangs.demand[role, k]
+    releases.size[0] = size + 1
+
+
+@inner
+def keep(
+    gangs: Gangs, allowed: Any, job: int, tier: Any, end: float, left: Any, releases: Releases, claim: Any
+) -> None:
+    """Take what a gang waits for at its release, and give it back at its end. `left` is what is free then."""
+    time = releases.time[claim[0]]
+    for role in range(gangs.start[job], gangs.start[job + 1]):
+        wanted = gangs.minimum[role]
+        for r in range(left.shape[0]):
+            if wanted == 0:
+                break
+            if not allowed[r] or tier[r] > claim[2] or (claim[1] >= 0 and r != claim[1]):
+                continue
+            count = min(room(gangs.demand, left, role, r, gangs.each[role]), wanted)
+            if count > 0:
+                wanted -= count
+                for k in range(left.shape[1]):
+                    left[r, k] -= count * gangs.demand[role, k]
+                release(releases, time, r, gangs, role, -count)
+                release(releases, end, r, gangs, role, count)
+
+
+@inner
+def free_at(allowed: Any, free: Any, releases: Releases, last: int, left: Any) -> None:
+    """What is free once this release has come."""
+    for r in range(free.shape[0]):
+        for k in range(free.shape[1]):
+            left[r, k] = free[r, k]
+    for i in range(last + 1):
+        if allowed[releases.server[i]]:
+            for k in range(left.shape[1]):
+                left[releases.server[i], k] += releases.amount[i, k]
+
+
+@inner
+def best_now(gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes: Notes, place: Any) -> Any:
+    """How long a gang runs where it would start now; `place` (2,) becomes its server or -1, and its slowest tier."""
+    best = np.inf
+    for q in range(pace.shape[0]):
+        if pace[q] <= 0.0 or work / pace[q] >= best:
+            break
+        if notes.tight[q] >= 0:
+            place[0] = notes.tight[q]
+            place[1] = q
+            return work / pace[q]
+        if work / (pace[q] * apart) < best and fits(gangs, job, notes, q):
+            best = work / (pace[q] * apart)
+            place[0] = -1
+            place[1] = q
+    return best
+
+
+@compiled
+def complete_in_order(
+    gangs: Gangs,
+    kind: Any,
+    work: Any,
+    reach: Any,
+    weight: Any,
+    free: Any,
+    paces: Paces,
+    releases: Releases,
+    placed: Placed,
+    margin: float,
+    counted: int,
+) -> None:
+    """Place jobs one after another where they complete first, or nowhere while they complete earlier by waiting.
+
+    `kind` (n,) is the type of each job, `work` (n,) its seconds at speed 1. To be waited for, servers must be faster
+    by the factor `margin`. Gangs that wait take their release from those after them; of gangs that do not fit now, the
+    first `counted` do so too. `free` (R, K) becomes what is left.
+    """
+    jobs = gangs.reach.shape[0]
+    roles = 1
+    for job in range(jobs):
+        roles = max(roles, gangs.start[job + 1] - gangs.start[job])
+    tiers = paces.pace.shape[1]
+    notes = Notes(
+        np.zeros((roles, tiers), dtype=np.int64), np.zeros(tiers, dtype=np.int64), np.zeros(tiers, dtype=np.float64)
+    )
+    done = np.zeros(gangs.minimum.shape[0], dtype=np.bool_)
+    left = np.zeros_like(free)
+    mask = np.zeros(free.shape[0], dtype=np.bool_)
+    where = np.zeros(2, dtype=np.int64)
+    claim = np.zeros(3, dtype=np.int64)
+    peak = np.zeros(free.shape[1], dtype=np.int64)
+    most_free(free, peak)
+    for job in range(jobs):
+        if counted <= 0 and (placed.failed[gangs.shape[job]] or too_large(gangs, job, peak)):
+            continue
+        allowed = reach[gangs.reach[job]]
+        tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
+        look(gangs, allowed, weight, free, job, tier, notes)
+        now = best_now(gangs, job, work[job], pace, apart, notes, where)
+        if now == np.inf:
+            placed.failed[gangs.shape[job]] = True
+            if counted <= 0:
+                continue
+            counted -= 1
+        faster = 0.0 if now == np.inf else margin * work[job] / now
+        left[:] = free
+        end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
+        if end < now:
+            free_at(allowed, free, releases, claim[0], left)
+            keep(gangs, allowed, job, tier, end, left, releases, claim)
+            continue
+        if now == np.inf:
+            continue
+        begin = placed.size[0]
+        for r in range(free.shape[0]):
+            mask[r] = allowed[r] and tier[r] <= where[1] and (where[0] < 0 or r == where[0])
+        if not berth_gang(gangs, mask, weight, free, placed, job, done):
+            continue
+        if where[0] >= 0:
+            for r in range(free.shape[0]):
+                mask[r] = r == where[0]
+        fill_up(gangs, mask, weight, free, placed, job)
+        most_free(free, peak)
+        for row in range(begin, placed.size[0]):
+            release(releases, now, placed.server[row], gangs, placed.role[row], placed.count[row])
+
+
+@compiled
+def ends_later(
+    gangs: Gangs,
+    kind: Any,
+    work: Any,
+    reach: Any,
+    free: Any,
+    paces: Paces,
+    releases: Releases,
+    given: Placed,
+    first: Any,
+    margin: float,
+) -> Any:
+    """When jobs that a policy would start end if they wait (n,); infinity for those that do better to start.
+
+    Rows `first[job]` to `first[job + 1]` of `given` are where a job would start. A job whose faster servers have room
+    now starts where the policy has put it: the policy has its reasons. `free` (R, K) becomes what is left.
+    """
+    jobs = gangs.reach.shape[0]
+    ends = np.full(jobs, np.inf)
+    roles = 1
+    for job in range(jobs):
+        roles = max(roles, gangs.start[job + 1] - gangs.start[job])
+    tiers = paces.pace.shape[1]
+    notes = Notes(
+        np.zeros((roles, tiers), dtype=np.int64), np.zeros(tiers, dtype=np.int64), np.zeros(tiers, dtype=np.float64)
+    )
+    weight = np.zeros(free.shape[1])
+    left = np.zeros_like(free)
+    claim = np.zeros(3, dtype=np.int64)
+    where = np.zeros(2, dtype=np.int64)
+    for job in range(jobs):
+        allowed = reach[gangs.reach[job]]
+        tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
+        slowest = 0
+        several = False
+        for row in range(first[job], first[job + 1]):
+            slowest = max(slowest, tier[given.server[row]])
+            several = several or given.server[row] != given.server[first[job]]
+        now = work[job] / (pace[slowest] * (apart if several else 1.0))
+        faster = margin * work[job] / now
+        look(gangs, allowed, weight, free, job, tier, notes)
+        if best_now(gangs, job, work[job], pace, apart, notes, where) * margin >= now:
+            left[:] = free
+            end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
+            if end < now:
+                ends[job] = end
+                free_at(allowed, free, releases, claim[0], left)
+                keep(gangs, allowed, job, tier, end, left, releases, claim)
+                continue
+        for row in range(first[job], first[job + 1]):
+            for k in range(free.shape[1]):
+                free[given.server[row], k] -= given.count[row] * gangs.demand[given.role[row], k]
+    return ends

@@ -1,0 +1,468 @@
+"""How fast jobs of each type run on each server: one model of all runs, so that every run teaches something of all.
+
+The logarithm of a run's speed is a sum of effects: of all runs; of the type, and of each path that leads to it (a type
+`train/resnet50/b64` belongs to `train` and `train/resnet50`); of the server's class; of path × class and type × class;
+of the server, and of type × server; and, for a gang on several servers, of being spread, by path and type. Effects are
+shrunk towards 0 as far as what was seen of them is little or noisy, with variances that are estimated from the runs
+(empirical Bayes); where too little is known an effect counts as much as one run. So a type that never ran on a server
+is expected to be as fast there as its path on servers of that class, and a new server starts with its class.
+
+Servers of one class agree in their resources, stated speed, and labels; labels that have a value of their own on most
+servers, such as an address, do not count. With `learn_by` that label alone makes the classes.
+
+* A gang's run time is set by its slowest server, so its speed is credited to those of its servers that are expected to
+  be slowest.
+* A server whose runs differ from what was expected of it, always in one direction (a cumulative sum), has changed: what
+  was seen of it before that began is forgotten.
+* What was seen of a server that nothing runs on fades: after a while it is what its class is, and is tried again.
+
+Estimates change after as many runs as are a fiftieth of all, and with nothing else: a replay of the same events gives
+the same estimates.
+
+Axes: R servers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from berth.kernels.effects import NONE, fit_effects
+from berth.live.core.jobs import Job, Server
+from berth.live.core.records import ServerRecord
+from berth.model import Floats, Ints
+
+__all__ = ["EQUAL", "LEAST", "Learned", "Speed", "classes_of"]
+
+LEAST = 0.05
+"""The smallest spread of logarithms."""
+NOISE, NOISE_RUNS = 0.2, 5.0
+"""The spread of the logarithms of runs that are alike before any was seen, and how many runs that counts."""
+DOUBT, ROUNDS = 2.0, 15
+"""How many groups the variance that is assumed of a factor counts, and rounds of estimation."""
+KEPT = 100.0
+"""The most runs that a type on a server counts; older ones fade."""
+EVERY = 50
+"""Estimates change after as many runs as are this part of all."""
+SLACK, ALARM, CLIPPED = 0.75, 6.0, 3.0
+"""Cumulative sums of differences in spreads: what each is lessened by, when they alarm, and the most a run counts."""
+RECENT = 24
+"""Runs of a server that are remembered one by one."""
+IDLE = 10
+"""What is known of a server counts half after this many runs a server elsewhere."""
+SLOWEST = 1.1
+"""Servers of a gang that are expected to be slower than this times the slowest share its speed."""
+EQUAL = 1.05
+"""Servers count as equally fast where their speeds differ by less than this factor."""
+FACTORS = (
+    "all", "path", "longer path", "type", "class", "path × class", "longer path × class", "type × class", "server",
+    "type × server", "spread", "path × spread", "type × spread",
+)  # fmt: skip
+SERVER, TYPE_SERVER, SPREAD = (FACTORS.index(name) for name in ("server", "type × server", "spread"))
+Cell = tuple[str, str, bool]
+Group = tuple[int, str, str]
+NOTHING = 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Runs seen there (`cut` of them were cut off), and the estimate of all runs with its 95 % interval.
+
+    `deviation` is the spread of the logarithm of one run's speed; `level` is the nearest level with runs to speak of.
+    """
+
+    runs: int
+    mean: float
+    deviation: float
+    cut: int = 0
+    low: float = 0.0
+    high: float = math.inf
+    level: str = "all"
+
+    @property
+    def spread(self) -> float:
+        """The spread of the logarithm of the next run's speed, the estimate's own uncertainty included."""
+        sure = 0.0 if self.low <= 0 or self.high == math.inf else math.log(self.high / self.low) / 3.92
+        return max(math.hypot(self.deviation, sure), LEAST)
+
+
+def classes_of(servers: Mapping[str, ServerRecord], learn_by: str | None = None) -> dict[str, str]:
+    """The class of each server, as text."""
+    there = {name: record.server for name, record in servers.items()}
+    if learn_by is not None:
+        return {
+            name: f"{learn_by}={server.labels[learn_by]}" if learn_by in server.labels else name
+            for name, server in there.items()
+        }
+    values: dict[str, list[str]] = {}
+    for server in there.values():
+        for label, value in server.labels.items():
+            values.setdefault(label, []).append(value)
+    telling = {label for label, seen in values.items() if 2 * len(set(seen)) <= max(len(seen), 2)}
+    return {name: _class(server, telling) for name, server in there.items()}
+
+
+def _class(server: Server, telling: set[str]) -> str:
+    words = [f"{label}={value}" for label, value in sorted(server.labels.items()) if label in telling]
+    words += [f"{name}:{milli / 1000:g}" for name, milli in sorted(server.capacity.items())]
+    return " ".join([*words, *([f"speed:{server.speed:g}"] if server.speed != 1.0 else [])])
+
+
+def _groups(type_: str, server: str, class_: str, spread: bool) -> list[Group | None]:
+    """The group of each factor; None where a factor says nothing."""
+    parts = type_.split("/")
+    path = parts[0] if len(parts) > 1 else None
+    longer = "/".join(parts[:-1]) if len(parts) > 2 else None
+    found: list[tuple[str | None, str]] = [("", ""), (path, ""), (longer, ""), (type_, "")]
+    found += [("", class_), (path, class_), (longer, class_), (type_, class_), ("", server), (type_, server)]
+    found += [("" if spread else None, ""), (path if spread else None, ""), (type_ if spread else None, "")]
+    return [None if one is None else (factor, one, other) for factor, (one, other) in enumerate(found)]
+
+
+class Learned:
+    """Runs by cell (type, server, whether spread), and the effects that were estimated from them."""
+
+    def __init__(self, servers: Mapping[str, ServerRecord] | None = None, learn_by: str | None = None) -> None:
+        self.learn_by = learn_by
+        self._servers: Mapping[str, ServerRecord] = servers if servers is not None else {}
+        self._classes: dict[str, str] | None = None
+        self._cells: dict[Cell, tuple[float, float, float, int, int]] = {}
+        """Weight, mean logarithm of speed and sum of squares of each; all runs, and those that were cut off."""
+        self._reference: dict[str, float] = {}
+        self._total = self._fitted = 0
+        """Runs in all, and when effects were estimated."""
+        self._last: dict[str, int] = {}
+        """The number of the latest run of each server."""
+        self._sums: dict[str, tuple[float, float, int, int]] = {}
+        """Of each server the sums of differences upward and downward, and how many runs ago they were 0."""
+        self._recent: dict[str, tuple[tuple[str, bool, float, float], ...]] = {}
+        self._effects: dict[Group, tuple[float, float]] = {}
+        """The effect of each group, and the number of runs behind it."""
+        self._noise = NOISE**2
+        self._variance = [NOISE**2] * len(FACTORS)
+        self._known: dict[str, Floats] = {}
+        self._tiers: dict[str, tuple[Ints, Floats]] = {}
+        self._table: tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]] | None = None
+        self.version = 0
+        """Changes whenever estimates do."""
+
+    # ------------------------------------------------------------------ servers
+
+    def over(self, servers: Mapping[str, ServerRecord]) -> Learned:
+        """The same, looking at this table of servers."""
+        self._servers = servers
+        self.servers_changed()
+        return self
+
+    def servers_changed(self) -> None:
+        """Forget which servers are alike."""
+        self._classes = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._known, self._tiers, self._table = {}, {}, None
+
+    def class_of(self, server: str) -> str:
+        """The class of a server; its own name where nothing is known of it."""
+        if self._classes is None:
+            self._classes = classes_of(self._servers, self.learn_by)
+        return self._classes.get(server, server)
+
+    def _stated(self, server: str) -> float:
+        """The logarithm of the speed that a server is said to have."""
+        record = self._servers.get(server)
+        return 0.0 if record is None else math.log(record.server.speed)
+
+    # ------------------------------------------------------------------ runs
+
+    def add(self, job: Job, servers: Iterable[str], seconds: float) -> float:
+        """A job ran so long on these servers; its speed."""
+        places = list(dict.fromkeys(servers))
+        if job.work is None and job.type not in self._reference:
+            self._reference[job.type] = seconds * self.slowest(job.type, places)
+        speed = self.work(job) / seconds
+        self._count(job.type, places, speed, 0)
+        return speed
+
+    def add_cut(self, job: Job, servers: Iterable[str], seconds: float) -> float | None:
+        """A job was cut off after so long on these servers; the speed that it did not reach, None if that says nothing.
+
+        >>> from berth.live.core.jobs import Role
+        >>> learned, job = Learned(), Job("j", "t", (Role("w", 1, {}),), work=10.0)
+        >>> learned.add(job, ["n1"], 5.0), learned.add_cut(job, ["n1"], 3.0), learned.add_cut(job, ["n1"], 20.0)
+        (2.0, None, 0.5)
+        """
+        places = list(dict.fromkeys(servers))
+        if job.work is None and job.type not in self._reference:
+            return None
+        speed = self.work(job) / seconds
+        if speed >= self.slowest(job.type, places):
+            return None
+        self._count(job.type, places, speed, 1)
+        return speed
+
+    def _count(self, type_: str, places: Sequence[str], speed: float, cut: int) -> None:
+        expected = {server: self._mean(type_, server) for server in places}
+        least = min(expected.values()) + math.log(SLOWEST)
+        credited = [server for server in places if expected[server] <= least]
+        spread, alarmed = len(places) > 1, False
+        self._total += 1
+        for server in credited:
+            self._fade(server)
+            seen = math.log(speed) - self._stated(server)
+            self._add_to((type_, server, spread), seen, 1.0 / len(credited), 1, cut)
+            apart = 0.0 if not spread else self._spread(type_)
+            off = math.log(speed) - expected[server] - apart
+            alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
+        if alarmed or (self._total - self._fitted) * EVERY >= self._total:
+            self._fit()
+
+    def _add_to(self, cell: Cell, value: float, weight: float, run: int, cut: int) -> None:
+        before, mean, squares, runs, cuts = self._cells.get(cell, (0.0, 0.0, 0.0, 0, 0))
+        if before > KEPT:
+            before, squares = KEPT, squares * KEPT / before
+        change = value - mean
+        mean += change * weight / (before + weight)
+        squares += weight * change * (value - mean)
+        self._cells[cell] = before + weight, mean, squares, runs + run, cuts + cut
+
+    def _fresh(self, server: str) -> float:
+        """How much of what was seen of a server still counts, after the runs elsewhere."""
+        idle = self._total - self._last.get(server, self._total)
+        return float(0.5 ** (idle / (IDLE * max(len(self._servers), 1))))
+
+    def _fade(self, server: str) -> None:
+        """A server runs something again: what was seen of it before counts less."""
+        fresh = self._fresh(server)
+        if fresh < 0.5:
+            for cell in [cell for cell in self._cells if cell[1] == server]:
+                weight, mean, squares, runs, cuts = self._cells[cell]
+                self._cells[cell] = weight * fresh, mean, squares * fresh, runs, cuts
+        self._last[server] = self._total
+
+    def _watch(self, server: str, run: tuple[str, bool, float, float], off: float, cut: int) -> bool:
+        """Add to a server's sums; whether it has changed, so that only the runs since then count."""
+        spread = self.speed(run[0], server).spread
+        score = max(min(off / spread, CLIPPED), -CLIPPED)
+        up, down, above, below = self._sums.get(server, (0.0, 0.0, 0, 0))
+        up, down = max(up + score - SLACK, 0.0), max(down - score - SLACK, 0.0)
+        above, below = above + 1 if up else 0, below + 1 if down else 0
+        recent = (*self._recent.get(server, ()), run)[-RECENT:]
+        self._sums[server], self._recent[server] = (up, down, above, below), recent
+        if max(up, down) < ALARM:
+            return False
+        since = recent[-(above if up >= ALARM else below) :]
+        for cell in [cell for cell in self._cells if cell[1] == server]:
+            del self._cells[cell]
+        for type_, several, value, weight in since:
+            self._add_to((type_, server, several), value, weight, 1, 0)
+        del self._sums[server]
+        self._recent[server] = since
+        return True
+
+    # ------------------------------------------------------------------ estimates
+
+    def _fit(self) -> None:
+        """Estimate noise, variances and effects from all cells."""
+        self._fitted = self._total
+        self._changed()
+        cells = list(self._cells)
+        table = np.array([self._cells[cell][:3] for cell in cells], dtype=np.float64).reshape(-1, 3)
+        spare = np.maximum(table[:, 0] - 1.0, 0.0)
+        self._noise = (NOISE_RUNS * NOISE**2 + float(table[spare > 0, 2].sum())) / (NOISE_RUNS + float(spare.sum()))
+        self._noise = max(self._noise, LEAST**2)
+        numbers: list[dict[Group, int]] = [{} for _ in FACTORS]
+        group = np.full((len(cells), len(FACTORS)), NONE, dtype=np.int64)
+        for i, (type_, server, spread) in enumerate(cells):
+            for factor, key in enumerate(_groups(type_, server, self.class_of(server), spread)):
+                if key is not None:
+                    group[i, factor] = numbers[factor].setdefault(key, len(numbers[factor]))
+        first = np.concatenate([[0], np.cumsum([len(one) for one in numbers])]).astype(np.int64)
+        group = np.where(group == NONE, NONE, group + first[:-1])
+        variance = np.full(len(FACTORS), self._noise)
+        weight, mean = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+        effect, seen = fit_effects(group, first, weight, mean, self._noise, variance, DOUBT, ROUNDS)
+        keys = [key for one in numbers for key in one]
+        self._variance = variance.tolist()
+        self._effects = dict(zip(keys, zip(effect.tolist(), seen.tolist(), strict=True), strict=True))
+        for key, (value, runs) in self._effects.items():
+            if key[0] in (SERVER, TYPE_SERVER):
+                fresh = self._fresh(key[2])
+                self._effects[key] = value * fresh, runs * fresh
+
+    def _mean(self, type_: str, server: str) -> float:
+        """The logarithm of the expected speed of a type on a server."""
+        return self._of_class(type_, self.class_of(server)) + self._own(type_, server)
+
+    def _of_class(self, type_: str, class_: str) -> float:
+        """The part of it that all servers of a class share."""
+        return sum(self._effects.get(key, NOTHING)[0] for key in _groups(type_, "", class_, False)[:SERVER] if key)
+
+    def _own(self, type_: str, server: str) -> float:
+        """The part of it that is the server's own."""
+        effects = self._effects
+        own = effects.get((SERVER, "", server), NOTHING)[0] + effects.get((TYPE_SERVER, type_, server), NOTHING)[0]
+        return self._stated(server) + own
+
+    def _spread(self, type_: str) -> float:
+        keys = _groups(type_, "", "", True)[SPREAD:]
+        return min(sum(self._effects.get(key, NOTHING)[0] for key in keys if key), 0.0)
+
+    def apart(self, type_: str) -> float:
+        """The speed of gangs of a type on several servers, relative to that on one."""
+        return math.exp(self._spread(type_))
+
+    def speeds(self, type_: str) -> Floats:
+        """The expected speed of jobs of a type on each server (R,), in the order of the servers; not to be changed."""
+        known = self._known.get(type_)
+        if known is None:
+            names, classes, own, single = self._columns()
+            of_class = np.array([self._of_class(type_, class_) for class_ in names], dtype=np.float64)
+            means = own + of_class[classes] if names else own
+            rows, values = single.get(type_, ([], []))
+            means[rows] += values
+            known = np.exp(means)
+            known.flags.writeable = False
+            self._known[type_] = known
+        return known
+
+    def _columns(self) -> tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]]:
+        """The classes, the class of each server (R,), its effect on all types, and effects on types by row."""
+        if self._table is None:
+            index = {name: r for r, name in enumerate(self._servers)}
+            names = list(dict.fromkeys(self.class_of(name) for name in index))
+            number = {name: i for i, name in enumerate(names)}
+            classes = np.array([number[self.class_of(name)] for name in index], dtype=np.int64)
+            own = np.array([self._stated(name) for name in index], dtype=np.float64)
+            single: dict[str, tuple[list[int], list[float]]] = {}
+            for (factor, type_, name), (value, _) in self._effects.items():
+                if factor == SERVER and name in index:
+                    own[index[name]] += value
+                elif factor == TYPE_SERVER and name in index:
+                    rows, values = single.setdefault(type_, ([], []))
+                    rows.append(index[name])
+                    values.append(value)
+            self._table = names, classes, own, single
+        return self._table
+
+    def tiers(self, type_: str) -> tuple[Ints, Floats]:
+        """The tier of each server (R,) for a type, 0 the fastest, and the speed of each tier.
+
+        Servers of one tier are about equally fast: the fastest by no more than `EQUAL` faster than any other.
+        """
+        known = self._tiers.get(type_)
+        if known is None:
+            speed = self.speeds(type_)
+            order = np.argsort(-speed, kind="stable")
+            falling, first = speed[order], [0]
+            while (after := int(np.searchsorted(-falling, -falling[first[-1]] / EQUAL, "right"))) < len(order):
+                first.append(after)
+            tier = np.zeros(len(order), dtype=np.int64)
+            tier[order] = np.repeat(np.arange(len(first)), np.diff([*first, len(order)]))
+            known = tier, np.add.reduceat(falling, first) / np.diff([*first, len(order)])
+            self._tiers[type_] = known
+        return known
+
+    def slowest(self, type_: str, servers: Sequence[str]) -> float:
+        """The expected speed of a job of a type on these servers together."""
+        speed = math.exp(min(self._mean(type_, server) for server in servers))
+        return speed * self.apart(type_) if len(set(servers)) > 1 else speed
+
+    def speed(self, type_: str, server: str) -> Speed:
+        """What is known of a type on a server."""
+        keys = _groups(type_, server, self.class_of(server), False)
+        mean, level, unsure = self._stated(server), "all", 0.0
+        for key, variance in zip(keys, self._variance, strict=True):
+            if key is None:
+                continue
+            effect, runs = self._effects.get(key, (0.0, 0.0))
+            mean += effect
+            unsure = 1.0 / (runs / self._noise + 1.0 / (unsure + variance))
+            if runs * variance >= self._noise:
+                level = FACTORS[key[0]]
+        cells = [self._cells[cell] for apart in (False, True) if (cell := (type_, server, apart)) in self._cells]
+        runs_, cuts = sum(cell[3] for cell in cells), sum(cell[4] for cell in cells)
+        half = 1.96 * math.sqrt(unsure)
+        deviation = math.sqrt(self._noise_of(cells))
+        return Speed(runs_, math.exp(mean), deviation, cuts, math.exp(mean - half), math.exp(mean + half), level)
+
+    def deviation(self, type_: str) -> float:
+        """The spread of the logarithm of a run's time of a type."""
+        return math.sqrt(self._noise_of([cell for key, cell in self._cells.items() if key[0] == type_]))
+
+    def _noise_of(self, cells: Sequence[tuple[float, float, float, int, int]]) -> float:
+        """The variance of one run: of these cells' own, and of all as far as they are few."""
+        squares = sum(cell[2] for cell in cells if cell[0] > 1.0)
+        return (NOISE_RUNS * self._noise + squares) / (NOISE_RUNS + sum(max(cell[0] - 1.0, 0.0) for cell in cells))
+
+    def work(self, job: Job) -> float:
+        """How much there is to do, in seconds at speed 1, as far as is known."""
+        return job.work or self._reference.get(job.type) or job.expected_seconds
+
+    def knows(self, type_: str) -> bool:
+        """Whether a run of this type has said how much work its jobs are."""
+        return type_ in self._reference
+
+    @property
+    def servers(self) -> list[str]:
+        """All servers, in their order."""
+        return list(self._servers)
+
+    @property
+    def types(self) -> list[str]:
+        """Types of which runs were seen."""
+        return sorted({cell[0] for cell in self._cells})
+
+    def seen(self, type_: str) -> list[str]:
+        """Servers on which a type ran."""
+        return sorted({cell[1] for cell in self._cells if cell[0] == type_})
+
+    def __len__(self) -> int:
+        return len({cell[:2] for cell in self._cells})
+
+    def __iter__(self) -> Iterator[tuple[str, str, Speed]]:
+        for type_, server in sorted({cell[:2] for cell in self._cells}):
+            yield type_, server, self.speed(type_, server)
+
+    def dump(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "cells": [[*key, *value] for key, value in self._cells.items()],
+            "reference": dict(self._reference),
+            "runs": [self._total, self._fitted],
+            "last": dict(self._last),
+            "sums": {server: list(sums) for server, sums in self._sums.items()},
+            "recent": {server: [list(run) for run in runs] for server, runs in self._recent.items()},
+            "effects": [[*key, *value] for key, value in self._effects.items()],
+            "variance": [self._noise, *self._variance],
+        }
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any], learn_by: str | None = None) -> Learned:
+        """What `dump` gave."""
+        learned = cls(learn_by=learn_by)
+        learned._reference = {name: float(value) for name, value in dumped["reference"].items()}
+        if "cells" not in dumped:  # dumps of before runs were pooled
+            for type_, server, runs, mean, squares, *cut in dumped["channels"]:
+                value = float(runs), math.log(mean), squares / mean**2, int(runs), int(cut[0]) if cut else 0
+                learned._cells[type_, server, False] = value
+                learned._total += int(runs)
+            learned._fit()
+            return learned
+        for type_, server, spread, weight, mean, squares, runs, cut in dumped["cells"]:
+            learned._cells[type_, server, bool(spread)] = weight, mean, squares, int(runs), int(cut)
+        learned._total, learned._fitted = dumped["runs"]
+        learned._last = {server: int(run) for server, run in dumped["last"].items()}
+        for server, (up, down, above, below) in dumped["sums"].items():
+            learned._sums[server] = up, down, int(above), int(below)
+        for server, recent in dumped["recent"].items():
+            learned._recent[server] = tuple((one, bool(apart), y, w) for one, apart, y, w in recent)
+        for factor, one, other, effect, runs in dumped["effects"]:
+            learned._effects[int(factor), one, other] = effect, runs
+        learned._noise, *learned._variance = dumped["variance"]
+        return learned

@@ -1,0 +1,79 @@
+"""What a service knows of speeds in the twin, other than what it learns by itself: everything, or each pair apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.jobs import Job, Place, Role
+from berth.live.core.records import Outcome, ServerRecord
+from berth.live.core.speeds import FACTORS, Learned
+from berth.live.twin.streams import CLASS, Stream
+
+__all__ = ["Pairs", "Told", "tell"]
+
+SHOWN = 25
+"""Exact runs of each type on each server that a policy is shown before the run, where it is told the speeds."""
+TYPE_CLASS, TYPE_SPREAD = (FACTORS.index(name) for name in ("type × class", "type × spread"))
+
+
+class Told(Learned):
+    """True speeds; of being spread over several servers, the mean effect over classes."""
+
+    def __init__(self, servers: Mapping[str, ServerRecord], stream: Stream, effects: Mapping[str, float]) -> None:
+        super().__init__(servers)
+        self._true, self._server_effects = stream.speeds, effects
+        self._class_label = {server.name: server.labels[CLASS] for server in stream.servers}
+        self._ratios: dict[str, list[float]] = {}
+        for type_, class_, spread in self._true:
+            if spread:
+                ratio = self._true[type_, class_, True] / self._true[type_, class_, False]
+                self._ratios.setdefault(type_, []).append(ratio)
+
+    def class_of(self, server: str) -> str:
+        return self._class_label.get(server, server)
+
+    def _of_class(self, type_: str, class_: str) -> float:
+        return math.log(self._true.get((type_, class_, False), 1e-9))
+
+    def _own(self, type_: str, server: str) -> float:
+        return math.log(self._server_effects.get(server, 1.0))
+
+    def _spread(self, type_: str) -> float:
+        return min(float(np.mean(np.log(self._ratios.get(type_, [1.0])))), 0.0)
+
+
+class Pairs(Learned):
+    """Speeds of each type on each class of server, learned apart from all others.
+
+    An estimate is the mean of logarithms of speeds, shrunk towards speed 1 as if one run had shown that.
+    """
+
+    def _fit(self) -> None:
+        super()._fit()
+        sums: dict[tuple[int, str, str], tuple[float, float]] = {}
+        for (type_, server, spread), (weight, mean, *_) in self._cells.items():
+            keys = [(TYPE_CLASS, type_, self.class_of(server))] if not spread else [(TYPE_SPREAD, type_, "")]
+            for key in keys:
+                total, runs = sums.get(key, (0.0, 0.0))
+                expected = 0.0 if not spread else sums.get((TYPE_CLASS, type_, self.class_of(server)), (0.0, 0.0))[0]
+                sums[key] = total + weight * (mean - expected), runs + weight
+        self._effects = {key: (total / (runs + 1.0), runs) for key, (total, runs) in sums.items()}
+
+
+def tell(dispatcher: Dispatcher, stream: Stream, seed: int) -> None:
+    """Tell a service the true speeds: those that it waits by, and exact runs for the policy to learn from."""
+    effects = stream.effects(seed)
+    dispatcher.state.learned = Told(dispatcher.state.servers, stream, effects)
+    for (type_, class_, spread), speed in stream.speeds.items():
+        names = tuple(server.name for server in stream.servers if server.labels[CLASS] == class_)
+        if spread:
+            continue
+        job = Job("told", type_, (Role("task", 1, stream.demand),), work=1.0)
+        for number in range(SHOWN):
+            for name in names:
+                there = speed * effects.get(name, 1.0)
+                dispatcher.memory.append(Outcome(number, job, (Place(name, "task", 1),), there))

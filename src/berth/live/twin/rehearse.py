@@ -1,0 +1,142 @@
+"""Many runs of the twin, over processes, and what came of them: paired by seed, with intervals."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from berth.live.engines.simulated.cluster import Latency
+from berth.live.twin.runs import PATIENCE, Run, Runner, run
+from berth.live.twin.streams import Stream
+from berth.statistics import Estimate, estimate, paired
+
+__all__ = ["Rehearsal", "Row", "rehearse", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What is played: a stream, schedulers, seeds, and the engine's latencies.
+
+    Ratios are to the scheduler `plain`. `told` is the scheduler that is told the speeds: what it gains over `plain` is
+    what there is to gain.
+    """
+
+    stream: Stream
+    runners: tuple[Runner, ...]
+    seeds: tuple[int, ...]
+    plain: Runner
+    told: Runner | None = None
+    latency: Latency | None = None
+    plain_latency: Latency | None = None
+    patience: float = PATIENCE
+
+    @property
+    def all(self) -> tuple[Runner, ...]:
+        """All schedulers, each once: the plain one first, the told one last."""
+        told = () if self.told is None else (self.told,)
+        return tuple(dict.fromkeys([self.plain, *(one for one in self.runners if one not in told), *told]))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A scheduler: means over seeds with 95 % intervals, in seconds.
+
+    `ratio` is that of mean turnarounds to the plain scheduler's, `share` the part of what can be gained: (plain −
+    this) / (plain − told) of turnarounds summed over seeds; its interval is by the jackknife.
+    """
+
+    runner: str
+    turnaround: Estimate | None
+    wait: Estimate | None
+    longest_wait: Estimate | None
+    servers: Estimate | None
+    ratio: Estimate | None
+    share: Estimate | None
+    refused: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rehearse(
+    plan: Rehearsal,
+    *,
+    workers: int = 1,
+    kept: Mapping[tuple[str, int], Run] | None = None,
+    done: Callable[[Run], None] = lambda _: None,
+) -> list[Run]:
+    """Play every scheduler with every seed, those of `kept` excepted; `done` hears of each new run."""
+    found = dict(kept or {})
+    left = [(one, seed) for seed in plan.seeds for one in plan.all if (str(one), seed) not in found]
+
+    def take(made: Run) -> None:
+        found[made.runner, made.seed] = made
+        done(made)
+
+    if workers == 1 or len(left) < 2:
+        for one, seed in left:
+            take(_run(plan, one, seed))
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(workers, len(left)), context, _start) as pool:
+            futures = [pool.submit(_run, plan, one, seed) for one, seed in left]
+            try:
+                for future in as_completed(futures):
+                    take(future.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return [found[str(one), seed] for one in plan.all for seed in plan.seeds]
+
+
+def _start() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent
+
+
+def _run(plan: Rehearsal, runner: Runner, seed: int) -> Run:
+    return run(plan.stream, runner, seed, plan.latency, plan.plain_latency, plan.patience)
+
+
+def rows_of(plan: Rehearsal, runs: Iterable[Run]) -> list[Row]:
+    """A row for each scheduler."""
+    by: dict[str, dict[int, Run]] = {}
+    for made in runs:
+        by.setdefault(made.runner, {})[made.seed] = made
+    mean = {name: {seed: float(made.turnaround.mean()) for seed, made in mine.items()} for name, mine in by.items()}
+    plain, told = mean[str(plan.plain)], None if plan.told is None else mean[str(plan.told)]
+    return [
+        Row(
+            name,
+            estimate(mean[name].values()),
+            estimate(float(made.wait.mean()) for made in mine.values()),
+            estimate(float(made.wait.max()) for made in mine.values()),
+            estimate(float(made.servers.mean()) for made in mine.values()),
+            paired(mean[name], plain),
+            None if told is None or name == str(plan.plain) else _share(mean[name], plain, told),
+            sum(made.refused for made in mine.values()),
+        )
+        for name, mine in by.items()
+    ]
+
+
+def _share(ours: Mapping[int, float], plain: Mapping[int, float], told: Mapping[int, float]) -> Estimate | None:
+    """The part of what can be gained that is gained; None where nothing can be."""
+    seeds = sorted(ours)
+    gained = np.array([plain[seed] - ours[seed] for seed in seeds])
+    there = np.array([plain[seed] - told[seed] for seed in seeds])
+    if there.sum() <= 0:
+        return None
+    whole = float(gained.sum() / there.sum())
+    if len(seeds) == 1:
+        return Estimate(whole, None, None, 1)
+    without = (gained.sum() - gained) / (there.sum() - there)
+    found = estimate((len(seeds) * whole - (len(seeds) - 1) * without).tolist())
+    if found is None or found.high is None:
+        return None
+    return Estimate(whole, whole - (found.high - found.mean), whole + (found.high - found.mean), len(seeds))

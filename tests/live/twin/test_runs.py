@@ -1,0 +1,100 @@
+"""The twin: paired by seed, latencies and slowest servers count, knowing the speeds helps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from berth.errors import BerthError
+from berth.live.core.speeds import Learned
+from berth.live.engines.simulated.cluster import Latency
+from berth.live.twin.knowledge import Pairs, Told
+from berth.live.twin.rehearse import Rehearsal, rehearse, rows_of
+from berth.live.twin.runs import Run, Runner, run
+from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
+
+SMALL = ClassStream(jobs=40)
+
+
+def test_the_same_seed_gives_the_same_run_and_the_same_gangs_to_all() -> None:
+    one, two = (run(SMALL, Runner("completion"), 3) for _ in range(2))
+    plain = run(SMALL, Runner("slurm"), 3)
+    assert np.array_equal(one.ended, two.ended)
+    assert not one.refused
+    assert np.array_equal(one.arrival, plain.arrival)
+    assert np.array_equal(one.tasks, plain.tasks)
+    assert (one.began >= one.arrival).all()
+    assert (one.ended > one.began).all()
+
+
+def test_run_times_are_those_of_the_slowest_class() -> None:
+    one = ClassStream(jobs=1)
+    gang, made = one.gangs(0)[0], run(one, Runner("slurm"), 0)
+    assert made.ended[0] - made.began[0] == pytest.approx(gang.seconds["a"])  # Slurm fills nodes in order
+
+
+def test_spread_gangs_take_their_own_time() -> None:
+    gang = Gang("g", "t", 2, 0.0, 1.0, {"a": 1.0, "b": 2.0}, {"a": 3.0})
+    assert (gang.takes("a", 1), gang.takes("a", 2), gang.takes("b", 2)) == (1.0, 3.0, 2.0)
+
+
+def test_latency_delays_starts_and_reports() -> None:
+    one = ClassStream(jobs=1)
+    made = run(one, Runner("completion"), 0, Latency(start=0.5, report=2.0))
+    assert made.began[0] == 0.5
+    assert made.ended[0] - made.began[0] in [pytest.approx(s) for s in one.gangs(0)[0].seconds.values()]
+    queued = ClassStream(jobs=6, rate=1e6, tasks=(4,), servers=class_servers(1))
+    late, prompt = (run(queued, Runner("slurm"), 0, plain_latency=Latency(report=report)) for report in (1.0, 0.0))
+    assert np.sort(late.began)[1:] - np.sort(prompt.began)[1:] == pytest.approx(np.arange(1, 6))
+
+
+def test_a_job_that_fits_nowhere_is_told() -> None:
+    with pytest.raises(BerthError, match="never end with slurm, seed 0"):
+        run(ClassStream(jobs=2, tasks=(99,)), Runner("slurm"), 0)
+
+
+def test_told_knows_the_true_speeds() -> None:
+    stream = ClassStream(effect=0.3)
+    effects = stream.effects(1)
+    told = Told({}, stream, effects)
+    for server in stream.servers:
+        for type_, row in stream.table.items():
+            true = row[server.labels["class"]] * effects[server.name]
+            assert told.slowest(type_, [server.name]) == pytest.approx(true)
+
+
+def test_pairs_share_nothing() -> None:
+    learned = Pairs(), Learned()
+    job = job_of(SMALL.gangs(0)[0], SMALL).replace(type="t", work=1.0)
+    for model in learned:
+        for _ in range(10):
+            model.add(job, ["n1"], 4.0)
+        model._fit()
+    pairs, pooled = learned
+    assert pairs.slowest("t", ["n1"]) == pytest.approx(math.exp(10 / 11 * math.log(0.25)))
+    assert pairs.slowest("t", ["n2"]) == pytest.approx(1.0)
+    assert pooled.slowest("t", ["n2"]) < 0.9
+
+
+def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained() -> None:
+    plan = Rehearsal(SMALL, (Runner("completion"),), (0, 1), Runner("slurm"), Runner("completion", mode="told"))
+    made: list[Run] = []
+    runs = rehearse(plan, done=made.append)
+    assert [(one.runner, one.seed) for one in runs] == [(str(r), s) for r in plan.all for s in (0, 1)]
+    again = rehearse(plan, kept={(one.runner, one.seed): one for one in made[1:]}, done=made.append)
+    assert len(made) == len(runs) + 1
+    assert np.array_equal(again[0].ended, runs[0].ended)
+    frames = [Run.of(one.frame()) for one in runs]
+    plain, berth, told = rows_of(plan, frames)
+    assert plain.ratio is not None
+    assert plain.ratio.mean == 1.0
+    assert plain.share is None
+    assert told.ratio is not None
+    assert berth.ratio is not None
+    assert told.ratio.mean < berth.ratio.mean
+    assert told.share is not None
+    assert told.share.mean == 1.0
+    assert berth.share is not None
+    assert 0.0 < berth.share.mean < 1.0

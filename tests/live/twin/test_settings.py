@@ -1,0 +1,92 @@
+"""Rehearsal files: what is wrong is told with its line; streams, tables and traces are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from berth.cli import main
+from berth.errors import InvalidInput
+from berth.live.core.jobs import Server
+from berth.live.twin.settings import read_rehearsal
+from berth.live.twin.streams import ClassStream
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+TEXT = (EXAMPLES / "rehearse.yaml").read_text()
+
+
+def test_the_example_is_the_stream_of_the_benchmark() -> None:
+    plan = read_rehearsal(EXAMPLES / "rehearse.yaml").plan()
+    assert [gang.seconds for gang in plan.stream.gangs(5)] == [gang.seconds for gang in ClassStream().gangs(5)]
+    assert str(plan.told) == "completion told"
+    assert len(plan.seeds) == 20
+    assert plan.latency is not None
+    assert plan.latency.start == 0.3
+
+
+def test_measured_speeds_bring_their_cluster() -> None:
+    plan = read_rehearsal(EXAMPLES / "rehearse-gavel.yaml").plan()
+    assert sum(server.capacity["gpu"] for server in plan.stream.servers) == 120_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("jobs: 110", "jobz: 110", r"yaml:11: stream.jobz: .*did you mean 'jobs'"),
+        ("rate: 1.05/s", "rate: 1.05", "stream.rate: got 1.05, expected a rate > 0 with its unit"),
+        ("work: 6s", "work: 0s", "stream.work: got 0.0, expected a duration > 0"),
+        ("plain: slurm", "plain: slumr", "plain: got 'slumr', expected a policy or a plain scheduler"),
+        ("{a: 1.0, b: 0.4, c: 0.7}", "{a: 1.0, d: 0.4}", "stream.types.solver.d: got 'd', expected a class of servers"),
+        ("tasks: [1, 2, 3, 4]", "tasks: [33]", "stream.tasks: got 33, expected at most 32 tasks"),
+        ("labels: {class: c}", "labels: {rack: c}", "the label class, its class"),
+        ("stream:\n", "measured: {rate: 2/h}\nstream:\n", "expected one of stream, measured and trace"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(tmp_path: Path, before: str, after: str, said: str) -> None:
+    assert before in TEXT
+    path = tmp_path / "bad.yaml"
+    path.write_text(TEXT.replace(before, after))
+    with pytest.raises(InvalidInput, match=said):
+        read_rehearsal(path)
+
+
+def test_other_servers_take_the_place_of_those_in_the_file() -> None:
+    there = [Server(f"x{i}", {"cpu": 8000}, {"class": name}) for i, name in enumerate("abc")]
+    plan = read_rehearsal(EXAMPLES / "rehearse.yaml").on(there).plan()
+    assert [server.name for server in plan.stream.servers] == ["x0", "x1", "x2"]
+
+
+def test_a_trace_is_rehearsed(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "servers: [{name: a, count: 4, capacity: {cpu: 64, memory: 512, gpu: 8}, labels: {class: a}}]\n"
+        f"trace: {{file: {EXAMPLES / 'own.csv'}, types: {{others: {{a: 0.5}}}}, luck: 0}}\n"
+        "policies: [completion]\n"
+    )
+    stream = read_rehearsal(path).plan().stream
+    first = stream.gangs(0)[0]
+    assert (first.type, first.tasks, first.work, first.seconds) == ("training", 4, 7200.0, {"a": 14400.0})
+    assert first.demand == {"cpu": 8000, "memory": 64000, "gpu": 1000}
+
+
+def test_the_command_prints_a_table_and_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "small.yaml", tmp_path / "out"
+    path.write_text(TEXT.replace("jobs: 110", "jobs: 12").replace("best-fit, escb-v, ", ""))
+    assert main(["rehearse", str(path), "--seeds", "2", "--workers", "1", "--out", str(out), "-q"]) == 0
+    assert "completion told" in capsys.readouterr().out
+    cells = {file: file.stat().st_mtime_ns for file in (out / "cells").iterdir()}
+    assert len(cells) == 6
+    assert (out / "summary.parquet").is_file()
+    assert (out / "plots" / "turnaround.png").is_file()
+    assert main(["rehearse", str(path), "--seeds", "2", "--workers", "1", "--out", str(out), "-q", "-o", "json"]) == 0
+    assert {file: file.stat().st_mtime_ns for file in (out / "cells").iterdir()} == cells
+
+
+def test_refused_decisions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT.replace("jobs: 110", "jobs: 4").replace("best-fit, escb-v, completion", "esdp-printed"))
+    assert main(["rehearse", str(path), "--seeds", "1", "--workers", "1", "-q"]) == 0
+    assert "decisions of esdp-printed were refused, and made by the fallback" in capsys.readouterr().err
