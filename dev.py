@@ -88,7 +88,7 @@ def test(arguments: list[str]) -> None:
             sys.exit(finder.returncode)
         rest = finder.stdout.split()
     marked = "not gpu" if slow else "not slow and not gpu"
-    processes = str((os.cpu_count() or 2) + 2)  # many tests wait
+    processes = str((os.cpu_count() or 2) + 1)  # many tests wait
     pytest: list[str | Path] = [PYTHON, "-m", "pytest", "-n", processes, "--no-loadscope-reorder", "-m", marked, *rest]
     for title, command in (
         ("lint", [BIN / "ruff", "check", "."]),

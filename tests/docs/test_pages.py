@@ -63,7 +63,7 @@ def test_slurm(place: Path, free_port: int) -> None:
     said = typed("slurm.md", place, free_port)
     assert "train-6 finished" in said
     assert "script-1 finished" in said
-    assert re.search(r"^train +class=\w+ +\d", said, re.MULTILINE)  # a learned speed
+    assert re.search(r"^train +n\d.* class=\w+", said, re.MULTILINE)  # a learned speed
     assert "it would not fit even if nothing ran" in said
     assert re.search(r"^slurm-\d+-\d+ +train +finished", said, re.MULTILINE)
     assert "slurm is down" in said
@@ -73,5 +73,5 @@ def test_slurm(place: Path, free_port: int) -> None:
 def test_ray(place: Path, free_port: int) -> None:
     said = typed("ray.md", place, free_port)
     assert "train-6 finished" in said
-    assert re.search(r"^train +class=\w+ +\d", said, re.MULTILINE)
+    assert re.search(r"^train +n\d.* class=\w+", said, re.MULTILINE)
     assert "ray is down" in said
