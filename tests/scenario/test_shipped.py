@@ -41,11 +41,13 @@ def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) 
     world = scenario.build(0, True)
     assert len(world) == world.problem.horizon == horizon
     assert scenario.title
-    assert "aper" in scenario.description or name == "example-explicit" or "Zhao" in scenario.description
+    assert name == "example-explicit" or any(word in scenario.description for word in ("aper", "Zhao", "Narayanan"))
     if family == "allocation":
         assert world.problem.arrivals_known
     else:
-        assert (scenario.arrivals_known, scenario.information, scenario.oracles) == ("revealed", (True,), ("slot",))
+        drifts = name in ("esdp-drift", "esdp-walk")  # what such gains are drawn from is not known
+        oracles = ("slot", "information") if family == "selection" and not drifts else ("slot",)
+        assert (scenario.arrivals_known, scenario.information, scenario.oracles) == ("revealed", (True,), oracles)
         assert family == "selection" or scenario.baseline == "greedy"
     dumped = json.loads(json.dumps(scenario.dump(), allow_nan=False))
     again = load_scenario(write(tmp_path, json.dumps(dumped), "again.json"))
@@ -69,7 +71,7 @@ def test_the_names() -> None:
     allocations = {f"ogasched-{name}" for name in grid + others} | {"small", "demo", "example-explicit"}
     assert set(NAMES["allocation"]) == allocations
     esdp = ("default", "t8000", "c8", "rare-arrivals", "dead-port", "drift", "walk", "late-feedback", "server-capacity")
-    more = {"gang-30x40", "gang-100x40", "example-selection"}
+    more = {"gang-30x40", "gang-100x40", "example-selection", "gavel-selection"}
     assert set(NAMES["selection"]) == {f"esdp-{name}" for name in (*esdp, "small")} | more
     plain = {"default", "launch", "scarce", "scarce-30", "failures", "scarce-failures", "transient", "application"}
     sweeps = {"eta-2", "eta-4", "eta-8", "eta-10", "tasks-2000", "tasks-4000", "tasks-8000"}

@@ -32,7 +32,7 @@ class Throughputs:
 
     >>> table = read_gavel()
     >>> len(table.gpus), table.speed["LM/b10/g4", "v100", True].__round__(2)
-    (83, 0.37)
+    (83, 0.31)
     """
 
     reference: str

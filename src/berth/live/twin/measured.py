@@ -89,7 +89,7 @@ def gavel_stream(jobs: int = 1200, rate: float = 2 / 3600, luck: float = 0.1, ef
 
     >>> stream = gavel_stream(jobs=4)
     >>> [server.name for server in stream.servers[:4]], [gang.type for gang in stream.gangs(0)][:2]
-    (['k80-0', 'p100-0', 'v100-0', 'k80-1'], ['LM/b80/g1', 'Transformer/b32/g4'])
+    (['k80-0', 'p100-0', 'v100-0', 'k80-1'], ['Transformer/b256/g1', 'Transformer/b64/g1'])
     """
     return MeasuredStream(
         read_gavel(), _interleaved(dict.fromkeys(("k80", "p100", "v100"), (8,) * 5)), jobs, rate, luck, effect

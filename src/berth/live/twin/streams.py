@@ -119,7 +119,7 @@ class ClassStream:
 
     >>> gang = ClassStream(jobs=3).gangs(0)[2]
     >>> gang.name, gang.type, gang.tasks, sorted(gang.seconds)
-    ('g2', 'trainer', 3, ['a', 'b', 'c'])
+    ('g2', 'solver', 4, ['a', 'b', 'c'])
     """
 
     jobs: int = 110
