@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.kernels.effects import NONE, fit_effects
+from berth.live.core.classes import classes_of
 from berth.live.core.events import Finished, ServerJoined
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.records import ServerRecord
-from berth.live.core.speeds import Learned, classes_of
+from berth.live.core.speeds import Learned
 from tests.live.core.builders import begin, dispatcher, job, places
 
 

@@ -7,9 +7,6 @@ shrunk towards 0 as far as what was seen of them is little or noisy, with varian
 (empirical Bayes); where too little is known an effect counts as much as one run. So a type that never ran on a server
 is expected to be as fast there as its path on servers of that class, and a new server starts with its class.
 
-Servers of one class agree in their resources, stated speed, and labels; labels that have a value of their own on most
-servers, such as an address, do not count. With `learn_by` that label alone makes the classes.
-
 * A gang's run time is set by its slowest server, so its speed is credited to those of its servers that are expected to
   be slowest.
 * A server whose runs differ from what was expected of it, always in one direction (a cumulative sum), has changed: what
@@ -32,11 +29,12 @@ from typing import Any
 import numpy as np
 
 from berth.kernels.effects import NONE, fit_effects
-from berth.live.core.jobs import Job, Server
+from berth.live.core.classes import classes_of
+from berth.live.core.jobs import Job
 from berth.live.core.records import ServerRecord
 from berth.model import Floats, Ints
 
-__all__ = ["EQUAL", "LEAST", "Learned", "Speed", "classes_of"]
+__all__ = ["EQUAL", "LEAST", "Learned", "Speed"]
 
 LEAST = 0.05
 """The smallest spread of logarithms."""
@@ -88,28 +86,6 @@ class Speed:
         """The spread of the logarithm of the next run's speed, the estimate's own uncertainty included."""
         sure = 0.0 if self.low <= 0 or self.high == math.inf else math.log(self.high / self.low) / 3.92
         return max(math.hypot(self.deviation, sure), LEAST)
-
-
-def classes_of(servers: Mapping[str, ServerRecord], learn_by: str | None = None) -> dict[str, str]:
-    """The class of each server, as text."""
-    there = {name: record.server for name, record in servers.items()}
-    if learn_by is not None:
-        return {
-            name: f"{learn_by}={server.labels[learn_by]}" if learn_by in server.labels else name
-            for name, server in there.items()
-        }
-    values: dict[str, list[str]] = {}
-    for server in there.values():
-        for label, value in server.labels.items():
-            values.setdefault(label, []).append(value)
-    telling = {label for label, seen in values.items() if 2 * len(set(seen)) <= max(len(seen), 2)}
-    return {name: _class(server, telling) for name, server in there.items()}
-
-
-def _class(server: Server, telling: set[str]) -> str:
-    words = [f"{label}={value}" for label, value in sorted(server.labels.items()) if label in telling]
-    words += [f"{name}:{milli / 1000:g}" for name, milli in sorted(server.capacity.items())]
-    return " ".join([*words, *([f"speed:{server.speed:g}"] if server.speed != 1.0 else [])])
 
 
 def _groups(type_: str, server: str, class_: str, spread: bool) -> list[Group | None]:
