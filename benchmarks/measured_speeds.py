@@ -92,7 +92,7 @@ def markdown(found: dict[float, tuple[list[Row], list[Run]]]) -> str:
 
 
 def main() -> None:
-    """Play what is asked for, and write what came of it."""
+    """Run the twin at each load, and write the table, the runs and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rates", type=float, nargs="+", default=list(RATES), help="jobs an hour")
     parser.add_argument("--jobs", type=int, default=1200)

@@ -1,4 +1,4 @@
-"""Plain schedulers, written plainly: jobs of one role, in order, whoever fits starts."""
+"""Plain schedulers, written plainly: jobs of one role, in order; each starts if it fits."""
 
 from __future__ import annotations
 

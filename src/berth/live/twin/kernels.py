@@ -1,4 +1,4 @@
-"""Kernel of the stand-ins for plain schedulers: jobs in the order of the queue, whoever fits starts.
+"""Kernel of the stand-ins for plain schedulers: jobs in the order of the queue; each starts if it fits.
 
 Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from berth.kernels.compiled import compiled, inner
-from berth.live.core.kernels.berthing import Gangs, Placed, room
+from berth.live.core.kernels.berthing import Gangs, Placed, put, room
 
 __all__ = ["ORDER", "PACK", "SPREAD", "start_plainly"]
 
@@ -96,14 +96,7 @@ def start_plainly(
                     break
                 most = 1 if rule == SPREAD else min(left, gangs.each[role])
                 count = room(gangs.demand, free, role, server, most)
-                for k in range(free.shape[1]):
-                    free[server, k] -= count * gangs.demand[role, k]
-                row = placed.size[0]
-                placed.job[row] = job
-                placed.role[row] = role
-                placed.server[row] = server
-                placed.count[row] = count
-                placed.size[0] = row + 1
+                put(gangs, free, placed, job, role, server, count)
                 left -= count
         if not fits:
             for row in range(first, placed.size[0]):

@@ -1,4 +1,4 @@
-"""Many runs of the twin, over processes, and what came of them: paired by seed, with intervals."""
+"""Run the twin for many seeds in several processes; summarise the runs, paired by seed, with intervals."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class TraceEntry(Part):
 
     file: str = Field(description="the trace, in any format that berth reads; a relative path starts at this file")
     types: Types = Field(description=f"speeds by kind of job and class; `{OTHERS}` is for all kinds that are not named")
-    jobs: Jobs | None = Field(None, description="only the first so many")
+    jobs: Jobs | None = Field(None, description="only this many, the first of the trace")
     luck: Spread = Field(0.1, description="spread of the logarithm of run times")
     server_spread: Spread = Field(0.0, description="spread of the logarithm of servers' own speeds")
 

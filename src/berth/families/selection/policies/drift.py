@@ -18,7 +18,7 @@ EVIDENCE = 0.999  # what is left of an error after one more observation: what co
 
 
 class DriftWatch:
-    """Statistics of the same outcomes with several discounts, M of them; `best` are those that foretold gains best.
+    """Statistics of the same outcomes with several discounts, M of them; `best` are those that predicted gains best.
 
     Before an outcome is learned, each memory says what it expects: the mean that it has of a channel, with the variance
     of one gain and that of its mean. What counts is how likely the gains were in its eyes.

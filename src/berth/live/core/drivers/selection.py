@@ -3,9 +3,9 @@
 A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
 each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
 .5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more or there is no more time. Jobs of which a task takes nothing are no question for this family,
-which would not see that a server may not be used. They, and those of whatever types and sizes come after so many that
-there would be more than `CHANNELS`, are placed after the others, in order.
+until it starts no more or there is no more time. Two kinds of jobs are placed after the others, in order: those with a
+task that takes nothing (this family could not see that a server may not be used), and those whose types and sizes would
+make more than `CHANNELS` channels.
 
 Axes: J types, L roles of all types, R servers, E channels.
 """
