@@ -101,8 +101,13 @@ class Driver:
         self.made: list[Attempted] = []
 
     async def open(self) -> None:
-        """Connect, and wait until every node is heard: on a busy machine their agents begin late."""
-        snapshot = await self.listener.open()
+        """Connect, and wait until every node is heard."""
+        await self.listener.open()
+        await self.complete()
+
+    async def complete(self) -> None:
+        """Wait until every node is heard: on a busy machine their agents begin late."""
+        snapshot = await self.listener.look()
         nodes = {name for name in self.cluster.daemons() if not name.startswith("head-")}
         end = time.monotonic() + PATIENCE
         while missing := nodes - {server.name for server in snapshot.servers}:

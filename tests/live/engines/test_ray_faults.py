@@ -94,6 +94,7 @@ def test_a_keeper_that_dies_takes_its_gangs_along_but_forgets_nothing(ray_cluste
             assert isinstance(ends[gang.key], Failed)
             told = gang.told()
             await gang.start()
+            await driver.complete()  # the next keeper has heard of every node
             later = await driver.job("n1", "n2", "n3", seconds=0.0).start()  # the places are free again
             await later.finished()
             assert gang.told() == told  # and nothing that ended began again
