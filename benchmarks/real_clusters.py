@@ -2,13 +2,14 @@
 
 A local cluster (`berth.live.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is
 a process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is
-drawn for each gang and class from the seed
-(`berth.live.twin.streams`). So every scheduler meets the same gangs, at the same times, with
-the same luck. Nobody is told the speeds. Times are those that the tasks themselves write down.
+drawn for each gang and class from the seed (`berth.live.twin.streams`). So every scheduler meets the same gangs, at the
+same times, with the same luck. Times are those that the tasks themselves write down.
 
-Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with placement at random, with
-best-fit, and with a policy that learns, by node and by class of node. Each run begins knowing nothing. Everything is
-paired by seed; results go to `--out` as Parquet, Markdown and pictures.
+Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with a policy (`completion`,
+`escb-v by class`, …). Each run begins knowing nothing; with `told` behind its name the service finds 25 earlier runs of
+each type on each node. Everything is paired by seed; results go to `--out` as Parquet, Markdown and pictures. Runs are
+kept there as they end, and the same command goes on. `--equal` makes all nodes equally fast. Tasks only sleep, so that
+`--together` several runs share a machine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,16 +32,22 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.experience import write_experience
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
-from berth.live.twin.streams import ClassStream, Gang, class_servers
+from berth.live.twin.runs import Runner
+from berth.live.twin.streams import THREE_CLASSES, ClassStream, Gang, class_servers
 from berth.statistics import Estimate, estimate, paired
 from tests.live.service.live import Live, serving
 
 __all__ = ["Ran", "main", "summary"]
 
-RUNNERS = ("slurm", "random-placement", "best-fit", "escb-v", "escb-v by class")
+RUNNERS = ("slurm", "best-fit", "escb-v by class", "completion", "completion told")
 CPUS = 4
+EQUAL = 0.7
+"""The speed of all types on all nodes where nodes are equal."""
+STORE = "berth.db"
+"""The store of a service, as `serving` names it."""
 TASK = """#!/bin/sh
 # WITNESS GANG a=SECONDS b=SECONDS c=SECONDS: run as long as the class of this node takes, and say when
 witness=$1 gang=$2; shift 2
@@ -112,7 +120,7 @@ def by_slurm(place: Place, stream_: Sequence[Gang], patience: float) -> float:
 
 
 def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str | None, patience: float) -> float:
-    """A berth service places them."""
+    """A berth service places them, with what its store has."""
     with served(place, policy, learn_by) as live:
 
         def submit(gang: Gang) -> None:
@@ -210,22 +218,38 @@ def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
 
 def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ran]:
     """One run from nothing."""
-    stream_ = ClassStream(given.jobs, given.rate, given.work).gangs(seed)
-    patience = 10.0 * given.jobs / given.rate + 120.0
+    servers = class_servers(given.nodes, CPUS)
+    table = {name: dict.fromkeys(row, EQUAL) if given.equal else row for name, row in THREE_CLASSES.items()}
+    world = ClassStream(given.jobs, given.rate, given.work, servers, table)
+    stream_, patience = world.gangs(seed), 10.0 * given.jobs / given.rate + 120.0
     with cluster(kind, given.nodes, hooks=runner != "slurm") as place:
         if runner == "slurm":
             first = by_slurm(place, stream_, patience)
         else:
-            policy, _, by = runner.partition(" by ")
-            first = by_berth(place, stream_, policy, by or None, patience)
+            wanted = Runner.parse(runner)
+            if wanted.mode == "told":
+                write_experience(place.folder / STORE, servers, table, world.luck, seed)
+            first = by_berth(place, stream_, wanted.policy, wanted.by, patience)
         return ran(place, stream_, seed, runner, first)
+
+
+def kept_or_run(runner: str, seed: int, given: argparse.Namespace, settings: dict[str, str]) -> list[Ran]:
+    """A run that was kept, or one that is run now, and kept."""
+    part = given.out / f"{seed}-{runner.replace(' ', '-')}.json"
+    if part.exists() and alike((kept := json.loads(part.read_text()))["settings"], settings):
+        return [Ran(**row) for row in kept["rows"]]
+    rows = run(given.kind, runner, seed, given)
+    beside = part.with_suffix(".new")
+    beside.write_text(json.dumps({"settings": settings, "rows": [asdict(row) for row in rows]}))
+    beside.replace(part)
+    return rows
 
 
 # ---------------------------------------------------------------------- what came out
 
 
 def measures(rows: pl.DataFrame, nodes: int) -> pl.DataFrame:
-    """Of each run its makespan, mean turnaround and wait, and the share of all processors that tasks held."""
+    """Of each run its times, the servers that a gang has, and the share of all processors that tasks held."""
     held = (pl.col("tasks") * (pl.col("ended") - pl.col("began"))).sum()
     makespan = pl.col("ended").max()
     return rows.group_by("seed", "runner", maintain_order=True).agg(
@@ -233,6 +257,8 @@ def measures(rows: pl.DataFrame, nodes: int) -> pl.DataFrame:
         turnaround=(pl.col("ended") - pl.col("arrival")).mean(),
         wait=(pl.col("began") - pl.col("arrival")).mean(),
         run=(pl.col("ended") - pl.col("began")).mean(),
+        longest_wait=(pl.col("began") - pl.col("arrival")).max(),
+        servers=pl.col("nodes").str.split(",").list.n_unique().mean(),
         utilisation=held / (makespan * nodes * CPUS),
     )
 
@@ -253,13 +279,14 @@ def summary(runs: pl.DataFrame, against: Sequence[str]) -> list[dict[str, str]]:
     }
     for runner, mine in found.items():
         line = {"placed by": str(runner)}
-        for name, form in (("makespan", "{:.1f}"), ("turnaround", "{:.2f}"), ("wait", "{:.2f}"), ("run", "{:.2f}")):
-            line[f"{name} (s)"] = said(estimate(row[name] for row in mine.values()), form)
-        line["utilisation"] = said(estimate(row["utilisation"] for row in mine.values()), "{:.2f}")
+        for name in ("turnaround", "wait", "longest_wait", "run"):
+            line[f"{name.replace('_', ' ')} (s)"] = said(estimate(row[name] for row in mine.values()), "{:.2f}")
+        for name in ("servers", "utilisation"):
+            line[name] = said(estimate(row[name] for row in mine.values()), "{:.2f}")
         for other in against:
-            for name in ("makespan", "turnaround"):
-                ratio = paired({s: r[name] for s, r in mine.items()}, {s: r[name] for s, r in found[other].items()})
-                line[f"{name} / {other}"] = said(ratio, "{:.2f}")
+            name = "turnaround"
+            ratio = paired({s: r[name] for s, r in mine.items()}, {s: r[name] for s, r in found[other].items()})
+            line[f"{name} / {other}"] = said(ratio, "{:.3f}")
         table.append(line)
     return table
 
@@ -290,19 +317,22 @@ def markdown(table: Sequence[dict[str, str]]) -> str:
 
 def alike(kept: dict[str, str], settings: dict[str, str]) -> bool:
     """Whether a run that was kept is the one that is asked for, among however many others."""
-    return all(kept[key] == settings[key] for key in ("kind", "jobs", "nodes", "rate", "work", "version"))
+    return all(kept[key] == settings[key] for key in ("kind", "jobs", "nodes", "rate", "work", "equal", "version"))
 
 
 def main() -> None:
     """Run what is asked for, and say what came out."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kind", choices=["slurm", "ray"])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--together", type=int, default=1, help="runs at a time")
+    parser.add_argument("--equal", action="store_true", help="all nodes are equally fast")
     parser.add_argument("--jobs", type=int, help="gangs a run; 240 on Slurm, 100 on Ray")
     parser.add_argument("--nodes", type=int, help="8 on Slurm, 4 on Ray")
     parser.add_argument("--rate", type=float, help="gangs a second; 2.5 on Slurm, 1.2 on Ray")
     parser.add_argument("--work", type=float, default=2.5, help="seconds at speed 1")
-    parser.add_argument("--runners", nargs="+", choices=RUNNERS, help="who places; all that there are by default")
+    parser.add_argument("--runners", nargs="+", default=RUNNERS, help="who places")
     parser.add_argument("--out", type=Path, default=Path("runs/real-clusters"))
     given = parser.parse_args()
     usual = {"slurm": (240, 8, 2.5), "ray": (100, 4, 1.2)}[given.kind]
@@ -310,24 +340,18 @@ def main() -> None:
         own if own is not None else default
         for own, default in zip((given.jobs, given.nodes, given.rate), usual, strict=True)
     )
-    runners = given.runners or [name for name in RUNNERS if given.kind == "slurm" or name != "slurm"]
-    out = given.out / given.kind
+    runners = [name for name in given.runners if given.kind == "slurm" or name != "slurm"]
+    out = given.out = given.out / given.kind
     out.mkdir(parents=True, exist_ok=True)
     console, found = Console(), list[Ran]()
     settings = {key: str(value) for key, value in vars(given).items()} | {"version": __version__}
-    for seed in range(given.seeds):
-        for runner in runners:
-            part = out / f"{seed}-{runner.replace(' ', '-')}.json"
-            if part.exists() and alike((kept := json.loads(part.read_text()))["settings"], settings):
-                rows = [Ran(**row) for row in kept["rows"]]
-            else:
-                rows = run(given.kind, runner, seed, given)
-                beside = part.with_suffix(".new")
-                beside.write_text(json.dumps({"settings": settings, "rows": [asdict(row) for row in rows]}))
-                beside.replace(part)
-            makespan = max(row.ended for row in rows)
+    order = [(seed, runner) for seed in range(given.first, given.first + given.seeds) for runner in runners]
+    with ThreadPoolExecutor(given.together) as pool:
+        parts = [pool.submit(kept_or_run, runner, seed, given, settings) for seed, runner in order]
+        for (seed, runner), part in zip(order, parts, strict=True):
+            rows = part.result()
             turnaround = np.mean([row.ended - row.arrival for row in rows])
-            console.print(f"seed {seed}, {runner}: makespan {makespan:.1f} s, mean turnaround {turnaround:.2f} s")
+            console.print(f"seed {seed}, {runner}: mean turnaround {turnaround:.2f} s")
             found += rows
     rows_ = pl.DataFrame([asdict(row) for row in found])
     runs = measures(rows_, given.nodes)

@@ -10,10 +10,11 @@ import pytest
 from berth.errors import BerthError
 from berth.live.core.speeds import Learned
 from berth.live.engines.simulated.cluster import Latency
-from berth.live.twin.knowledge import Pairs, Told
+from berth.live.twin.knowledge import Pairs, Told, tell
 from berth.live.twin.rehearse import Rehearsal, rehearse, rows_of
 from berth.live.twin.runs import Run, Runner, run
 from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
+from tests.live.core.builders import dispatcher
 
 SMALL = ClassStream(jobs=40)
 
@@ -63,6 +64,17 @@ def test_told_knows_the_true_speeds() -> None:
         for type_, row in stream.table.items():
             true = row[server.labels["class"]] * effects[server.name]
             assert told.slowest(type_, [server.name]) == pytest.approx(true)
+
+
+def test_told_does_not_learn() -> None:
+    stream = ClassStream(effect=0.3)
+    made = dispatcher(*stream.servers)
+    tell(made, stream, 1)
+    for gang in stream.gangs(1):
+        made.state.learned.add(job_of(gang, stream), ["n1"], 60.0)
+    effects = stream.effects(1)
+    true = [stream.table["solver"][s.labels["class"]] * effects[s.name] for s in stream.servers]
+    assert made.state.learned.speeds("solver") == pytest.approx(true)
 
 
 def test_pairs_share_nothing() -> None:

@@ -31,7 +31,9 @@ import numpy as np
 from berth.kernels.effects import NONE, fit_effects
 from berth.live.core.classes import classes_of
 from berth.live.core.jobs import Job
+from berth.live.core.levels import FACTORS, SERVER, SPREAD, TYPE_SERVER, Group, groups_of
 from berth.live.core.records import ServerRecord
+from berth.live.core.waiting import own_copy
 from berth.model import Floats, Ints
 
 __all__ = ["EQUAL", "LEAST", "Learned", "Speed"]
@@ -56,13 +58,7 @@ SLOWEST = 1.1
 """Servers of a gang that are expected to be slower than this times the slowest share its speed."""
 EQUAL = 1.05
 """Servers count as equally fast where their speeds differ by less than this factor."""
-FACTORS = (
-    "all", "path", "longer path", "type", "class", "path × class", "longer path × class", "type × class", "server",
-    "type × server", "spread", "path × spread", "type × spread",
-)  # fmt: skip
-SERVER, TYPE_SERVER, SPREAD = (FACTORS.index(name) for name in ("server", "type × server", "spread"))
 Cell = tuple[str, str, bool]
-Group = tuple[int, str, str]
 NOTHING = 0.0, 0.0
 
 
@@ -86,17 +82,6 @@ class Speed:
         """The spread of the logarithm of the next run's speed, the estimate's own uncertainty included."""
         sure = 0.0 if self.low <= 0 or self.high == math.inf else math.log(self.high / self.low) / 3.92
         return max(math.hypot(self.deviation, sure), LEAST)
-
-
-def _groups(type_: str, server: str, class_: str, spread: bool) -> list[Group | None]:
-    """The group of each factor; None where a factor says nothing."""
-    parts = type_.split("/")
-    path = parts[0] if len(parts) > 1 else None
-    longer = "/".join(parts[:-1]) if len(parts) > 2 else None
-    found: list[tuple[str | None, str]] = [("", ""), (path, ""), (longer, ""), (type_, "")]
-    found += [("", class_), (path, class_), (longer, class_), (type_, class_), ("", server), (type_, server)]
-    found += [("" if spread else None, ""), (path if spread else None, ""), (type_ if spread else None, "")]
-    return [None if one is None else (factor, one, other) for factor, (one, other) in enumerate(found)]
 
 
 class Learned:
@@ -183,20 +168,35 @@ class Learned:
         return speed
 
     def _count(self, type_: str, places: Sequence[str], speed: float, cut: int) -> None:
-        expected = {server: self._mean(type_, server) for server in places}
-        least = min(expected.values()) + math.log(SLOWEST)
-        credited = [server for server in places if expected[server] <= least]
+        credited = self._credited(type_, places)
         spread, alarmed = len(places) > 1, False
         self._total += 1
-        for server in credited:
+        for server, expected in credited.items():
             self._fade(server)
             seen = math.log(speed) - self._stated(server)
             self._add_to((type_, server, spread), seen, 1.0 / len(credited), 1, cut)
             apart = 0.0 if not spread else self._spread(type_)
-            off = math.log(speed) - expected[server] - apart
+            off = math.log(speed) - expected - apart
             alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
         if alarmed or (self._total - self._fitted) * EVERY >= self._total:
             self._fit()
+
+    def _credited(self, type_: str, places: Sequence[str]) -> dict[str, float]:
+        """The servers that a gang is as slow as, and the logarithm of the speed that is expected of each."""
+        expected = {server: self._mean(type_, server) for server in places}
+        least = min(expected.values()) + math.log(SLOWEST)
+        return {server: mean for server, mean in expected.items() if mean <= least}
+
+    def supposing(self, runs: Iterable[tuple[str, Sequence[str], float]]) -> Learned:
+        """A copy that has seen these runs too: type, servers, logarithm of speed."""
+        made = own_copy(self)
+        for type_, places, speed in runs:
+            credited = self._credited(type_, places)
+            for server in credited:
+                seen = speed - self._stated(server)
+                made._add_to((type_, server, len(places) > 1), seen, 1.0 / len(credited), 0, 0)
+        made._fit()
+        return made
 
     def _add_to(self, cell: Cell, value: float, weight: float, run: int, cut: int) -> None:
         before, mean, squares, runs, cuts = self._cells.get(cell, (0.0, 0.0, 0.0, 0, 0))
@@ -255,7 +255,7 @@ class Learned:
         numbers: list[dict[Group, int]] = [{} for _ in FACTORS]
         group = np.full((len(cells), len(FACTORS)), NONE, dtype=np.int64)
         for i, (type_, server, spread) in enumerate(cells):
-            for factor, key in enumerate(_groups(type_, server, self.class_of(server), spread)):
+            for factor, key in enumerate(groups_of(type_, server, self.class_of(server), spread)):
                 if key is not None:
                     group[i, factor] = numbers[factor].setdefault(key, len(numbers[factor]))
         first = np.concatenate([[0], np.cumsum([len(one) for one in numbers])]).astype(np.int64)
@@ -277,7 +277,7 @@ class Learned:
 
     def _of_class(self, type_: str, class_: str) -> float:
         """The part of it that all servers of a class share."""
-        return sum(self._effects.get(key, NOTHING)[0] for key in _groups(type_, "", class_, False)[:SERVER] if key)
+        return sum(self._effects.get(key, NOTHING)[0] for key in groups_of(type_, "", class_, False)[:SERVER] if key)
 
     def _own(self, type_: str, server: str) -> float:
         """The part of it that is the server's own."""
@@ -286,7 +286,7 @@ class Learned:
         return self._stated(server) + own
 
     def _spread(self, type_: str) -> float:
-        keys = _groups(type_, "", "", True)[SPREAD:]
+        keys = groups_of(type_, "", "", True)[SPREAD:]
         return min(sum(self._effects.get(key, NOTHING)[0] for key in keys if key), 0.0)
 
     def apart(self, type_: str) -> float:
@@ -351,7 +351,7 @@ class Learned:
 
     def speed(self, type_: str, server: str) -> Speed:
         """What is known of a type on a server."""
-        keys = _groups(type_, server, self.class_of(server), False)
+        keys = groups_of(type_, server, self.class_of(server), False)
         mean, level, unsure = self._stated(server), "all", 0.0
         for key, variance in zip(keys, self._variance, strict=True):
             if key is None:
@@ -383,6 +383,11 @@ class Learned:
     def knows(self, type_: str) -> bool:
         """Whether a run of this type has said how much work its jobs are."""
         return type_ in self._reference
+
+    @property
+    def runs(self) -> int:
+        """How many runs were seen."""
+        return self._total
 
     @property
     def servers(self) -> list[str]:

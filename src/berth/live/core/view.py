@@ -16,6 +16,7 @@ from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels import Gangs, Placed, berth_in_order
 from berth.live.core.records import JobRecord, ServerRecord
+from berth.live.core.speeds import Learned
 from berth.live.core.state import State
 from berth.live.core.waiting import part
 from berth.model import Floats, Ints
@@ -84,6 +85,14 @@ class View:
     state: State = field(repr=False)
     enough: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether there is no time left to think: what was decided so far is decided, and the rest waits."""
+
+    overdue: Learned | None = field(default=None, repr=False)
+    """What is known of speeds where running jobs tell more than ended ones."""
+
+    @property
+    def learned(self) -> Learned:
+        """What is known of speeds, as decisions use it."""
+        return self.overdue or self.state.learned
 
     @property
     def weight(self) -> Floats:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.jobs import Job, Place, Role
+from berth.live.core.levels import FACTORS, SERVER
 from berth.live.core.records import Outcome, ServerRecord
-from berth.live.core.speeds import FACTORS, Learned
+from berth.live.core.speeds import Learned
 from berth.live.twin.streams import CLASS, Stream
 
 __all__ = ["Pairs", "Told", "tell"]
@@ -25,7 +26,9 @@ class Told(Learned):
 
     def __init__(self, servers: Mapping[str, ServerRecord], stream: Stream, effects: Mapping[str, float]) -> None:
         super().__init__(servers)
-        self._true, self._server_effects = stream.speeds, effects
+        self._true = stream.speeds
+        self._true_effects = {(SERVER, "", name): (math.log(effect), math.inf) for name, effect in effects.items()}
+        self._effects = self._true_effects
         self._class_label = {server.name: server.labels[CLASS] for server in stream.servers}
         self._ratios: dict[str, list[float]] = {}
         for type_, class_, spread in self._true:
@@ -36,11 +39,18 @@ class Told(Learned):
     def class_of(self, server: str) -> str:
         return self._class_label.get(server, server)
 
+    def supposing(self, runs: Iterable[tuple[str, Sequence[str], float]]) -> Learned:
+        return self
+
     def _of_class(self, type_: str, class_: str) -> float:
         return math.log(self._true.get((type_, class_, False), 1e-9))
 
-    def _own(self, type_: str, server: str) -> float:
-        return math.log(self._server_effects.get(server, 1.0))
+    def _fit(self) -> None:
+        super()._fit()
+        self._effects = self._true_effects
+
+    def _stated(self, server: str) -> float:
+        return 0.0  # the true speeds are those of the servers as they are
 
     def _spread(self, type_: str) -> float:
         return min(float(np.mean(np.log(self._ratios.get(type_, [1.0])))), 0.0)

@@ -43,7 +43,7 @@ class CompletionDriver:
         if not records:
             return Placing.nothing()
         paces, kind = paces_of(view, records)
-        work = view.state.learned.work
+        work = view.learned.work
         seconds = np.array([work(record.job) for record in records], dtype=np.float64)
         free = np.where(view.usable[:, None], view.free, 0)
         rows = int(min(np.minimum(gangs.most, len(free) + 1).sum() + len(gangs.minimum), ROWS))

@@ -16,13 +16,15 @@ Axes: n jobs, R servers, K resources, T types, L tiers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from berth.live.core.kernels import Paces, Placed, Releases, ends_later
+from berth.live.core.overdue import overdue_runs
 from berth.live.core.records import JobRecord
 from berth.live.core.runtimes import remaining
-from berth.live.core.speeds import EQUAL
+from berth.live.core.speeds import EQUAL, Learned
 from berth.live.core.view import Placing, View, holdings
 from berth.live.core.waiting import part
 from berth.model import Floats, Ints
@@ -37,7 +39,7 @@ HALF = 0.5
 
 def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
     """The tiers of servers for the types of these jobs, and the number of each job's type (n,)."""
-    learned = view.state.learned
+    learned = view.learned
     types: dict[str, int] = {}
     kind = np.array([types.setdefault(record.job.type, len(types)) for record in records], dtype=np.int64)
     tiers = [learned.tiers(type_) for type_ in types]
@@ -48,6 +50,31 @@ def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
     return Paces(tier, pace, np.array([learned.apart(type_) for type_ in types])), kind
 
 
+def _running(view: View) -> list[JobRecord]:
+    return [record for record in view.state.jobs.values() if record.places]
+
+
+def _elapsed(view: View, running: Sequence[JobRecord]) -> Floats:
+    """For how long each has run."""
+    began = np.array([record.since if record.started is None else record.started for record in running])
+    return np.maximum(view.time - began, 0.0)
+
+
+def _expected(learned: Learned, running: Sequence[JobRecord], server: Ints, each: Ints) -> Floats:
+    """The expected run time of each running job on the servers that it has."""
+    if not running:
+        return np.zeros(0)
+    types: dict[str, int] = {}
+    kind = np.array([types.setdefault(record.job.type, len(types)) for record in running], dtype=np.int64)
+    first = np.concatenate([[0], np.cumsum(each)[:-1]])
+    speed = np.stack([learned.speeds(type_) for type_ in types])[np.repeat(kind, each), server]
+    several = np.maximum.reduceat(server, first) > np.minimum.reduceat(server, first)
+    apart = np.array([learned.apart(type_) for type_ in types])[kind]
+    slowest = np.minimum.reduceat(speed, first) * np.where(several, apart, 1.0)
+    seconds: Floats = np.array([learned.work(record.job) for record in running]) / slowest
+    return seconds
+
+
 class Waits:
     """What running jobs are expected to give back; what is known of a job's places is kept while it has them."""
 
@@ -55,11 +82,22 @@ class Waits:
         self._held: dict[str, tuple[object, Ints, Ints]] = {}
         self._releases: Releases | None = None
         self._spread: dict[str, float] = {}
-        self._version = -1
+        self._spread_of: tuple[Learned | None, int] = None, -1
+        self._supposed: tuple[Learned, int, object, Learned] | None = None
+        """What was supposed at the decision before: of what, by its version, and by which running jobs."""
 
-    def begin(self) -> None:
-        """A new decision begins: what runs may have changed."""
+    def begin(self, view: View) -> View:
+        """A new decision begins, and what runs may have changed; the view, with what running jobs tell."""
         self._releases = None
+        learned, running = view.state.learned, _running(view)
+        server, each = self._places(view, running)
+        seconds = _expected(learned, running, server, each)
+        key, told = overdue_runs(learned, running, seconds, _elapsed(view, running))
+        if not told:
+            return view
+        if self._supposed is None or self._supposed[:3] != (learned, learned.version, key):
+            self._supposed = learned, learned.version, key, learned.supposing(told)
+        return replace(view, overdue=self._supposed[-1])
 
     def releases(self, view: View) -> Releases:
         """When running jobs give back what they hold, the first at the front, less what jobs before wait for."""
@@ -68,12 +106,9 @@ class Waits:
         return self._releases
 
     def _coming(self, view: View) -> Releases:
-        state = view.state
-        running = [record for record in state.jobs.values() if record.places]
-        self._look_up(view, running)
+        state, running = view.state, _running(view)
+        server, each = self._places(view, running)
         held = [self._held[record.job.id] for record in running]
-        each = np.array([len(server) for _, server, _ in held], dtype=np.int64)
-        server = np.concatenate([server for _, server, _ in held]) if held else np.zeros(0, dtype=np.int64)
         left = np.repeat(self._left(view, running, server, each), each)
         size, order = len(left), np.argsort(left, kind="stable")
         time, where = np.zeros(size + SPARE), np.zeros(size + SPARE, dtype=np.int64)
@@ -83,8 +118,8 @@ class Waits:
             much[:size] = np.concatenate([amount for _, _, amount in held])[order]
         return Releases(time, where, much, np.array([size], dtype=np.int64))
 
-    def _look_up(self, view: View, running: Sequence[JobRecord]) -> None:
-        """Note the servers and holdings of jobs whose places are new."""
+    def _places(self, view: View, running: Sequence[JobRecord]) -> tuple[Ints, Ints]:
+        """The servers of running jobs, one job after another, and how many each has; holdings are noted."""
         before, self._held = self._held, {}
         new = [record for record in running if before.get(record.job.id, (None,))[0] is not record.places]
         whose, server, amount = holdings(view.state, new)
@@ -94,27 +129,22 @@ class Waits:
             self._held[record.job.id] = record.places, server[rows], amount[rows]
         for record in running:
             self._held.setdefault(record.job.id, before.get(record.job.id, (None, whose, amount)))
+        servers = [self._held[record.job.id][1] for record in running]
+        each = np.array([len(one) for one in servers], dtype=np.int64)
+        return np.concatenate(servers) if servers else np.zeros(0, dtype=np.int64), each
 
     def _left(self, view: View, running: Sequence[JobRecord], server: Ints, each: Ints) -> Floats:
         """How many more seconds each running job is expected to run: the median, given how long it has run."""
         if not running:
             return np.zeros(0)
-        learned = view.state.learned
-        if self._version != learned.version:
-            self._version, self._spread = learned.version, {}
-        types: dict[str, int] = {}
-        kind = np.array([types.setdefault(record.job.type, len(types)) for record in running], dtype=np.int64)
-        for type_ in types.keys() - self._spread.keys():
+        learned = view.learned
+        if self._spread_of != (learned, learned.version):
+            self._spread_of, self._spread = (learned, learned.version), {}
+        for type_ in {record.job.type for record in running} - self._spread.keys():
             self._spread[type_] = learned.deviation(type_)
-        first = np.concatenate([[0], np.cumsum(each)[:-1]])
-        speed = np.stack([learned.speeds(type_) for type_ in types])[np.repeat(kind, each), server]
-        several = np.maximum.reduceat(server, first) > np.minimum.reduceat(server, first)
-        apart = np.array([learned.apart(type_) for type_ in types])[kind]
-        slowest = np.minimum.reduceat(speed, first) * np.where(several, apart, 1.0)
-        seconds = np.array([learned.work(record.job) for record in running]) / slowest
-        began = np.array([record.since if record.started is None else record.started for record in running])
-        elapsed = np.maximum(view.time - began, 0.0)
-        left = remaining(seconds, np.array([self._spread[type_] for type_ in types])[kind], elapsed, HALF)
+        wide = np.array([self._spread[record.job.type] for record in running])
+        elapsed = _elapsed(view, running)
+        left = remaining(_expected(learned, running, server, each), wide, elapsed, HALF)
         limit = np.array([np.inf if record.job.limit is None else record.job.limit for record in running])
         ends: Floats = np.minimum(left, np.maximum(limit - elapsed, 0.0))
         return ends
@@ -134,7 +164,7 @@ class Waits:
         if not len(jobs) or jobs[0] != 0 or not np.isfinite(ends[0]):
             return None
         job = view.records[0].job
-        return max(float(ends[0] - view.state.learned.work(job) / view.state.learned.speeds(job.type).max()), 0.0)
+        return max(float(ends[0] - view.learned.work(job) / view.learned.speeds(job.type).max()), 0.0)
 
     def _ends(self, view: View, placing: Placing) -> tuple[Ints, Floats]:
         """The jobs of a placing, and when each ends if it waits; infinity where it does better to start."""
@@ -148,7 +178,7 @@ class Waits:
         size = np.array([len(rows)], dtype=np.int64)
         given = Placed(number, role, placing.server[rows], placing.count[rows], size, np.zeros(1, dtype=bool))
         first = np.searchsorted(number, np.arange(len(jobs) + 1))
-        work = np.array([view.state.learned.work(record.job) for record in records], dtype=np.float64)
+        work = np.array([view.learned.work(record.job) for record in records], dtype=np.float64)
         free = np.where(view.usable[:, None], view.free, 0)
         ends = ends_later(gangs, kind, work, view.reach, free, paces, self.releases(view), given, first, EQUAL)
         return jobs, ends

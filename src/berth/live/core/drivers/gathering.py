@@ -45,7 +45,7 @@ def gathered(view: View, placing: Placing) -> Placing:
     placed = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), failed)
     reach = np.zeros((len(chosen), len(view.servers)), dtype=bool)
     for i, name in enumerate(chosen.tolist()):
-        pace = view.state.learned.speeds(view.records[name].job.type)
+        pace = view.learned.speeds(view.records[name].job.type)
         slowest = pace[given.server[first[i] : first[i + 1]]].min()
         reach[i] = view.reach[view.gangs.reach[name]] & (pace * EQUAL >= slowest)
     gather(gangs, reach, view.weight, free, given, first, placed)

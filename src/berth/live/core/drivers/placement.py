@@ -154,7 +154,7 @@ class PlacementDriver(Driver):
         tasks = Tasks(
             arrival,
             demand,
-            np.array([r.job.said_seconds or view.state.learned.work(r.job) for r in records]),
+            np.array([r.job.said_seconds or view.learned.work(r.job) for r in records]),
             np.array([r.job.value for r in records]),
             np.array([r.job.decay for r in records]),
             np.array([FOREVER if r.job.deadline is None else r.submitted + r.job.deadline for r in records]),
@@ -175,7 +175,7 @@ class PlacementDriver(Driver):
 
     def _running(self, view: View, fleet: ServerFleet) -> Berths:
         """What runs, a row for each place; what was found out about a job's places is kept as long as it has them."""
-        whole, work = np.int64, view.state.learned.work
+        whole, work = np.int64, view.learned.work
         before, self._held = self._held, {}
         records = [record for record in view.state.jobs.values() if record.places]
         for record in records:

@@ -20,7 +20,7 @@ AGAIN = 4
 
 def proposed(driver: Driver, view: View) -> Placing:
     """What a policy starts, level by level from the highest, the last of them together."""
-    driver.waits.begin()
+    view = driver.waits.begin(view)
     levels = np.unique(view.level)[::-1]
     if len(levels) <= 1:
         return _started(driver, view)

@@ -1,0 +1,64 @@
+"""Running jobs that take longer than expected tell that their servers are slow for them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import Finished, ServerJoined
+from berth.live.core.overdue import STEP, overdue_runs
+from tests.live.core.builders import begin, dispatcher, job, places, server
+
+
+def two_classes(policy: str = "completion") -> Dispatcher:
+    """Two servers of each of two classes, of which nothing is known."""
+    made = dispatcher(policy=policy)
+    for name in ("a1", "a2", "b1", "b2"):
+        made.handle(ServerJoined(0.0, server(name, cpu=1, kind=name[0])))
+    return made
+
+
+@given(st.floats(1.0, 20.0))
+def test_the_speed_is_what_is_expected_of_one_that_is_still_running(times: float) -> None:
+    made = two_classes()
+    begin(made, 0.0, job("x", work=10.0))
+    record, learned = made.state.jobs["x"], made.state.learned
+    key, told = overdue_runs(learned, [record], np.array([10.0]), np.array([10.0 * times * 1.0001]))
+    spread = learned.speed("t", "a1").spread
+    below = -math.log(max(STEP ** int(math.log(times * 1.0001, STEP)), 1.0))
+    grid = np.linspace(below - 12.0 * spread, below, 200_001)
+    density = np.exp(-0.5 * (grid / spread) ** 2 + 0.5 * (below / spread) ** 2)
+    (type_, servers, speed), *_ = told
+    assert (type_, servers) == ("t", (record.places[0].server,))
+    assert speed == pytest.approx((grid * density).sum() / density.sum(), rel=1e-3)
+    assert key
+
+
+@pytest.mark.parametrize("policy", ["completion", "best-fit"])
+def test_a_class_is_avoided_before_the_first_run_there_has_ended(policy: str) -> None:
+    made = two_classes(policy)
+    begin(made, 0.0, job("first", work=10.0), job("second", work=10.0), job("third", work=10.0))
+    where = {name: next(iter(places(made, name))) for name in ("first", "second", "third")}
+    alone = next(name for name, at in where.items() if sum(other[0] == at[0] for other in where.values()) == 1)
+    for name in where.keys() - {alone}:
+        made.handle(Finished(10.0, name, 1))
+    before = made.state.learned.dump()
+    begin(made, 60.0, job("next", work=10.0), job("last", work=10.0))
+    assert {next(iter(places(made, name)))[0] for name in ("next", "last")} == {"b" if where[alone][0] == "a" else "a"}
+    assert made.state.learned.dump() == before  # nothing of this is kept
+
+
+def test_what_is_known_well_is_not_doubted() -> None:
+    made = two_classes()
+    for i in range(40):
+        begin(made, 100.0 * i, *(job(f"{i}-{n}", work=10.0) for n in range(4)))
+        for name in list(made.state.jobs):
+            made.handle(Finished(100.0 * i + 10.0, name, 1))
+    begin(made, 5000.0, *(job(f"x{n}", work=10.0) for n in range(4)))
+    records = list(made.state.jobs.values())
+    assert overdue_runs(made.state.learned, records, np.full(4, 10.0), np.full(4, 11.5)) == ((), [])
