@@ -5,11 +5,11 @@ a process that runs for as long as its type takes on the class of the node where
 drawn for each gang and class from the seed (`berth.live.twin.streams`). So every scheduler meets the same gangs, at the
 same times, with the same luck. Times are those that the tasks themselves write down.
 
-Placed by: Slurm alone (first come first served with backfill), and a real `berth serve` with a policy (`completion`,
-`escb-v by class`, …). Each run begins knowing nothing; with `told` behind its name the service finds 25 earlier runs of
-each type on each node. Everything is paired by seed; results go to `--out` as Parquet, Markdown and pictures. Runs are
-kept there as they end, and the same command goes on. `--equal` makes all nodes equally fast. Tasks only sleep, so that
-`--together` several runs share a machine.
+Placed by: Slurm alone (first come first served with backfill) or Ray alone (placement groups, PACK), and a real
+`berth serve` with a policy (`completion`, `escb-v by class`, …). Each run begins knowing nothing; with `told` behind
+its name the service finds 25 earlier runs of each type on each node. Everything is paired by seed; results go to
+`--out` as Parquet, Markdown and pictures. Runs are kept there as they end; the same command goes on. `--equal` makes
+all nodes equally fast. Tasks only sleep, so that several runs share a machine (`--together`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ from tests.live.service.live import Live, serving
 
 __all__ = ["Ran", "main", "summary"]
 
-RUNNERS = ("slurm", "best-fit", "escb-v by class", "completion", "completion told")
+RUNNERS = ("slurm", "ray", "best-fit", "escb-v by class", "completion", "completion told")
 CPUS = 4
 EQUAL = 0.7
 """The speed of all types on all nodes where nodes are equal."""
@@ -117,6 +118,16 @@ def by_slurm(place: Place, stream_: Sequence[Gang], patience: float) -> float:
     first = follow(stream_, submit)
     wait_until_all(place, stream_, patience)
     return first
+
+
+def by_ray(place: Place, stream_: Sequence[Gang], patience: float) -> float:
+    """Ray alone places them."""
+    gangs = [{"arrival": gang.arrival, "tasks": gang.tasks, "command": place.command(gang)} for gang in stream_]
+    file = place.folder / "gangs.jsonl"
+    file.write_text("".join(json.dumps(gang) + "\n" for gang in gangs))
+    command = [sys.executable, "-m", "benchmarks.ray_alone", place.engine.removeprefix("ray:"), str(file)]
+    done = subprocess.run(command, env=place.environment, check=True, stdout=subprocess.PIPE, timeout=patience)
+    return float(done.stdout.split()[0])
 
 
 def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str | None, patience: float) -> float:
@@ -222,9 +233,9 @@ def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ra
     table = {name: dict.fromkeys(row, EQUAL) if given.equal else row for name, row in THREE_CLASSES.items()}
     world = ClassStream(given.jobs, given.rate, given.work, servers, table)
     stream_, patience = world.gangs(seed), 10.0 * given.jobs / given.rate + 120.0
-    with cluster(kind, given.nodes, hooks=runner != "slurm") as place:
-        if runner == "slurm":
-            first = by_slurm(place, stream_, patience)
+    with cluster(kind, given.nodes, hooks=runner != kind) as place:
+        if runner == kind:
+            first = (by_slurm if kind == "slurm" else by_ray)(place, stream_, patience)
         else:
             wanted = Runner.parse(runner)
             if wanted.mode == "told":
@@ -340,7 +351,7 @@ def main() -> None:
         own if own is not None else default
         for own, default in zip((given.jobs, given.nodes, given.rate), usual, strict=True)
     )
-    runners = [name for name in given.runners if given.kind == "slurm" or name != "slurm"]
+    runners = [name for name in given.runners if name not in {"slurm", "ray"} - {given.kind}]
     out = given.out = given.out / given.kind
     out.mkdir(parents=True, exist_ok=True)
     console, found = Console(), list[Ran]()
@@ -357,7 +368,7 @@ def main() -> None:
     runs = measures(rows_, given.nodes)
     rows_.write_parquet(out / "gangs.parquet", metadata=settings)
     runs.write_parquet(out / "runs.parquet", metadata=settings)
-    table = summary(runs, [name for name in ("slurm", "best-fit") if name in runners])
+    table = summary(runs, [name for name in (given.kind, "best-fit") if name in runners])
     shown = Table(*table[0], title=f"{given.jobs} gangs on {given.nodes} nodes of {given.kind}, {given.seeds} seeds")
     for line in table:
         shown.add_row(*line.values())

@@ -68,7 +68,8 @@ class Attempted:
     async def runs(self) -> None:
         """Wait until all of its tasks run."""
         tasks = sum(place.count for place in self.command.places)
-        await until(lambda: len(self.alive()) == tasks, f"{self.job.id} does not run")
+        await until(lambda: len(self.alive()) == tasks or self.driver.end(self.key) is not None, "it does not run")
+        assert len(self.alive()) == tasks, self.driver.end(self.key)
 
     async def ended(self) -> Finished | Failed:
         """Wait until its end was told."""

@@ -10,7 +10,7 @@ import pytest
 from berth.errors import BerthError
 from berth.live.core.speeds import Learned
 from berth.live.engines.simulated.cluster import Latency
-from berth.live.twin.knowledge import Pairs, Told, tell
+from berth.live.twin.knowledge import Pairs, Told, Unlearned, tell
 from berth.live.twin.rehearse import Rehearsal, rehearse, rows_of
 from berth.live.twin.runs import Run, Runner, run
 from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
@@ -88,6 +88,19 @@ def test_pairs_share_nothing() -> None:
     assert pairs.slowest("t", ["n1"]) == pytest.approx(math.exp(10 / 11 * math.log(0.25)))
     assert pairs.slowest("t", ["n2"]) == pytest.approx(1.0)
     assert pooled.slowest("t", ["n2"]) < 0.9
+
+
+def test_parts_of_a_policy_can_be_switched_off() -> None:
+    whole, eager, unlearned = (
+        run(SMALL, Runner.parse(f"completion{mode}"), 1) for mode in ("", " eager", " unlearned")
+    )
+    free = eager.wait < whole.wait
+    assert free.any()
+    assert (unlearned.ended - unlearned.began).mean() > (whole.ended - whole.began).mean()
+    learned = Unlearned()
+    for _ in range(10):
+        learned.add(job_of(SMALL.gangs(0)[0], SMALL), ["n1"], 1.0)
+    assert learned.slowest("solver", ["n1", "n2"]) == 1.0
 
 
 def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained() -> None:

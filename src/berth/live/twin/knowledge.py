@@ -1,4 +1,4 @@
-"""What a service knows of speeds in the twin, other than what it learns by itself: everything, or each pair apart."""
+"""A service in the twin that knows more or less of speeds than it learns by itself, or does not use it to wait."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.drivers.deferral import Waits
 from berth.live.core.jobs import Job, Place, Role
+from berth.live.core.kernels import Releases
 from berth.live.core.levels import FACTORS, SERVER
 from berth.live.core.records import Outcome, ServerRecord
 from berth.live.core.speeds import Learned
+from berth.live.core.view import View
 from berth.live.twin.streams import CLASS, Stream
 
-__all__ = ["Pairs", "Told", "tell"]
+__all__ = ["Eager", "Pairs", "Told", "Unlearned", "tell"]
 
 SHOWN = 25
 """Exact runs of each type on each server that a policy is shown before the run, where it is told the speeds."""
@@ -72,6 +75,27 @@ class Pairs(Learned):
                 expected = 0.0 if not spread else sums.get((TYPE_CLASS, type_, self.class_of(server)), (0.0, 0.0))[0]
                 sums[key] = total + weight * (mean - expected), runs + weight
         self._effects = {key: (total / (runs + 1.0), runs) for key, (total, runs) in sums.items()}
+
+
+class Unlearned(Learned):
+    """Nothing is learned: every server is as fast as it is said to be."""
+
+    def _fit(self) -> None:
+        super()._fit()
+        self._effects = {}
+
+    def supposing(self, runs: Iterable[tuple[str, Sequence[str], float]]) -> Learned:
+        return self
+
+
+class Eager(Waits):
+    """Nobody waits for faster servers: no release is in sight."""
+
+    def _coming(self, view: View) -> Releases:
+        none = np.zeros(0, dtype=np.int64)
+        return Releases(
+            np.zeros(0), none, np.zeros((0, len(view.state.resources)), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        )
 
 
 def tell(dispatcher: Dispatcher, stream: Stream, seed: int) -> None:

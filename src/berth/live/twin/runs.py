@@ -15,7 +15,7 @@ from berth.live.core.jobs import Job, Server
 from berth.live.core.queues import Queues
 from berth.live.engines.simulated.cluster import Latency, SimulatedCluster, Truth
 from berth.live.simulation import play
-from berth.live.twin.knowledge import Pairs, tell
+from berth.live.twin.knowledge import Eager, Pairs, Unlearned, tell
 from berth.live.twin.plain import PLAIN, OneClassDispatcher, PlainDispatcher
 from berth.live.twin.streams import CLASS, Gang, Stream, job_of
 from berth.model import Floats, Ints
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PATIENCE", "Run", "Runner", "run"]
 
-MODES = "told", "unpooled", "alone"
+MODES = "told", "unpooled", "unlearned", "eager", "alone"
 PATIENCE = 1e9
 """Seconds until the dispatcher keeps servers for a job: longer than any run."""
 
@@ -34,8 +34,9 @@ PATIENCE = 1e9
 class Runner:
     """A plain scheduler, or berth with a policy, which learns by the label `by` where one is given.
 
-    `mode` is `told` (it knows the true speeds), `unpooled` (it learns each type on each class apart), `alone` (jobs
-    start wherever the policy places them: no waiting for faster servers, nothing learned), or nothing.
+    `mode` is `told` (it knows the true speeds), `unpooled` (it learns each type on each class apart), `unlearned` (it
+    learns no speeds), `eager` (no job waits for faster servers), `alone` (jobs start wherever the policy places them:
+    no waiting for faster servers, nothing learned), or nothing.
     """
 
     policy: str
@@ -141,6 +142,10 @@ def run(
         tell(dispatcher, stream, seed)
     elif runner.mode == "unpooled":
         dispatcher.state.learned = Pairs(dispatcher.state.servers, runner.by)
+    elif runner.mode == "unlearned":
+        dispatcher.state.learned = Unlearned(dispatcher.state.servers, runner.by)
+    elif runner.mode == "eager" and dispatcher.driver is not None:
+        dispatcher.driver.waits = Eager()
     played = play(dispatcher, cluster, [Submitted(gang.arrival, job_of(gang, stream)) for gang in gangs])
     if waiting := [gang.name for gang in gangs if gang.name not in played.ended]:
         raise BerthError(f"{len(waiting)} of {len(gangs)} jobs never end with {runner}, seed {seed}: {waiting[0]}, …")

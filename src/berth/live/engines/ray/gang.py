@@ -23,6 +23,8 @@ NUMBERED = {"GPU", "TPU", "NPU", "HPU", "neuron_cores"}
 """Resources of which Ray says by environment variables which ones are whose."""
 PATIENCE = 10.0
 """Seconds within which the group must be there."""
+WORKER = 60.0
+"""Seconds within which Ray must start a process on a node: on a busy one it takes long."""
 GRACE = 2.0
 """Seconds that a task has to end by itself."""
 FIRST_LOOK, LAST_LOOK = 0.01, 0.5
@@ -171,7 +173,10 @@ class Gang:
         others = {name: amount for name, amount in amounts.items() if name in NUMBERED}
         strategy = PlacementGroupSchedulingStrategy(group, index)
         asked = self.probe.options(num_gpus=gpus, resources=others, scheduling_strategy=strategy).remote()
-        found: dict[str, str] = await asyncio.wait_for(asked, PATIENCE)
+        try:
+            found: dict[str, str] = await asyncio.wait_for(asked, WORKER)
+        except TimeoutError:
+            raise TimeoutError(f"no process was started on {part.server} in {WORKER:g} s") from None
         return found
 
     async def _run(self, index: int, part: Part, devices: Mapping[str, str]) -> None:
