@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Decided, Event, Finished, ServerJoined, Start, Started, Submitted
+from berth.live.core.events import Decided, Event, Finished, ServerJoined, ServerLost, Start, Started, Submitted
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.service.store import Batch, Store
 from berth.live.twin.streams import CLASS
@@ -35,6 +35,7 @@ def write_experience(
                 start = Start(name, 1, (Place(server.name, "task", 1),))
                 events += [Submitted(time, job), Decided(time, "experience", (start,)), Started(time, name, 1)]
                 events.append(Finished(time + seconds, name, 1, seconds))
+    events += [ServerLost(time, server.name) for server in servers]  # until the engine tells of them
     batch, dispatcher = Batch(1, events), Dispatcher()
     for event in events:
         batch.records.update({record.job.id: record for record in dispatcher.note(event).changed})

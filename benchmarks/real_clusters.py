@@ -138,7 +138,8 @@ def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str |
             job = {"name": gang.name, "type": gang.type, "tasks": gang.tasks, "resources": {"cpu": 1}}
             live.ask("POST", "/v1/jobs", {**job, "work": gang.work, "command": place.command(gang)})
 
-        live.ask("GET", "/v1/servers")
+        live.wait_for("/v1/policy", lambda now: now["policy"] == policy and now["preparing"] is None)
+        live.wait_for("/v1/servers", lambda there: there and all(server["state"] == "up" for server in there))
         first = follow(stream_, submit)
         wait_until_all(place, stream_, patience)
         return first

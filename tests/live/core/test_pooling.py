@@ -171,3 +171,20 @@ def test_a_dump_goes_on_as_if_nothing_had_happened(runs: int) -> None:
     some(again, 5, 30)
     assert again.dump() == kept.dump()
     assert again.speeds("x").tolist() == kept.speeds("x").tolist()
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_what_is_known_of_a_class_stays_when_its_servers_get_another_label(loaded: bool) -> None:
+    servers = table("a1", "a2", "b1", "b2")
+    learned = Learned(servers)
+    for _ in range(10):
+        run(learned, "t", "a1", 2.0)
+        run(learned, "t", "b1", 0.5)
+    before = learned.speeds("t").copy()
+    if loaded:
+        learned = Learned.load(json.loads(json.dumps(learned.dump()))).over(servers)
+        assert learned.speeds("t") == pytest.approx(before)
+    for name, record in servers.items():
+        servers[name] = ServerRecord(Server(name, {"cpu": 1000}, {**record.server.labels, "rack": "r1"}), record.index)
+    learned.servers_changed()
+    assert learned.speeds("t") == pytest.approx(before, rel=0.01)

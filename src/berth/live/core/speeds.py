@@ -13,8 +13,8 @@ is expected to be as fast there as its path on servers of that class, and a new 
   was seen of it before that began is forgotten.
 * What was seen of a server that nothing runs on fades: after a while it is what its class is, and is tried again.
 
-Estimates change after as many runs as are a fiftieth of all, and with nothing else: a replay of the same events gives
-the same estimates.
+Estimates change after as many runs as are a fiftieth of all, when a server changes its class, and with nothing else: a
+replay of the same events gives the same estimates.
 
 Axes: R servers.
 """
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,15 +30,13 @@ import numpy as np
 from berth.kernels.effects import NONE, fit_effects
 from berth.live.core.classes import classes_of
 from berth.live.core.jobs import Job
-from berth.live.core.levels import FACTORS, SERVER, SPREAD, TYPE_SERVER, Group, groups_of
+from berth.live.core.levels import FACTORS, LEAST, SERVER, SPREAD, TYPE_SERVER, Group, Speed, groups_of
 from berth.live.core.records import ServerRecord
 from berth.live.core.waiting import own_copy
 from berth.model import Floats, Ints
 
 __all__ = ["EQUAL", "LEAST", "Learned", "Speed"]
 
-LEAST = 0.05
-"""The smallest spread of logarithms."""
 NOISE, NOISE_RUNS = 0.2, 5.0
 """The spread of the logarithms of runs that are alike before any was seen, and how many runs that counts."""
 DOUBT, ROUNDS = 2.0, 15
@@ -62,28 +59,6 @@ Cell = tuple[str, str, bool]
 NOTHING = 0.0, 0.0
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Runs seen there (`cut` of them were cut off), and the estimate of all runs with its 95 % interval.
-
-    `deviation` is the spread of the logarithm of one run's speed; `level` is the nearest level with runs to speak of.
-    """
-
-    runs: int
-    mean: float
-    deviation: float
-    cut: int = 0
-    low: float = 0.0
-    high: float = math.inf
-    level: str = "all"
-
-    @property
-    def spread(self) -> float:
-        """The spread of the logarithm of the next run's speed, the estimate's own uncertainty included."""
-        sure = 0.0 if self.low <= 0 or self.high == math.inf else math.log(self.high / self.low) / 3.92
-        return max(math.hypot(self.deviation, sure), LEAST)
-
-
 class Learned:
     """Runs by cell (type, server, whether spread), and the effects that were estimated from them."""
 
@@ -91,6 +66,8 @@ class Learned:
         self.learn_by = learn_by
         self._servers: Mapping[str, ServerRecord] = servers if servers is not None else {}
         self._classes: dict[str, str] | None = None
+        self._fit_classes: dict[str, str] = {}
+        """The classes of servers with runs when effects were estimated."""
         self._cells: dict[Cell, tuple[float, float, float, int, int]] = {}
         """Weight, mean logarithm of speed and sum of squares of each; all runs, and those that were cut off."""
         self._reference: dict[str, float] = {}
@@ -125,13 +102,15 @@ class Learned:
         self._changed()
 
     def _changed(self) -> None:
-        self.version += 1
-        self._known, self._tiers, self._table = {}, {}, None
+        self.version, self._known, self._tiers, self._table = self.version + 1, {}, {}, None
 
     def class_of(self, server: str) -> str:
         """The class of a server; its own name where nothing is known of it."""
         if self._classes is None:
-            self._classes = classes_of(self._servers, self.learn_by)
+            now = self._classes = classes_of(self._servers, self.learn_by)
+            self._fit_classes = self._fit_classes or {cell[1]: now.get(cell[1], cell[1]) for cell in self._cells}
+            if any(now.get(name, name) != class_ for name, class_ in self._fit_classes.items()):
+                self._fit()
         return self._classes.get(server, server)
 
     def _stated(self, server: str) -> float:
@@ -179,6 +158,7 @@ class Learned:
             off = math.log(speed) - expected - apart
             alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
         if alarmed or (self._total - self._fitted) * EVERY >= self._total:
+            self._fitted = self._total
             self._fit()
 
     def _credited(self, type_: str, places: Sequence[str]) -> dict[str, float]:
@@ -245,8 +225,8 @@ class Learned:
 
     def _fit(self) -> None:
         """Estimate noise, variances and effects from all cells."""
-        self._fitted = self._total
         self._changed()
+        self._fit_classes = {cell[1]: self.class_of(cell[1]) for cell in self._cells}
         cells = list(self._cells)
         table = np.array([self._cells[cell][:3] for cell in cells], dtype=np.float64).reshape(-1, 3)
         spare = np.maximum(table[:, 0] - 1.0, 0.0)
@@ -391,7 +371,6 @@ class Learned:
 
     @property
     def servers(self) -> list[str]:
-        """All servers, in their order."""
         return list(self._servers)
 
     @property
@@ -412,6 +391,7 @@ class Learned:
 
     def dump(self) -> dict[str, Any]:
         """All of it, for JSON."""
+        self.class_of("")  # servers may have changed
         return {
             "cells": [[*key, *value] for key, value in self._cells.items()],
             "reference": dict(self._reference),
@@ -433,6 +413,7 @@ class Learned:
                 value = float(runs), math.log(mean), squares / mean**2, int(runs), int(cut[0]) if cut else 0
                 learned._cells[type_, server, False] = value
                 learned._total += int(runs)
+            learned._fitted = learned._total
             learned._fit()
             return learned
         for type_, server, spread, weight, mean, squares, runs, cut in dumped["cells"]:
