@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from berth.errors import InvalidInput
-from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.dispatcher import FALLBACK, Dispatcher
 from berth.live.core.events import (
     Cancelled,
     Event,
@@ -38,6 +38,11 @@ def history(policy: str) -> Played:
     return play(Dispatcher(policy), SimulatedCluster(SERVERS, Halves(noise=0.1)), submissions())
 
 
+def hours(played: Played) -> float:
+    """Hours of run time of all tasks."""
+    return sum((r.ended or 0.0) - (r.started or 0.0) for r in played.ended.values()) / 3600.0
+
+
 def turnaround(played: Played) -> float:
     return float(np.mean([r.ended - r.submitted for r in played.ended.values() if r.ended is not None]))
 
@@ -53,6 +58,17 @@ def test_the_advantage_of_learning_is_found_and_is_the_true_one() -> None:
     assert 0.0 < found.actual.utilisation <= 1.0
     assert "cucb instead of first-fit" in str(found)
     json.dumps(found.as_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("policy", ["completion", "cucb"])
+def test_what_learning_has_saved_is_found(policy: str) -> None:
+    found = what_if(history(policy).events, FALLBACK, actual=policy)
+    truly = hours(history(FALLBACK)) - hours(history(policy))
+    assert truly > 0.0
+    assert 0.6 * truly < found.run.mean * found.jobs / 3600.0 < 1.1 * truly  # slow servers were rarely seen
+    assert found.run.low is not None
+    assert found.run.low > 0.0
+    assert "task-hours would be" in str(found)
 
 
 def test_the_same_policy_makes_no_difference_and_the_model_gives_the_history_back() -> None:

@@ -74,9 +74,9 @@ class Measured(Truth):
             if handled.outcome is not None:
                 outcomes.append(handled.outcome)
         known = {
-            (type_, server): float(speed)
+            (type_, server): state.learned.remembered(type_, server)
             for type_ in state.learned.types
-            for server, speed in zip(state.servers, state.learned.speeds(type_), strict=True)
+            for server in state.servers
         }
         luck = {
             found.job.id: found.speed / min(known[found.job.type, place.server] for place in found.places)
@@ -89,11 +89,12 @@ class Measured(Truth):
 
 @dataclass(frozen=True)
 class Figures:
-    """How a play went: seconds, `utilisation` of the resource that was used most, and the sum of values."""
+    """How a play went: seconds, task-seconds of all runs, `utilisation` of the resource used most, sum of values."""
 
     policy: str
     wait: float
     turnaround: float
+    run: float
     makespan: float
     utilisation: float
     value: float
@@ -106,7 +107,8 @@ class Figures:
 class WhatIf:
     """Another policy (`other`) against the one that decided (`actual`), over the jobs that finish with both.
 
-    `wait`, `turnaround` and `value` are differences, job by job, of the other less the actual.
+    `wait`, `turnaround`, `run` (task-seconds of run time) and `value` are differences, job by job, of the other less
+    the actual.
     """
 
     jobs: int
@@ -115,6 +117,7 @@ class WhatIf:
     other: Figures
     wait: Estimate
     turnaround: Estimate
+    run: Estimate
     value: Estimate
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,6 +134,12 @@ class WhatIf:
             before, after = getattr(self.actual, name), getattr(self.other, name)
             words = f"{spoken(before)} would be {spoken(after)}" if unit else f"{before:.4g} would be {after:.4g}"
             lines.append(f"  {name}: {words}, by job {found.mean:+.3g}{unit}{sure}")
+        hours = self.jobs / 3600.0
+        sure = (
+            "" if self.run.low is None else f" ({self.run.low * hours:+.3g} to {(self.run.high or 0.0) * hours:+.3g})"
+        )
+        before, after = self.actual.run / 3600.0, self.other.run / 3600.0
+        lines.append(f"  run time: {before:.4g} task-hours would be {after:.4g}, {self.run.mean * hours:+.3g}{sure}")
         lines.append(f"  makespan: {spoken(self.actual.makespan)} would be {spoken(self.other.makespan)}")
         lines.append(f"  utilisation: {self.actual.utilisation:.0%} would be {self.other.utilisation:.0%}")
         return "\n".join(lines)
@@ -178,6 +187,7 @@ def what_if(
         _figures(policy, [pair[1] for pair in pairs], given, first),
         _paired(_wait(other) - _wait(record) for record, other in pairs),
         _paired(_turnaround(other) - _turnaround(record) for record, other in pairs),
+        _paired(_run(other) - _run(record) for record, other in pairs),
         _paired(_worth(other) - _worth(record) for record, other in pairs),
     )
 
@@ -196,6 +206,10 @@ def _wait(record: JobRecord) -> float:
 
 def _turnaround(record: JobRecord) -> float:
     return (record.ended if record.ended is not None else math.inf) - record.submitted
+
+
+def _run(record: JobRecord) -> float:
+    return (_turnaround(record) - _wait(record)) * sum(place.count for place in record.places)
 
 
 def _worth(record: JobRecord) -> float:
@@ -233,6 +247,7 @@ def _figures(policy: str, records: Sequence[JobRecord], given: Sequence[Event], 
         policy,
         float(np.mean([_wait(record) for record in records])),
         float(np.mean([_turnaround(record) for record in records])),
+        float(sum(_run(record) for record in records)),
         span,
         max((used[name] / (milli * span) for name, milli in capacity.items() if milli), default=0.0),
         float(sum(_worth(record) for record in records)),

@@ -329,6 +329,12 @@ class Learned:
         speed = math.exp(min(self._mean(type_, server) for server in servers))
         return speed * self.apart(type_) if len(set(servers)) > 1 else speed
 
+    def remembered(self, type_: str, server: str) -> float:
+        """The speed of a type on a server, if that is as it was when jobs of the type last ran there."""
+        weight, seen = self._cells.get((type_, server, False), NOTHING)[:2]
+        mean = self._mean(type_, server) + weight * (seen + self._stated(server))
+        return math.exp(mean / (1.0 + weight))
+
     def speed(self, type_: str, server: str) -> Speed:
         """What is known of a type on a server."""
         keys = groups_of(type_, server, self.class_of(server), False)
