@@ -189,21 +189,22 @@ def _picture(plan: Rehearsal, runs: Sequence[Run]) -> bytes:
 
 def table_of(plan: Rehearsal, rows: Sequence[Row]) -> Any:
     """The table of a rehearsal."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
     from berth.files.wording import counted
+    from berth.lab.show.tables import as_table
 
     scale, unit = _unit(max(row.turnaround.mean for row in rows if row.turnaround))
-    table = Table(title=f"Times in {unit}, {counted(len(plan.seeds), 'seed')}", box=SIMPLE)
-    table.add_column("scheduler", no_wrap=True)
-    names = ("turnaround", "wait", "longest wait", "servers a gang", f"/ {plan.plain}", "of told's gain")
-    for name in names:
-        table.add_column(name, justify="right")
-    for row in rows:
-        times = (_mean(found, ".2f", scale) for found in (row.turnaround, row.wait, row.longest_wait))
-        table.add_row(row.runner, *times, _mean(row.servers, ".2f"), _said(row.ratio, ".3f"), _said(row.share, ".0%"))
-    return table
+    lines = [
+        (
+            row.runner,
+            *(_mean(found, ".2f", scale) for found in (row.turnaround, row.wait, row.longest_wait)),
+            _mean(row.servers, ".2f"),
+            _said(row.ratio, ".3f"),
+            _said(row.share, ".0%"),
+        )
+        for row in rows
+    ]
+    heads = ("scheduler", "turnaround", "wait", "longest", "servers", f"/ {plan.plain}", "share")
+    return as_table(heads, lines, title=f"Times in {unit}, {counted(len(plan.seeds), 'seed')}")
 
 
 def _unit(seconds: float) -> tuple[float, str]:
