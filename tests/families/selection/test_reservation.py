@@ -133,6 +133,23 @@ def test_one_slow_server_of_a_good_class_shows_after_a_dozen_runs() -> None:
     assert pooled.mean[servers == 7].max() < pooled.mean[servers % 2 == 1].mean() - 0.1
 
 
+def test_what_is_believed_holds_where_every_channel_was_opened_once() -> None:
+    """A variance that is estimated from one noisy task of each channel is often far too small."""
+    graph = Instance.from_arrays(np.ones((26, 1)), np.ones((1, 1)), [(0, r) for r in range(26)])
+    problem, rng, held, narrow = SelectionProblem(graph, np.zeros(26)), np.random.default_rng(0), 0, 0
+    for _ in range(200):
+        means, pooled, seen = rng.uniform(0.1, 0.9, 26), PooledPrior(problem), Statistics(26)
+        drawn = rng.normal(means, 0.24)
+        seen.learn(SelectionOutcome(0, np.arange(26), np.ones(26, dtype=np.int64), drawn, 0.0))
+        for _ in range(60):
+            pooled.update(seen)
+        held += int((np.abs(means - pooled.mean) < 1.96 * np.sqrt(pooled.variance)).sum())
+        alone = pooled.prior + pooled.trust * (drawn - pooled.prior)
+        narrow += int((np.abs(means - alone) < 1.96 * np.sqrt(pooled.spread * (1.0 - pooled.trust))).sum())
+    assert held > 0.95 * 26 * 200
+    assert narrow < 0.95 * 26 * 200
+
+
 def test_nothing_must_be_tried_first() -> None:
     """One server is twice as good for all ports: most channels to others are never opened."""
     graph = Instance.from_arrays([[6.0]] + [[6.0]] * 9, np.ones((6, 1)), [(p, r) for p in range(6) for r in range(10)])

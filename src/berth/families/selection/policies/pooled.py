@@ -37,7 +37,8 @@ class PooledPrior:
 
     Everything is estimated from what was seen, again after each `update`: the effects, the variance `spread` of what is
     a channel's own, and the `noise` (E,) of each. `prior` (E,) is what the effects say of a channel, `mean` (E,) and
-    `variance` (E,) what is believed of its mean gain after all.
+    `variance` (E,) what is believed of its mean gain after all, with a standard error added to `spread`: where channels
+    were opened once each, little is known of how much they differ, and too small a variance is never found out.
 
     >>> from berth.families.selection.problem import SelectionOutcome
     >>> from berth.testing import example_selection
@@ -88,8 +89,11 @@ class PooledPrior:
             self.prior,
             self.trust,
         )
-        self.mean = self.prior + self.trust * (seen.mean - self.prior)
-        self.variance = self.spread * (1.0 - self.trust)
+        wide = self.spread * (1.0 + np.sqrt(2.0 / (1.0 + float(self.trust @ self.trust))))
+        opened = self.trust > 0.0
+        trust = np.where(opened, wide / (wide + self.noise / np.where(opened, seen.count, 1.0)), 0.0)
+        self.mean = self.prior + trust * (seen.mean - self.prior)
+        self.variance = wide * (1.0 - trust)
 
     def residuals(self, seen: Statistics) -> tuple[Floats, Floats]:
         """What channels had of their own so far (n,), with weights (n,): shrunk until luck does not widen it."""
