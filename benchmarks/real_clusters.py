@@ -36,6 +36,7 @@ from rich.table import Table
 from benchmarks.experience import write_experience
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
+from berth.live.twin.rehearse import share_of_gain
 from berth.live.twin.runs import Runner
 from berth.live.twin.streams import THREE_CLASSES, ClassStream, Gang, class_servers
 from berth.statistics import Estimate, estimate, paired
@@ -299,6 +300,12 @@ def summary(runs: pl.DataFrame, against: Sequence[str]) -> list[dict[str, str]]:
             name = "turnaround"
             ratio = paired({s: r[name] for s, r in mine.items()}, {s: r[name] for s, r in found[other].items()})
             line[f"{name} / {other}"] = said(ratio, "{:.3f}")
+        told = next((name for name in found if name.endswith(" told")), None)
+        if told is not None and against:
+            times = [{s: r["turnaround"] for s, r in found[name].items()} for name in (runner, against[0], told)]
+            line[f"share of the gain of {told}"] = (
+                said(share_of_gain(*times), "{:.0%}") if runner != against[0] else "–"
+            )
         table.append(line)
     return table
 

@@ -25,6 +25,14 @@ def test_the_example_is_the_stream_of_the_benchmark() -> None:
     assert plan.latency.start == 0.3
 
 
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("rehearse*.yaml")), ids=lambda file: file.stem)
+def test_examples_can_be_played(file: Path) -> None:
+    plan = read_rehearsal(file).plan()
+    assert plan.told is not None
+    assert len(plan.seeds) >= 8
+    assert len(plan.stream.gangs(plan.seeds[0])) >= 100
+
+
 def test_measured_speeds_bring_their_cluster() -> None:
     plan = read_rehearsal(EXAMPLES / "rehearse-gavel.yaml").plan()
     assert sum(server.capacity["gpu"] for server in plan.stream.servers) == 120_000

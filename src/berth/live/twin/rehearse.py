@@ -16,7 +16,7 @@ from berth.live.twin.runs import PATIENCE, Run, Runner, run
 from berth.live.twin.streams import Stream
 from berth.statistics import Estimate, estimate, paired
 
-__all__ = ["Rehearsal", "Row", "rehearse", "rows_of"]
+__all__ = ["Rehearsal", "Row", "rehearse", "rows_of", "share_of_gain"]
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,14 @@ def rows_of(plan: Rehearsal, runs: Iterable[Run]) -> list[Row]:
             estimate(float(made.wait.max()) for made in mine.values()),
             estimate(float(made.servers.mean()) for made in mine.values()),
             paired(mean[name], plain),
-            None if told is None or name == str(plan.plain) else _share(mean[name], plain, told),
+            None if told is None or name == str(plan.plain) else share_of_gain(mean[name], plain, told),
             sum(made.refused for made in mine.values()),
         )
         for name, mine in by.items()
     ]
 
 
-def _share(ours: Mapping[int, float], plain: Mapping[int, float], told: Mapping[int, float]) -> Estimate | None:
+def share_of_gain(ours: Mapping[int, float], plain: Mapping[int, float], told: Mapping[int, float]) -> Estimate | None:
     """The part of what can be gained that is gained; None where nothing can be."""
     seeds = sorted(ours)
     gained = np.array([plain[seed] - ours[seed] for seed in seeds])
