@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Finished, ServerJoined
+from berth.live.core.jobs import UNTYPED
 from berth.live.core.overdue import STEP, overdue_runs
 from tests.live.core.builders import begin, dispatcher, job, places, server
 
@@ -51,6 +53,16 @@ def test_a_class_is_avoided_before_the_first_run_there_has_ended(policy: str) ->
     begin(made, 60.0, job("next", work=10.0), job("last", work=10.0))
     assert {next(iter(places(made, name)))[0] for name in ("next", "last")} == {"b" if where[alone][0] == "a" else "a"}
     assert made.state.learned.dump() == before  # nothing of this is kept
+
+
+def test_jobs_that_wait_for_their_engine_or_do_not_tell_their_work_say_nothing() -> None:
+    made = two_classes()
+    begin(made, 0.0, job("stated", work=10.0), job("unstated"), job("untyped", type=UNTYPED, work=10.0))
+    records = [made.state.jobs[name] for name in ("stated", "unstated", "untyped")]
+    _, told = overdue_runs(made.state.learned, records, np.full(3, 10.0), np.full(3, 50.0))
+    assert [type_ for type_, *_ in told] == ["t"]
+    starting = replace(records[0], started=None)
+    assert overdue_runs(made.state.learned, [starting], np.full(1, 10.0), np.full(1, 50.0)) == ((), [])
 
 
 def test_what_is_known_well_is_not_doubted() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from scipy.special import log_ndtr
 
+from berth.live.core.jobs import UNTYPED
 from berth.live.core.records import JobRecord
 from berth.live.core.speeds import EVERY, Learned
 from berth.model import Floats
@@ -35,7 +36,7 @@ def overdue_runs(
 
     `seconds` (n,) is how long each running job was expected to take, `elapsed` (n,) how long it has run.
     """
-    late: list[int] = (elapsed > seconds).nonzero()[0].tolist()
+    late = [i for i in (elapsed > seconds).nonzero()[0].tolist() if _tells(learned, running[i])]
     if len(late) * EVERY < learned.runs:
         return (), []
     key, told = list[tuple[str, int, int]](), list[Told]()
@@ -46,9 +47,15 @@ def overdue_runs(
         passed = max(STEP**step * seconds[i], seconds[i])
         known = min((learned.speed(record.job.type, server) for server in places), key=lambda speed: speed.mean)
         mean = math.log(learned.work(record.job) / seconds[i])
-        below = (math.log(seconds[i] / passed)) / known.spread
+        below = math.log(seconds[i] / passed) / known.spread
         less = known.spread * math.exp(-0.5 * below**2 - float(log_ndtr(below))) / math.sqrt(2.0 * math.pi)
         if less * (1.0 - known.deviation**2 / known.spread**2) >= TELLING:
             key.append((record.job.id, record.attempt, step))
             told.append((record.job.type, places, mean - less))
     return tuple(key), told
+
+
+def _tells(learned: Learned, record: JobRecord) -> bool:
+    """Whether a job runs, and it is known how much work it is."""
+    job = record.job
+    return record.started is not None and job.type != UNTYPED and (job.work is not None or learned.knows(job.type))
