@@ -27,6 +27,7 @@ SCENARIOS = (
     "trace-openb-selection",
     "trace-google-2011-selection",
     "trace-itp-selection",
+    "trace-alibaba-2018-selection",
     "gavel-selection",
     "esdp-drift",
     "esdp-rare-arrivals",

@@ -7,9 +7,10 @@ same times, with the same luck. Times are those that the tasks themselves write 
 
 Placed by: Slurm alone (first come first served with backfill) or Ray alone (placement groups, PACK), and a real
 `berth serve` with a policy (`completion`, `escb-v by class`, …). Each run begins knowing nothing; with `told` behind
-its name the service finds 25 earlier runs of each type on each node. Everything is paired by seed; results go to
-`--out` as Parquet, Markdown and pictures. Runs are kept there as they end; the same command goes on. `--equal` makes
-all nodes equally fast. Tasks only sleep, so that several runs share a machine (`--together`).
+its name the service finds 25 earlier runs of each type on each node, and with `unlearned`, `unpooled`, `eager` or
+`unmixed` a part of it is switched off (as in `berth rehearse`). Everything is paired by seed; results go to `--out` as
+Parquet, Markdown and pictures. Runs are kept there as they end; the same command goes on. `--equal` makes all nodes
+equally fast. Tasks only sleep, so that several runs share a machine (`--together`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from rich.table import Table
 from benchmarks.experience import write_experience
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
+from berth.live.twin.knowledge import PARTS
 from berth.live.twin.rehearse import share_of_gain
 from berth.live.twin.runs import Runner
 from berth.live.twin.streams import THREE_CLASSES, ClassStream, Gang, class_servers
@@ -131,9 +133,10 @@ def by_ray(place: Place, stream_: Sequence[Gang], patience: float) -> float:
     return float(done.stdout.split()[0])
 
 
-def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str | None, patience: float) -> float:
+def by_berth(place: Place, stream_: Sequence[Gang], runner: Runner, patience: float) -> float:
     """A berth service places them, with what its store has."""
-    with served(place, policy, learn_by) as live:
+    policy = runner.policy
+    with served(place, runner) as live:
 
         def submit(gang: Gang) -> None:
             job = {"name": gang.name, "type": gang.type, "tasks": gang.tasks, "resources": {"cpu": 1}}
@@ -147,11 +150,12 @@ def by_berth(place: Place, stream_: Sequence[Gang], policy: str, learn_by: str |
 
 
 @contextmanager
-def served(place: Place, policy: str, learn_by: str | None) -> Iterator[Live]:
+def served(place: Place, runner: Runner) -> Iterator[Live]:
     """A service of its own for one run."""
-    learn = ["--learn-by", learn_by] if learn_by else []
-    arguments = ["--open", "--engine", place.engine, "--policy", policy, *learn]
-    with serving(place.folder, *arguments, env=place.environment) as live:
+    learn = ["--learn-by", runner.by] if runner.by else []
+    arguments = ["--open", "--engine", place.engine, "--policy", runner.policy, *learn]
+    module = ("benchmarks.parts", runner.mode) if runner.mode in PARTS else ("berth",)
+    with serving(place.folder, *arguments, module=module, env=place.environment) as live:
         try:
             yield live
         finally:
@@ -242,7 +246,7 @@ def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ra
             wanted = Runner.parse(runner)
             if wanted.mode == "told":
                 write_experience(place.folder / STORE, servers, table, world.luck, seed)
-            first = by_berth(place, stream_, wanted.policy, wanted.by, patience)
+            first = by_berth(place, stream_, wanted, patience)
         return ran(place, stream_, seed, runner, first)
 
 

@@ -10,11 +10,15 @@ make heterogeneous jobs: only these hold on each node what was asked (`--distrib
   the journal to the first task, and straight from the call of `sbatch` to the first task.
 * Gangs a minute: many gangs at once, more than fit. Through berth from the request to the end of the last, and straight
   from the first of the calls of `sbatch`, eight at a time, to the end of the last.
+* From one end to the next start: gangs that take a whole node each, several for every node, submitted together. From
+  the end of each gang to the start of the next one on its node. Through berth this has two parts: until the decision
+  (Slurm's report, berth's reading of it), and from there to the start. Straight, all gangs wait inside Slurm.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -25,7 +29,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.real_clusters import Place, cluster, lines, served, wait_until_all
+from benchmarks.real_clusters import CPUS, Place, cluster, lines, served, wait_until_all
+from berth.live.twin.runs import Runner
 from berth.live.twin.streams import Gang
 from berth.random import stream
 from tests.live.service.live import Live
@@ -139,6 +144,39 @@ def all_at_once(place: Place, live: Live, seed: int, block: int, count: int) -> 
     return through, ended(place, {f"s{gang.name}" for gang in gangs}) - at
 
 
+def handovers(place: Place, names: set[str]) -> list[tuple[float, float, str]]:
+    """On each node the end of a gang, the start of the next, and the name of that."""
+    on: dict[str, dict[str, tuple[float, float]]] = {}
+    for gang, node, begin, end in lines(place):
+        if gang in names:
+            first, last = on.setdefault(node, {}).get(gang, (float("inf"), 0.0))
+            on[node][gang] = min(first, float(begin)), max(last, float(end))
+    found = []
+    for gangs in on.values():
+        order = sorted(gangs, key=lambda gang: gangs[gang])
+        found += [(gangs[one][1], gangs[two][0], two) for one, two in itertools.pairwise(order)]
+    return found
+
+
+def in_turn(place: Place, live: Live, block: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """Seconds between gangs on a node: until berth's decision, from there to the start, and straight."""
+    gangs = [Gang(f"turn{block}-{i}", "t", CPUS, 0.0, 1.0, dict.fromkeys("abc", 1.0)) for i in range(rounds * NODES)]
+    before, tasks = len(lines(place)), CPUS * len(gangs)
+    live.ask("POST", "/v1/jobs", [spec(place, gang) for gang in gangs])
+    wait_for(place, before + tasks)
+    where = chosen(live, gangs)
+    through = handovers(place, {gang.name for gang in gangs})
+    for gang in gangs:
+        straight(place, gang, f"s{gang.name}", where[gang.name][1])
+    wait_for(place, before + 2 * tasks)
+    alone = handovers(place, {f"s{gang.name}" for gang in gangs})
+    return (
+        [where[name][0] - end for end, _, name in through],
+        [begin - where[name][0] for _, begin, name in through],
+        [begin - end for end, begin, _ in alone],
+    )
+
+
 def wait_for(place: Place, tasks: int) -> None:
     """Wait until so many tasks have ended."""
     wait_until_all(place, [Gang("", "", tasks, 0.0, 0.0, {})], PATIENCE)
@@ -150,16 +188,20 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--lone", type=int, default=40, help="gangs of a block that come one by one")
     parser.add_argument("--many", type=int, default=80, help="gangs of a block that come together")
+    parser.add_argument("--rounds", type=int, default=5, help="gangs of a block for each node, in turn")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     console = Console()
     lone: tuple[list[float], list[float]] = ([], [])
     many: list[tuple[float, float]] = []
-    with cluster("slurm", NODES) as place, served(place, "best-fit", None) as live:
+    turns: tuple[list[float], list[float], list[float]] = ([], [], [])
+    with cluster("slurm", NODES) as place, served(place, Runner("best-fit")) as live:
         for block in range(given.blocks):
             for all_, mine in zip(lone, one_by_one(place, live, given.seed, block, given.lone), strict=True):
                 all_ += mine
             many.append(all_at_once(place, live, given.seed, block, given.many))
+            for all_, mine in zip(turns, in_turn(place, live, block, given.rounds), strict=True):
+                all_ += mine
             medians = [float(np.median(times)) for times in lone]
             console.print(
                 f"block {block}: {medians[0]:.3f} and {medians[1]:.3f} s; {many[-1][0]:.1f} and {many[-1][1]:.1f} s"
@@ -170,6 +212,11 @@ def main() -> None:
         table.add_row(f"decision to start, {name} (s)", f"{through:.3f}", f"{alone:.3f}", f"{through / alone:.2f}")
     through, alone = (60.0 * given.many * len(many) / sum(pair[i] for pair in many) for i in (0, 1))
     table.add_row("gangs a minute", f"{through:.0f}", f"{alone:.0f}", f"{alone / through:.2f} times as long")
+    decided, started, alone_ = (float(np.mean(times)) for times in turns)
+    whole = decided + started
+    table.add_row("end to next start, mean (s)", f"{whole:.3f}", f"{alone_:.3f}", f"{whole / alone_:.2f}")
+    table.add_row("  end to decision", f"{decided:.3f}", "", "")
+    table.add_row("  decision to start", f"{started:.3f}", "", "")
     console.print(table)
 
 

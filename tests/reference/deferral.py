@@ -23,6 +23,7 @@ class Gang:
     pace: list[float]
     apart: float
     shape: int = 0
+    mixes: bool = True
     given: list[tuple[int, int, int]] = field(default_factory=list)
     """Role, server and tasks where a policy would start it."""
 
@@ -38,8 +39,13 @@ def _holds(free: list[int], roles: list[Role]) -> bool:
     return all(have >= need for have, need in zip(free, total, strict=True) if need)
 
 
+def _within(gang: Gang, level: int) -> list[int]:
+    """Servers that it may use where this is its slowest tier."""
+    return [r for r in gang.reach if (gang.tier[r] <= level if gang.mixes else gang.tier[r] == level)]
+
+
 def _fits(gang: Gang, free: list[list[int]], level: int) -> bool:
-    servers = [r for r in gang.reach if gang.tier[r] <= level]
+    servers = _within(gang, level)
     return all(sum(_room(free[r], need, each) for r in servers) >= least for need, least, _, each in gang.roles)
 
 
@@ -95,7 +101,7 @@ def _keep(gang: Gang, free: list[list[int]], releases: list[Release], chosen: tu
     time = releases[last][0]
     for demand, wanted, _, each in gang.roles:
         for r in range(len(free)):
-            if r not in gang.reach or gang.tier[r] > level or (server >= 0 and r != server):
+            if r not in _within(gang, level) or (server >= 0 and r != server):
                 continue
             count = min(_room(left[r], demand, each), wanted)
             if count:
@@ -131,7 +137,7 @@ def complete_in_order(
             continue
         if math.isinf(now):
             continue
-        reach = [server] if server >= 0 else [r for r in gang.reach if gang.tier[r] <= level]
+        reach = [server] if server >= 0 else _within(gang, level)
         found = needed_whole(free, reach, weight, gang.roles)
         if found is None:
             continue

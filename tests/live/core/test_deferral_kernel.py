@@ -29,7 +29,7 @@ def cases(draw: st.DrawFn) -> Case:
         pace = draw(st.sampled_from(PACES))
         tier = st.lists(st.integers(0, len(pace) - 1), min_size=servers, max_size=servers)
         types.append((draw(tier), pace, draw(st.sampled_from([1.0, 0.5]))))
-    gangs = []
+    gangs, mixes = [], draw(st.booleans())
     for shape in range(draw(st.integers(1, 4))):
         roles = []
         for _ in range(draw(st.integers(1, 2))):
@@ -40,7 +40,7 @@ def cases(draw: st.DrawFn) -> Case:
             continue
         reach = sorted(draw(st.sets(st.integers(0, servers - 1))))
         work, of = draw(st.sampled_from([1.0, 7.0])), draw(st.sampled_from(types))
-        gangs.append(twin.Gang(reach, roles, work, *of, shape))
+        gangs.append(twin.Gang(reach, roles, work, *of, shape, mixes))
     return free, gangs, releases
 
 
@@ -56,7 +56,7 @@ def arrays(case: Case) -> tuple[Any, ...]:
     for i, gang in enumerate(gangs):
         pace[i, : len(gang.pace)] = gang.pace
     tier = np.array([gang.tier for gang in gangs], dtype=whole).reshape(-1, len(free))
-    paces = Paces(tier, pace, np.array([gang.apart for gang in gangs]))
+    paces = Paces(tier, pace, np.array([gang.apart for gang in gangs]), gangs[0].mixes)
     time, server = np.zeros(200), np.zeros(200, dtype=whole)
     amount = np.zeros((200, len(free[0])), dtype=whole)
     for i, one in enumerate(releases):

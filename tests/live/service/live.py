@@ -74,15 +74,20 @@ class Live:
 
 @contextmanager
 def serving(
-    folder: Path, *arguments: str, port: int = 0, through: Sequence[str] = (), **process_settings: Any
+    folder: Path,
+    *arguments: str,
+    port: int = 0,
+    through: Sequence[str] = (),
+    module: Sequence[str] = ("berth",),
+    **process_settings: Any,
 ) -> Iterator[Live]:
     """Start `berth serve` with these arguments and wait until it serves; end it afterwards.
 
-    Its store is in this folder, unless an argument says otherwise. It may be started `through` another command, and
-    with settings of `subprocess.Popen`.
+    Its store is in this folder, unless an argument says otherwise. It may be started `through` another command, by
+    another `module` with its first arguments, and with settings of `subprocess.Popen`.
     """
     store = folder / "berth.db"
-    command = [*through, sys.executable, "-m", "berth", "serve", "--port", str(port), "--store", str(store), *arguments]
+    command = [*through, sys.executable, "-m", *module, "serve", "--port", str(port), "--store", str(store), *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **process_settings)
     lines: queue.Queue[str] = queue.Queue()
 

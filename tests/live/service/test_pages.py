@@ -187,6 +187,9 @@ def test_learned_and_decisions_are_those_of_the_api(chromium: Any, live: Live) -
         told = live.ask("GET", "/v1/learned")
         assert page.locator(".charts .card").count() == len({line["type"] for line in told})
         assert {server for server, _ in shown} <= {line["server"] for line in told}
+        page.click("text=Play the last day")
+        page.wait_for_selector("#saved:has-text('task-hours')", timeout=60_000)
+        assert "that is what best-fit has saved" in words(page)
         show(page, live, "#/decisions")
         numbers = {str(one["number"]) for one in live.ask("GET", "/v1/decisions?limit=1000")}
         first = [row[0] for row in rows(page)]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from berth.errors import BerthError
+from berth.errors import BerthError, InvalidInput
+from berth.live.core.events import ServerJoined, Submitted
+from berth.live.core.jobs import Job, Role
 from berth.live.core.speeds import Learned
 from berth.live.engines.simulated.cluster import Latency
-from berth.live.twin.knowledge import Pairs, Told, Unlearned, tell
+from berth.live.twin.knowledge import Pairs, PartDispatcher, Told, Unlearned, tell
 from berth.live.twin.rehearse import Rehearsal, rehearse, rows_of
 from berth.live.twin.runs import Run, Runner, run
 from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
@@ -101,6 +104,26 @@ def test_parts_of_a_policy_can_be_switched_off() -> None:
     for _ in range(10):
         learned.add(job_of(SMALL.gangs(0)[0], SMALL), ["n1"], 1.0)
     assert learned.slowest("solver", ["n1", "n2"]) == 1.0
+
+
+def test_without_mixing_a_gang_takes_servers_of_one_class() -> None:
+    """Two of class a are left, which is twice as fast as b: a gang of three takes them and one of b, or three of b."""
+    for without, classes in (("eager", {"a", "b"}), ("unmixed", {"b"})):
+        made = PartDispatcher("completion", without=without)
+        for server in class_servers(6):
+            made.handle(ServerJoined(0.0, replace(server, labels={"class": "a" if server.name < "n3" else "b"})))
+        for name in made.state.servers:
+            alone = Job("j", "t", (Role("task", 1, {}),), work=1.0)
+            for _ in range(20):
+                made.state.learned.add(alone, [name], 1.0 if name < "n3" else 2.0)
+        made.handle(Submitted(1.0, Job("gang", "t", (Role("task", 3, {"cpu": 3000}),), work=1.0)))
+        decided = made.decide(1.0)
+        assert decided is not None
+        places = {place.server for start in decided.starts for place in start.places}
+        assert len(places) == 3
+        assert {made.state.servers[name].server.labels["class"] for name in places} == classes
+    with pytest.raises(InvalidInput, match="the policy completion"):
+        run(SMALL, Runner.parse("best-fit unmixed"), 1)
 
 
 def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained() -> None:

@@ -78,6 +78,48 @@ def test_a_trace_is_rehearsed(tmp_path: Path) -> None:
     assert first.demand == {"cpu": 8000, "memory": 64000, "gpu": 1000}
 
 
+TRAINING = (
+    "servers:\n"
+    "  - {name: k, count: 2, capacity: {gpu: 8}, labels: {class: k80}}\n"
+    "  - {name: v, count: 2, capacity: {gpu: 8}, labels: {class: v100}}\n"
+    f"trace: {{file: {EXAMPLES / 'own.csv'}, measured: gavel, luck: 0}}\n"
+    "policies: [completion]\n"
+)
+
+
+def test_jobs_of_a_trace_become_training_jobs_with_measured_speeds(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(TRAINING)
+    stream = read_rehearsal(path).plan().stream
+    assert stream.demand == {"gpu": 1000}
+    gangs = stream.gangs(0)
+    assert [gang.tasks for gang in gangs] == [gang.tasks for gang in stream.gangs(1)]
+    assert [gang.type for gang in gangs] != [gang.type for gang in stream.gangs(1)]
+    for gang in gangs:
+        assert gang.type.endswith(f"/g{gang.tasks}")
+        assert gang.seconds == {
+            model: gang.work / stream.speeds[gang.type, model, False]
+            for model in ("k80", "v100")
+            if (gang.type, model, False) in stream.speeds
+        }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("measured: gavel, ", "", "trace.types: got None, expected one of types and measured"),
+        ("class: k80", "class: a100", "trace.measured: got 'a100', expected servers of the classes k80, p100, v100"),
+        ("measured: gavel", "measured: sia", "trace.measured: got 'sia', expected gavel"),
+    ],
+)
+def test_what_is_wrong_with_a_training_trace_is_said(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(TRAINING.replace(old, new))
+    with pytest.raises(InvalidInput) as error:
+        read_rehearsal(path)
+    assert expected in str(error.value)
+
+
 def test_the_command_prints_a_table_and_goes_on_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,13 +1,20 @@
-"""A service in the twin that knows more or less of speeds than it learns by itself, or does not use it to wait."""
+"""A service with a part switched off or replaced: what it knows of speeds, waiting for faster servers, mixing of tiers.
+
+Each part's share of what is gained is measured so, in the twin and on real clusters (`benchmarks.real_clusters`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from berth.live.core.dispatcher import Dispatcher
+from berth.errors import InvalidInput
+from berth.live.core.dispatcher import FALLBACK, Dispatcher
+from berth.live.core.drivers import Driver
+from berth.live.core.drivers.completion import CompletionDriver
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.core.kernels import Releases
@@ -17,7 +24,7 @@ from berth.live.core.speeds import Learned
 from berth.live.core.view import View
 from berth.live.twin.streams import CLASS, Stream
 
-__all__ = ["Eager", "Pairs", "Told", "Unlearned", "tell"]
+__all__ = ["PARTS", "Pairs", "PartDispatcher", "Told", "Unlearned", "tell"]
 
 SHOWN = 25
 """Exact runs of each type on each server that a policy is shown before the run, where it is told the speeds."""
@@ -96,6 +103,32 @@ class Eager(Waits):
         return Releases(
             np.zeros(0), none, np.zeros((0, len(view.state.resources)), dtype=np.int64), np.zeros(1, dtype=np.int64)
         )
+
+
+PARTS = {"unpooled": Pairs, "unlearned": Unlearned, "eager": None, "unmixed": None}
+"""What may be switched off, and what then stands for the learned speeds."""
+
+
+class PartDispatcher(Dispatcher):
+    """A dispatcher without one of its `PARTS`."""
+
+    def __init__(self, policy: str = FALLBACK, *, without: str, **settings: Any) -> None:
+        self._without = without
+        super().__init__(policy, **settings)
+        if (kind := PARTS[without]) is not None:
+            self.state.learned = kind(self.state.servers, self.state.learn_by)
+
+    def _make_driver(self, policy: str) -> Driver | None:
+        driver = super()._make_driver(policy)
+        if driver is None:
+            return None
+        if self._without == "unmixed":
+            if not isinstance(driver, CompletionDriver):
+                raise InvalidInput("the policy completion, which alone can be unmixed", value=policy, key="policy")
+            driver.mixes = False
+        if self._without == "eager":
+            driver.waits = Eager()
+        return driver
 
 
 def tell(dispatcher: Dispatcher, stream: Stream, seed: int) -> None:

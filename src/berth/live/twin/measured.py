@@ -1,9 +1,9 @@
-"""Streams of training jobs with measured speeds: Gavel's cluster and job mix, and Sia's for a second opinion."""
+"""Streams of training jobs with measured speeds: Gavel's cluster and job mix, Sia's cluster, and jobs of a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from berth.live.twin.streams import CLASS, Gang, Speeds, server_effects
 from berth.random import stream
 from berth.traces.throughputs import Throughputs, read_gavel, read_sia
 
-__all__ = ["MeasuredStream", "gavel_stream", "sia_stream"]
+__all__ = ["MeasuredStream", "TrainingTrace", "gavel_stream", "sia_stream"]
 
 SIZES, SHARES = (1, 2, 4, 8), (0.70, 0.10, 0.15, 0.05)
 """Numbers of GPUs, and their shares of Gavel's job mix."""
@@ -61,12 +61,62 @@ class MeasuredStream:
             type_ = types[size][int(rng.integers(len(types[size])))]
             power = rng.uniform(3.0, 4.0) if rng.random() < LONG else rng.uniform(1.5, 3.0)
             work = 60.0 * 10.0**power
-            luck = {model: float(np.exp(self.luck * rng.standard_normal())) for model in self.table.models}
-            near, far = (
-                {m: work / s * luck[m] for m, s in self.table.of(type_, spread).items() if m in models}
-                for spread in (False, True)
-            )
-            gangs.append(Gang(f"g{i}", type_, size, float(arrival[i] - arrival[0]), work, near, far))
+            times = _times(self.table, type_, work, models, self.luck, rng)
+            gangs.append(Gang(f"g{i}", type_, size, float(arrival[i] - arrival[0]), work, *times))
+        return gangs
+
+    def effects(self, seed: int) -> Mapping[str, float]:
+        return server_effects(self.servers, self.effect, seed)
+
+
+def _times(
+    table: Throughputs, type_: str, work: float, models: set[str], spread: float, rng: np.random.Generator
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Run times of a job on each model of GPU, on one server and on several, with luck of this spread."""
+    luck = {model: float(np.exp(spread * rng.standard_normal())) for model in table.models}
+    near, far = (
+        {model: work / speed * luck[model] for model, speed in table.of(type_, apart).items() if model in models}
+        for apart in (False, True)
+    )
+    return near, far
+
+
+@dataclass(frozen=True)
+class TrainingTrace:
+    """The jobs of a trace as training jobs with measured speeds: a task is a GPU, a run time that on the reference GPU.
+
+    Traces do not tell what is trained. The seed draws it: any type of the table with as many GPUs, or with the next
+    smaller number that the table has.
+    """
+
+    trace: tuple[Gang, ...]
+    table: Throughputs
+    servers: tuple[Server, ...]
+    luck: float = 0.1
+    effect: float = 0.0
+
+    @property
+    def mixes(self) -> bool:
+        return False
+
+    @property
+    def demand(self) -> Amounts:
+        return {"gpu": MILLI}
+
+    @property
+    def speeds(self) -> Speeds:
+        return self.table.speed
+
+    def gangs(self, seed: int) -> list[Gang]:
+        rng, gangs = stream(seed, "training-trace"), []
+        models = {server.labels[CLASS] for server in self.servers}
+        sizes = sorted(set(self.table.gpus.values()))
+        types = {size: [t for t, gpus in self.table.gpus.items() if gpus == size] for size in sizes}
+        for gang in self.trace:
+            there = types[max((size for size in sizes if size <= gang.tasks), default=sizes[0])]
+            type_ = there[int(rng.integers(len(there)))]
+            near, far = _times(self.table, type_, gang.work, models, self.luck, rng)
+            gangs.append(replace(gang, type=type_, seconds=near, spread=far, demand=None))
         return gangs
 
     def effects(self, seed: int) -> Mapping[str, float]:

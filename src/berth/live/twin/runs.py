@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from berth.live.core.jobs import Job, Server
 from berth.live.core.queues import Queues
 from berth.live.engines.simulated.cluster import Latency, SimulatedCluster, Truth
 from berth.live.simulation import play
-from berth.live.twin.knowledge import Eager, Pairs, Unlearned, tell
+from berth.live.twin.knowledge import PARTS, PartDispatcher, tell
 from berth.live.twin.plain import PLAIN, OneClassDispatcher, PlainDispatcher
 from berth.live.twin.streams import CLASS, Gang, Stream, job_of
 from berth.model import Floats, Ints
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PATIENCE", "Run", "Runner", "run"]
 
-MODES = "told", "unpooled", "unlearned", "eager", "alone"
+MODES = "told", "alone", *PARTS
 PATIENCE = 1e9
 """Seconds until the dispatcher keeps servers for a job: longer than any run."""
 
@@ -35,8 +35,8 @@ class Runner:
     """A plain scheduler, or berth with a policy, which learns by the label `by` where one is given.
 
     `mode` is `told` (it knows the true speeds), `unpooled` (it learns each type on each class apart), `unlearned` (it
-    learns no speeds), `eager` (no job waits for faster servers), `alone` (jobs start wherever the policy places them:
-    no waiting for faster servers, nothing learned), or nothing.
+    learns no speeds), `eager` (no job waits for faster servers), `unmixed` (no gang takes servers of several speeds),
+    `alone` (jobs start wherever the policy places them: no waiting for faster servers, nothing learned), or nothing.
     """
 
     policy: str
@@ -133,19 +133,14 @@ def run(
     gangs = stream.gangs(seed)
     truth = StreamTruth(gangs={gang.name: gang for gang in gangs}, effects=stream.effects(seed))
     cluster = SimulatedCluster(stream.servers, truth, plain_latency if runner.plain else latency)
-    kind = PlainDispatcher if runner.plain or runner.mode == "alone" else Dispatcher
-    if issubclass(kind, PlainDispatcher) and not stream.mixes:
-        kind = OneClassDispatcher
+    settings: dict[str, Any] = {"without": runner.mode} if runner.mode in PARTS else {}
+    kind: type[Dispatcher] = PartDispatcher if settings else Dispatcher
+    if runner.plain or runner.mode == "alone":
+        kind = PlainDispatcher if stream.mixes else OneClassDispatcher
     queues = Queues(aging=0.0, patience=PATIENCE if runner.plain else patience)
-    dispatcher = kind(runner.policy, seed=seed, queues=queues, learn_by=runner.by)
+    dispatcher = kind(runner.policy, seed=seed, queues=queues, learn_by=runner.by, **settings)
     if runner.mode == "told":
         tell(dispatcher, stream, seed)
-    elif runner.mode == "unpooled":
-        dispatcher.state.learned = Pairs(dispatcher.state.servers, runner.by)
-    elif runner.mode == "unlearned":
-        dispatcher.state.learned = Unlearned(dispatcher.state.servers, runner.by)
-    elif runner.mode == "eager" and dispatcher.driver is not None:
-        dispatcher.driver.waits = Eager()
     played = play(dispatcher, cluster, [Submitted(gang.arrival, job_of(gang, stream)) for gang in gangs])
     if waiting := [gang.name for gang in gangs if gang.name not in played.ended]:
         raise BerthError(f"{len(waiting)} of {len(gangs)} jobs never end with {runner}, seed {seed}: {waiting[0]}, …")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -18,12 +18,13 @@ from berth.live.core.jobs import Server, check_type
 from berth.live.core.specs import Duration
 from berth.live.engines.simulated.cluster import Latency
 from berth.live.engines.simulated.engine import ServerEntry, doubled
-from berth.live.twin.measured import gavel_stream, sia_stream
+from berth.live.twin.measured import TrainingTrace, gavel_stream, sia_stream
 from berth.live.twin.plain import PLAIN
 from berth.live.twin.rehearse import Rehearsal
 from berth.live.twin.runs import PATIENCE, Runner
 from berth.live.twin.streams import CLASS, ClassStream, Stream
 from berth.live.twin.traces import OTHERS, TraceStream, trace_gangs
+from berth.traces.throughputs import read_gavel
 
 __all__ = ["RehearsalFile", "read_rehearsal"]
 
@@ -31,6 +32,8 @@ Seed = Annotated[int, Field(ge=0)]
 Spread = Annotated[float, Field(ge=0, le=3)]
 Jobs = Annotated[int, Field(ge=1, le=1_000_000)]
 Types = Annotated[dict[str, dict[str, Annotated[float, Field(gt=0)]]], Field(min_length=1)]
+GPUS = "k80", "p100", "v100"
+"""Models of GPUs of Gavel's table."""
 RATE = re.compile(r"([0-9.]+)\s*/\s*(s|m|h|d)", re.ASCII)
 
 
@@ -80,7 +83,14 @@ class TraceEntry(Part):
     """Jobs of a trace: arrivals, sizes, requests and run times are the trace's, which count as work at speed 1."""
 
     file: str = Field(description="the trace, in any format that berth reads; a relative path starts at this file")
-    types: Types = Field(description=f"speeds by kind of job and class; `{OTHERS}` is for all kinds that are not named")
+    types: Types | None = Field(
+        None, description=f"speeds by kind of job and class; `{OTHERS}` is for all kinds that are not named"
+    )
+    measured: Annotated[Literal["gavel"] | None, said("gavel")] = Field(
+        None,
+        description="`gavel` instead of types: tasks are GPUs, and each job is one of Gavel's training jobs, drawn by "
+        "the seed; the classes are k80, p100 and v100",
+    )
     jobs: Jobs | None = Field(None, description="only this many, the first of the trace")
     luck: Spread = Field(0.1, description="spread of the logarithm of run times")
     server_spread: Spread = Field(0.0, description="spread of the logarithm of servers' own speeds")
@@ -160,7 +170,9 @@ class RehearsalFile(Part):
             return gavel_stream(*rest) if asked.table == "gavel" else sia_stream(self._folder / asked.table, *rest)
         if self.trace is not None:
             log = self.trace
-            gangs = tuple(trace_gangs(self._folder / log.file, log.types, log.jobs))
+            gangs = tuple(trace_gangs(self._folder / log.file, log.types or {OTHERS: {}}, log.jobs))
+            if log.types is None:
+                return TrainingTrace(gangs, read_gavel(), self.there(), log.luck, log.server_spread)
             return TraceStream(gangs, self.there(), log.types, log.luck, log.server_spread)
         drawn = self.stream
         assert drawn is not None
@@ -197,7 +209,11 @@ def _across(file: RehearsalFile) -> Iterator[Mistake]:
         if file.class_label not in (entry.labels or {}):
             yield Mistake(("servers", i, "labels"), f"the label {file.class_label}, its class", entry.labels)
     yield from doubled(file.servers or ())
-    types = file.stream.types if file.stream else file.trace.types if file.trace else {}
+    if file.trace is not None and (file.trace.types is None) == (file.trace.measured is None):
+        yield Mistake(("trace", "types"), "one of types and measured", file.trace.types)
+    if file.trace is not None and file.trace.measured and (rest := [name for name in classes if name not in GPUS]):
+        yield Mistake(("trace", "measured"), f"servers of the classes {', '.join(GPUS)}", ", ".join(rest))
+    types = (file.stream.types if file.stream else file.trace.types if file.trace else None) or {}
     for type_, speeds in types.items():
         for name in speeds:
             if name not in classes:

@@ -45,13 +45,12 @@ def job_types(sample: Trace, by: str, most: int) -> tuple[Callable[[Trace], Ints
 
 def _size_labels(trace: Trace) -> pl.Series:
     """Size classes in steps of four, of GPUs where there are some, else of the first resource."""
-    names = [resource.name for resource in trace.resources]
-    column = "gpu" if "gpu" in names else names[0]
+    resources = [resource.name for resource in trace.resources]
+    column = "gpu" if "gpu" in resources else resources[0]
     size = (trace.jobs[column] * trace.jobs["pieces"]).to_numpy()
     top = 4.0 ** np.ceil(np.log(np.maximum(size, 1e-12)) / np.log(4.0) - 1e-9)
-    return pl.Series(
-        "size", [f"no {column}" if s <= 0 else f"up to {t:g} {column}" for s, t in zip(size, top, strict=True)]
-    )
+    names = [f"no {column}" if s <= 0 else f"up to {t:g} {column}" for s, t in zip(size, top, strict=True)]
+    return pl.Series("size", names, dtype=pl.String)
 
 
 def _points(trace: Trace, least: Floats) -> Floats:

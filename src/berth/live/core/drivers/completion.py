@@ -24,9 +24,10 @@ COUNTED = 10
 
 
 class CompletionDriver:
-    """Decides by expected completion alone."""
+    """Decides by expected completion alone. Without `mixes`, a gang takes servers of one tier of speed."""
 
     gathers, decides = False, True
+    mixes = True
 
     def __init__(self) -> None:
         self.waits = Waits()
@@ -43,6 +44,7 @@ class CompletionDriver:
         if not records:
             return Placing.nothing()
         paces, kind = paces_of(view, records)
+        paces = paces._replace(mixes=self.mixes)
         work = view.learned.work
         seconds = np.array([work(record.job) for record in records], dtype=np.float64)
         free = np.where(view.usable[:, None], view.free, 0)

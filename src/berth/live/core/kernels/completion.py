@@ -31,12 +31,14 @@ __all__ = ["Paces", "Releases", "complete_in_order", "ends_later"]
 class Paces(NamedTuple):
     """For each type of job the tier of each server (T, R), the speed of each tier (T, L), 0 where there is none.
 
-    `apart` (T,) is the part of that speed that gangs on several servers have.
+    `apart` (T,) is the part of that speed that gangs on several servers have. Without `mixes` a gang takes servers of
+    one tier.
     """
 
     tier: Any
     pace: Any
     apart: Any
+    mixes: bool = True
 
 
 class Releases(NamedTuple):
@@ -84,16 +86,22 @@ def look(gangs: Gangs, allowed: Any, weight: Any, free: Any, job: int, tier: Any
 
 
 @inner
-def fits(gangs: Gangs, job: int, notes: Notes, level: int) -> Any:
-    """Whether tiers up to this one have room for every role, each by itself."""
+def fits(gangs: Gangs, job: int, notes: Notes, level: int, mixes: bool) -> Any:
+    """Whether tiers up to this one, or without `mixes` this tier, have room for every role, each by itself."""
     start = gangs.start[job]
     for role in range(start, gangs.start[job + 1]):
         lacking = gangs.minimum[role]
-        for q in range(level + 1):
+        for q in range(0 if mixes else level, level + 1):
             lacking -= notes.rooms[role - start, q]
         if lacking > 0:
             return False
     return True
+
+
+@inner
+def within(tier: int, slowest: int, mixes: bool) -> Any:
+    """Whether a gang whose slowest tier is given may use servers of a tier."""
+    return tier <= slowest and (mixes or tier == slowest)
 
 
 @inner
@@ -105,6 +113,7 @@ def soonest(
     tier: Any,
     pace: Any,
     apart: float,
+    mixes: bool,
     best: float,
     faster: float,
     left: Any,
@@ -152,7 +161,7 @@ def soonest(
                 end = time + work / (pace[level] * apart)
                 if pace[level] <= faster or end >= best:
                     break
-                if fits(gangs, job, notes, level):
+                if fits(gangs, job, notes, level, mixes):
                     best = end
                     claim[0] = after - 1
                     claim[1] = -1
@@ -182,7 +191,7 @@ def release(releases: Releases, time: float, server: int, gangs: Gangs, role: in
 
 @inner
 def keep(
-    gangs: Gangs, allowed: Any, job: int, tier: Any, end: float, left: Any, releases: Releases, claim: Any
+    gangs: Gangs, allowed: Any, job: int, tier: Any, mixes: bool, end: float, left: Any, releases: Releases, claim: Any
 ) -> None:
     """Take what a gang waits for at its release, and give it back at its end. `left` is what is free then."""
     time = releases.time[claim[0]]
@@ -191,7 +200,7 @@ def keep(
         for r in range(left.shape[0]):
             if wanted == 0:
                 break
-            if not allowed[r] or tier[r] > claim[2] or (claim[1] >= 0 and r != claim[1]):
+            if not allowed[r] or not within(tier[r], claim[2], mixes) or (claim[1] >= 0 and r != claim[1]):
                 continue
             count = min(room(gangs.demand, left, role, r, gangs.each[role]), wanted)
             if count > 0:
@@ -215,7 +224,9 @@ def free_at(allowed: Any, free: Any, releases: Releases, last: int, left: Any) -
 
 
 @inner
-def best_now(gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes: Notes, place: Any) -> Any:
+def best_now(
+    gangs: Gangs, job: int, work: float, pace: Any, apart: float, mixes: bool, notes: Notes, place: Any
+) -> Any:
     """How long a gang runs where it would start now; `place` (2,) becomes its server or -1, and its slowest tier."""
     best = np.inf
     for q in range(pace.shape[0]):
@@ -225,7 +236,7 @@ def best_now(gangs: Gangs, job: int, work: float, pace: Any, apart: float, notes
             place[0] = notes.tight[q]
             place[1] = q
             return work / pace[q]
-        if work / (pace[q] * apart) < best and fits(gangs, job, notes, q):
+        if work / (pace[q] * apart) < best and fits(gangs, job, notes, q, mixes):
             best = work / (pace[q] * apart)
             place[0] = -1
             place[1] = q
@@ -256,7 +267,7 @@ def complete_in_order(
     roles = 1
     for job in range(jobs):
         roles = max(roles, gangs.start[job + 1] - gangs.start[job])
-    tiers = paces.pace.shape[1]
+    tiers, mixes = paces.pace.shape[1], paces.mixes
     notes = Notes(
         np.zeros((roles, tiers), dtype=np.int64), np.zeros(tiers, dtype=np.int64), np.zeros(tiers, dtype=np.float64)
     )
@@ -273,7 +284,7 @@ def complete_in_order(
         allowed = reach[gangs.reach[job]]
         tier, pace, apart = paces.tier[kind[job]], paces.pace[kind[job]], paces.apart[kind[job]]
         look(gangs, allowed, weight, free, job, tier, notes)
-        now = best_now(gangs, job, work[job], pace, apart, notes, where)
+        now = best_now(gangs, job, work[job], pace, apart, mixes, notes, where)
         if now == np.inf:
             placed.failed[gangs.shape[job]] = True
             if counted <= 0:
@@ -281,16 +292,18 @@ def complete_in_order(
             counted -= 1
         faster = 0.0 if now == np.inf else margin * work[job] / now
         left[:] = free
-        end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
+        end = soonest(
+            gangs, allowed, job, work[job], tier, pace, apart, mixes, now, faster, left, releases, notes, claim
+        )
         if end < now:
             free_at(allowed, free, releases, claim[0], left)
-            keep(gangs, allowed, job, tier, end, left, releases, claim)
+            keep(gangs, allowed, job, tier, mixes, end, left, releases, claim)
             continue
         if now == np.inf:
             continue
         begin = placed.size[0]
         for r in range(free.shape[0]):
-            mask[r] = allowed[r] and tier[r] <= where[1] and (where[0] < 0 or r == where[0])
+            mask[r] = allowed[r] and within(tier[r], where[1], mixes) and (where[0] < 0 or r == where[0])
         if not berth_gang(gangs, mask, weight, free, placed, job, done):
             continue
         if where[0] >= 0:
@@ -325,7 +338,7 @@ def ends_later(
     roles = 1
     for job in range(jobs):
         roles = max(roles, gangs.start[job + 1] - gangs.start[job])
-    tiers = paces.pace.shape[1]
+    tiers, mixes = paces.pace.shape[1], paces.mixes
     notes = Notes(
         np.zeros((roles, tiers), dtype=np.int64), np.zeros(tiers, dtype=np.int64), np.zeros(tiers, dtype=np.float64)
     )
@@ -344,13 +357,15 @@ def ends_later(
         now = work[job] / (pace[slowest] * (apart if several else 1.0))
         faster = margin * work[job] / now
         look(gangs, allowed, weight, free, job, tier, notes)
-        if best_now(gangs, job, work[job], pace, apart, notes, where) * margin >= now:
+        if best_now(gangs, job, work[job], pace, apart, mixes, notes, where) * margin >= now:
             left[:] = free
-            end = soonest(gangs, allowed, job, work[job], tier, pace, apart, now, faster, left, releases, notes, claim)
+            end = soonest(
+                gangs, allowed, job, work[job], tier, pace, apart, mixes, now, faster, left, releases, notes, claim
+            )
             if end < now:
                 ends[job] = end
                 free_at(allowed, free, releases, claim[0], left)
-                keep(gangs, allowed, job, tier, end, left, releases, claim)
+                keep(gangs, allowed, job, tier, mixes, end, left, releases, claim)
                 continue
         for row in range(first[job], first[job + 1]):
             for k in range(free.shape[1]):

@@ -16,10 +16,12 @@ let token = sessionStorage.getItem("berth-token");
 class NoToken extends Error {}
 class Away extends Error {}
 
-async function ask(path) {
+async function ask(path, sent) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  if (sent) headers["Content-Type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(`/v1/${path}`, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+    answer = await fetch(`/v1/${path}`, sent ? { method: "POST", headers, body: JSON.stringify(sent) } : { headers });
   } catch {
     throw new Away("the service does not answer");
   }
@@ -203,8 +205,35 @@ function against(shadow, policy) {
 
 // ---------------------------------------------------------------- what was learned
 
+const saved = { words: "", asked: false }; // what learning saved, as last played
+
+async function playFallback(fallback) {
+  Object.assign(saved, { words: "The last day is being played again …", asked: true });
+  draw();
+  try {
+    const { report } = await ask("what-if", { policy: fallback, hours: 24 });
+    const told = (found, times, unit) => `${signed(times * found.mean)} ${unit}`
+      + (found.low === null ? "" : ` (${signed(times * found.low)} to ${signed(times * found.high)})`);
+    saved.words = `With ${fallback} the runs of ${several(report.jobs, "job")} would have taken `
+      + `${told(report.run, report.jobs / 3600, "task-hours")}, and a job from submission to end ${told(report.turnaround, 1, "s")}: `
+      + `that is what ${report.actual.policy} has saved.`;
+  } catch (error) {
+    saved.words = `That cannot be said: ${error.message}`;
+  }
+  saved.asked = false;
+  draw();
+}
+
+function savings({ policy, fallback }) {
+  if (policy === fallback) return card("What learning has saved", quiet("The fallback itself decides; there is nothing to compare."));
+  return card("What learning has saved", saved.words ? h("p", { id: "saved" }, saved.words)
+    : quiet("Play the jobs of the last day again with the fallback, in the speeds that were learned."),
+  h("button", { disabled: saved.asked ? "" : null, onclick: () => playFallback(fallback) }, "Play the last day"));
+}
+
 async function learned() {
-  const lines = (await ask("learned")).map((one) => ({ ...one, mean: one.speed }));
+  const [found, policy] = await Promise.all([ask("learned"), ask("policy")]);
+  const lines = found.map((one) => ({ ...one, mean: one.speed }));
   const largest = Math.max(1.2, ...lines.flatMap((one) => [one.mean, Math.min(one.high ?? 0, 2 * one.mean)]));
   const types = [...new Set(lines.map((one) => one.type))].sort();
   const cards = types.map((type) => {
@@ -218,7 +247,7 @@ async function learned() {
   });
   return [h("h1", {}, "What was learned: how fast each type of job runs on each server"),
     quiet("1 (the line) is as fast as was said. Estimates pool the runs of all types and servers; bars are 95 % intervals. ",
-      "Servers on which a type never ran stand for their class."),
+      "Servers on which a type never ran stand for their class."), savings(policy),
     cards.length ? h("div", { class: "charts" }, cards) : card("Nothing yet", quiet("no job has finished"))];
 }
 
