@@ -83,6 +83,8 @@ class Waits:
         self._releases: Releases | None = None
         self._spread: dict[str, float] = {}
         self._spread_of: tuple[Learned | None, int] = None, -1
+        self._begun: tuple[Learned, Sequence[JobRecord], Ints, Ints, Floats] | None = None
+        """At the beginning of the decision: speeds, running jobs, their servers, how many each has, and run times."""
         self._supposed: tuple[Learned, int, object, Learned] | None = None
         """What was supposed at the decision before: of what, by its version, and by which running jobs."""
 
@@ -92,6 +94,7 @@ class Waits:
         learned, running = view.state.learned, _running(view)
         server, each = self._places(view, running)
         seconds = _expected(learned, running, server, each)
+        self._begun = learned, running, server, each, seconds
         key, told = overdue_runs(learned, running, seconds, _elapsed(view, running))
         if not told:
             return view
@@ -106,10 +109,15 @@ class Waits:
         return self._releases
 
     def _coming(self, view: View) -> Releases:
-        state, running = view.state, _running(view)
-        server, each = self._places(view, running)
+        state = view.state
+        if self._begun is None:
+            self.begin(view)
+        assert self._begun is not None
+        known, running, server, each, seconds = self._begun
+        if view.learned is not known:
+            seconds = _expected(view.learned, running, server, each)
         held = [self._held[record.job.id] for record in running]
-        left = np.repeat(self._left(view, running, server, each), each)
+        left = np.repeat(self._left(view, running, seconds), each)
         size, order = len(left), np.argsort(left, kind="stable")
         time, where = np.zeros(size + SPARE), np.zeros(size + SPARE, dtype=np.int64)
         much = np.zeros((size + SPARE, len(state.resources)), dtype=np.int64)
@@ -133,8 +141,9 @@ class Waits:
         each = np.array([len(one) for one in servers], dtype=np.int64)
         return np.concatenate(servers) if servers else np.zeros(0, dtype=np.int64), each
 
-    def _left(self, view: View, running: Sequence[JobRecord], server: Ints, each: Ints) -> Floats:
-        """How many more seconds each running job is expected to run: the median, given how long it has run."""
+    def _left(self, view: View, running: Sequence[JobRecord], seconds: Floats) -> Floats:
+        """How many more seconds each running job, expected to take `seconds` in all, runs: the median, given how long
+        it has run."""
         if not running:
             return np.zeros(0)
         learned = view.learned
@@ -144,7 +153,7 @@ class Waits:
             self._spread[type_] = learned.deviation(type_)
         wide = np.array([self._spread[record.job.type] for record in running])
         elapsed = _elapsed(view, running)
-        left = remaining(_expected(learned, running, server, each), wide, elapsed, HALF)
+        left = remaining(seconds, wide, elapsed, HALF)
         limit = np.array([np.inf if record.job.limit is None else record.job.limit for record in running])
         ends: Floats = np.minimum(left, np.maximum(limit - elapsed, 0.0))
         return ends

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from berth.errors import InfeasibleDecision
@@ -42,8 +44,8 @@ def _started(driver: Driver, view: View) -> Placing:
     if driver.decides:
         return spread_out(view, driver.propose(view))
     left, free, parts = np.arange(len(view.records)), view.free.copy(), list[Placing]()
+    part = replace(view, free=free)
     for _ in range(AGAIN):
-        part = view.only(left, free)
         placing = spread_out(part, driver.propose(part))
         if violations(part, placing):  # the check of the decision says so
             return placing if not parts else Placing.joined(parts)
@@ -56,6 +58,7 @@ def _started(driver: Driver, view: View) -> Placing:
         if not len(waiting) or done.all() or view.enough():
             break
         left = left[~done]
+        part = view.only(left, free)
     return Placing.joined(parts)
 
 

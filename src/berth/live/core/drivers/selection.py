@@ -90,25 +90,32 @@ class SelectionDriver(Driver):
 
     def propose(self, view: View, /) -> Placing:
         """Ask until nobody more starts, then serve those of which a task takes nothing."""
-        waiting: dict[Kind, list[int]] = {}
-        others: list[int] = []
-        ports = 0
-        alike: dict[tuple[str, int], list[int]] = {}
-        for i, (record, shape) in enumerate(zip(view.records, view.gangs.shape.tolist(), strict=True)):
-            mine = alike.get((record.job.type, shape))
-            if mine is None:
-                roles = record.job.roles
-                few = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
-                asked = few and all(any(role.demand.values()) for role in roles)
-                mine = waiting.setdefault((record.job.type, record.job.shape), []) if asked else others
-                ports += len(roles) if asked else 0
-                alike[record.job.type, shape] = mine
-            mine.append(i)
+        waiting, others = self._asked(view)
         free = np.where(view.usable[:, None], view.free, 0)
         parts = self._rounds(view, waiting, free) if waiting else []
-        if others and (free >= 0).all():
+        if len(others) and (free >= 0).all():
             parts.append(rest_in_order(view, others, free))
         return Placing.joined(parts)
+
+    def _asked(self, view: View) -> tuple[dict[Kind, list[int]], Ints]:
+        """The jobs that the policy is asked about, by type and shape in their order; and all others."""
+        types: dict[str, int] = {}
+        type_ = np.array([types.setdefault(record.job.type, len(types)) for record in view.records], dtype=np.int64)
+        _, first, number = np.unique(type_ + len(types) * view.gangs.shape, return_index=True, return_inverse=True)
+        number, ports = number.reshape(-1), 0
+        asked = np.zeros(len(first), dtype=bool)
+        for kind in np.argsort(first).tolist():
+            roles = view.records[first[kind]].job.roles
+            if all(any(role.demand.values()) for role in roles):
+                asked[kind] = not ports or (ports + len(roles)) * len(view.servers) <= CHANNELS
+                ports += len(roles) if asked[kind] else 0
+            if ports and (ports + 1) * len(view.servers) > CHANNELS:
+                break
+        waiting: dict[Kind, list[int]] = {}
+        for i in np.flatnonzero(asked[number]).tolist():
+            job = view.records[i].job
+            waiting.setdefault((job.type, job.shape), []).append(i)
+        return waiting, np.flatnonzero(~asked[number])
 
     def _rounds(self, view: View, waiting: dict[Kind, list[int]], free: Ints) -> list[Placing]:
         problem = self._prepare(view, waiting)
