@@ -239,7 +239,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Foretold:
-    """A waiting job was forecast to start in so many seconds, between `low` and `high`; its start scores the forecast.
+    """A waiting job was forecast to start in `low` to `high` seconds; its start scores the forecast.
 
     This is the simulated interval; users see it widened by the errors of earlier forecasts.
     """

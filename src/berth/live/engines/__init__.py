@@ -42,7 +42,7 @@ class Owner:
 class Attempt:
     """An attempt that an engine knows: its places, and its end if it has ended.
 
-    `began` may be None if an engine takes its time to start. `details` are as in `Started`.
+    `began` is False until an engine that takes its time has started it. `details` are as in `Started`.
     """
 
     job: str

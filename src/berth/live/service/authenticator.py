@@ -172,7 +172,7 @@ def ensure_local_token(store: Store, url: str) -> Path | None:
 
 
 def _user() -> str:
-    """The name of the user who runs this process; `local` if the system has none that may stand in a job."""
+    """The name of the user who runs this process; `local` if it is no valid user of a job."""
     try:
         return check_id(getpass.getuser(), "user")
     except (InvalidInput, KeyError, OSError):

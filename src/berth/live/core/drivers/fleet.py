@@ -63,7 +63,7 @@ def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:
-    """Put those that wait last, and drop the first of the others where they are too many.
+    """Move waiting kinds to the end, and drop the first of the others if they are too many.
 
     >>> kinds = {number: "" for number in range(100)}
     >>> forget_old(kinds, [0, 99])

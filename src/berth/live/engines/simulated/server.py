@@ -100,9 +100,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="berth.live.engines.simulated.server", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--cluster", type=Path, help="a YAML file with servers")
-    parser.add_argument("--faster", type=float, default=1.0, help="how many seconds of the cluster pass in one")
-    parser.add_argument("--log", type=Path, help="a file for what really begins and ends")
-    parser.add_argument("--state", type=Path, help="a file for commands, which are played again at the next start")
+    parser.add_argument("--faster", type=float, default=1.0, help="how many cluster seconds pass in a real second")
+    parser.add_argument("--log", type=Path, help="a file for the attempts that begin and end")
+    parser.add_argument("--state", type=Path, help="a file for commands, which are replayed at the next start")
     given = parser.parse_args(arguments)
     try:
         cluster = example_cluster() if given.cluster is None else read_cluster(given.cluster)

@@ -238,7 +238,7 @@ class SlurmEngine:
         there = self._watch.waiting.get(start.job)
         record = self._spool.asked(key, start.places, job=None if there is None else there.job)
         if there is None:
-            self._fail(record, "it does not wait in Slurm any more", "cancelled")
+            self._fail(record, "it no longer waits in Slurm", "cancelled")
             return
         if self._is_away(start, record):
             return
