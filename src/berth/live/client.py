@@ -122,7 +122,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         repeat: bool = False,
     ) -> Any:
-        """Send a request; gives the answer, read from JSON.
+        """Send a request; returns the answer, read from JSON.
 
         With `repeat`, a request that the service cannot serve now is retried a few times. Only idempotent requests may
         be retried.

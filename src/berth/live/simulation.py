@@ -1,4 +1,4 @@
-"""Simulate a dispatcher with a simulated cluster from event to event; gives the events and the outcome of every job."""
+"""Simulate a dispatcher on a simulated cluster from event to event: the events and the outcome of every job."""
 
 from __future__ import annotations
 

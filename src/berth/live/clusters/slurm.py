@@ -186,7 +186,7 @@ class LocalSlurm:
             daemon.wait()
 
     def ask(self, *command: str) -> str:
-        """Run one of Slurm's commands; gives its output."""
+        """Run one of Slurm's commands; returns its output."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=START_SECONDS)
         if done.returncode:
             raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")

@@ -136,7 +136,7 @@ class Dispatcher:
         return driver
 
     def handle(self, event: Event) -> Handled:
-        """Apply an event; gives the commands that follow from it and the records that changed."""
+        """Apply an event; returns the commands that follow from it and the records that changed."""
         if isinstance(event, PolicyChanged):
             driver = self._make_driver(event.policy)  # raises before anything changes if it cannot use the policy
             handled = self.state.handle(event)
@@ -237,7 +237,7 @@ class Dispatcher:
         return replace(view, enough=lambda: self._stopwatch() - began > THINKING * self.budget)
 
     def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
-        """Ask the policy; gives who decided, the placing, and why the policy's own decision was refused."""
+        """Ask the policy; returns who decided, the placing, and why the policy's own decision was refused."""
         if self._driver is None or not view.records or not view.usable.any():
             return FALLBACK if self._driver is None else self.state.policy, placed_in_order(view), None
         try:
@@ -260,7 +260,7 @@ class Dispatcher:
     def _patience(self, everything: View) -> tuple[tuple[Start, ...], Ints, dict[str, str]]:
         """Serve a job that has waited longer than `patience`: start it if it fits, else reserve servers for it.
 
-        Gives its start, what that takes of each server (R, K), and the reserved servers.
+        Returns its start, what that takes of each server (R, K), and the reserved servers.
         """
         state, time = self.state, everything.time
         nothing = np.zeros_like(state.capacity)

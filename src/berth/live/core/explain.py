@@ -146,7 +146,7 @@ def _held_back(
         words = "more than it may ever hold" if never else f"{format_quantity(much)} over"
         held.append(
             f"{name}: holds {format_quantity(have)}, the job asks for {format_quantity(ask)}, "
-            f"{format_quantity(most)} is the most: {words}"
+            f"the limit is {format_quantity(most)}: {words}"
         )
     if not over and limits and not held:
         limit = blocked_by_limits(state, [r for r in order if fits_empty(state, r)], time).get(record.job.id)

@@ -94,7 +94,7 @@ def played(
     seed: int = 0,
     samples: int = SAMPLES,
 ) -> tuple[Range | str, int]:
-    """Simulate its start without later submissions; gives the interval or why there is none, and the jobs left out."""
+    """Simulate its start without later submissions: the interval or why there is none, and how many are left out."""
     place = next((i for i, r in enumerate(order) if r.number == record.number), None)
     if place is None:
         return f"queue {record.job.queue} is paused", 0

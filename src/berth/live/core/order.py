@@ -113,7 +113,7 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
         elif not any(first.get(owner) is record for owner in room.owners(record.job)):
             limit = after.broken(record.job)
             if limit and (keeper := first.get(limit.rpartition("/")[0])) is not None:
-                blocked[record.job.id] = f"what is left of {limit} is kept for job {keeper.job.id}, which waits longest"
+                blocked[record.job.id] = f"the rest of {limit} is reserved for job {keeper.job.id}, which waits longest"
     return blocked
 
 

@@ -109,7 +109,7 @@ class Queues:
             return None
         if self.members and job.team != "default" and job.user not in self.members.get(job.team, ()):
             mine = ", ".join(["default", *(team for team, users in self.members.items() if job.user in users)])
-            return "team", f"user {job.user} is no member of team {job.team} (members); teams of this user: {mine}"
+            return "team", f"user {job.user} is not a member of team {job.team} (members); teams of this user: {mine}"
         if (queue.users or queue.teams) and job.user not in queue.users and job.team not in queue.teams:
             allowed = [f"users {', '.join(queue.users)}"] * bool(queue.users)
             allowed += [f"teams {', '.join(queue.teams)}"] * bool(queue.teams)

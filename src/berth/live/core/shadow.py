@@ -101,11 +101,11 @@ class ShadowReport:
         if self.saved is None or self.started is None:
             return f"{self.policy} has not been asked yet"
         words = []
-        for what, found in (("task-seconds saved", self.saved), ("jobs more", self.started)):
+        for what, found in (("task-seconds saved", self.saved), ("jobs started", self.started)):
             sure = "" if found.low is None else f" ({found.low:+.3g} to {found.high:+.3g})"
             words.append(f"{found.mean:+.3g} {what}{sure}")
         refused = f", {sum(self.refused.values())} refused" if self.refused else ""
-        return f"{self.policy}: {', '.join(words)} at each of {self.decisions} moments, {self.alike} alike{refused}"
+        return f"{self.policy}: {', '.join(words)} a decision ({self.decisions} decisions, {self.alike} alike{refused})"
 
 
 class Shadow:

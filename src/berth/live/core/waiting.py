@@ -68,7 +68,7 @@ class Shapes:
         self._size = self._live = 0
 
     def take(self, job: Job) -> int:
-        """Count a new job; gives the number of its shape."""
+        """Count a new job; returns the number of its shape."""
         shape = job.shape
         number = self._number.get(shape)
         if number is None:

@@ -56,7 +56,7 @@ def check_open(host: str) -> None:
     if not is_loopback(host):
         raise InvalidInput(
             "a token before others may reach the service: berth token create NAME --role operate",
-            found=f"none, and {host} is not this machine alone",
+            found=f"none, and other machines can reach {host}",
             key="host",
         )
 
@@ -141,7 +141,7 @@ def _check_time(token: Token, hash_: str, now: float) -> None:
 
 
 def ensure_local_token(store: Store, url: str) -> Path | None:
-    """Create the local operator's token, or renew it if its file is lost; gives the file.
+    """Create the local operator's token, or renew it if its file is lost; returns the file.
 
     If an operator has created other tokens and there is no such token, none is created, and the answer is None.
     """

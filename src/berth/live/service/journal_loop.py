@@ -143,7 +143,7 @@ class JournalLoop:
         job: str | None = None,
         patient: bool = False,
     ) -> T:
-        """Run an action in a round; gives its result once it is durable.
+        """Run an action in a round; returns its result once it is durable.
 
         While the store does not answer, a request that is not `patient` gets a `StoreError`, and nothing is done; or
         `Unsettled`, if it may already be under way.
@@ -371,7 +371,7 @@ class JournalLoop:
 
 
 def _answered(request: _Request, round_: Round) -> Callable[[], None]:
-    """Run a request; gives how to answer it once the round is written. A request that raises must change nothing."""
+    """Run a request; returns how to answer it once the round is written. A request that raises must change nothing."""
     before = len(round_.batch.events)
     try:
         given = request.run(round_)

@@ -93,7 +93,7 @@ class Round:
         self._keys: dict[tuple[str, str], Key] = {}
 
     def note(self, event: Event) -> tuple[JobRecord, ...]:
-        """Handle an event; gives the records that changed. Its time is never before that of an earlier event."""
+        """Handle an event; returns the records that changed. Its time is never before that of an earlier event."""
         time = min(max(event.time, self._dispatcher.state.time), self.now)
         if time != event.time:
             event = replace(event, time=time)

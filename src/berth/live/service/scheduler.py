@@ -161,7 +161,7 @@ class Scheduler:
         return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)
 
     async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
-        """Cancel a job; gives its current record, None if it does not exist. A job that has ended stays as it is."""
+        """Cancel a job; returns its current record, None if it does not exist. A job that has ended stays as it is."""
         return await self._journal.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
 
     async def drain(self, server: str, by: str = "") -> ServerRecord:

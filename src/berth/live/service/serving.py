@@ -121,7 +121,7 @@ async def service(settings: ServiceSettings, address: Address) -> AsyncIterator[
         scheduler = await Scheduler.open(settings)
         try:
             if settings.guarded and (file := await asyncio.to_thread(ensure_local_token, store, address.url)):
-                log.info("this user's token as operator is in %s", file)
+                log.info("the operator token of this user is in %s", file)
             authenticator = await asyncio.to_thread(Authenticator.at, store, address.host)
             metrics = Metrics(scheduler.dispatcher.state)
             hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if authenticator.open else None
@@ -238,7 +238,7 @@ class Repeats(logging.Filter):
     [True, True, False, False]
     >>> now[0] = 11.0
     >>> repeats.filter(record), record.getMessage()
-    (True, 'no store (2 more like this were left out)')
+    (True, 'no store (2 similar messages suppressed)')
     """
 
     def __init__(self, most: int = 20, period: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -255,7 +255,7 @@ class Repeats(logging.Filter):
         began, count = self._seen.get(key, (now, 0))
         if now - began >= self._period:
             if count > self._most:
-                record.msg = f"{record.getMessage()} ({count - self._most} more like this were left out)"
+                record.msg = f"{record.getMessage()} ({count - self._most} similar messages suppressed)"
                 record.args = None
             began, count = now, 0
         self._seen[key] = began, count + 1

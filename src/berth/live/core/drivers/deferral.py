@@ -87,7 +87,7 @@ class Waits:
         """The assumed speeds of the last decision: from which speeds, at which version, and by which running jobs."""
 
     def begin(self, view: View) -> View:
-        """Begin a decision, with the current running jobs; gives the view, with the speeds that they suggest."""
+        """Begin a decision, with the current running jobs; returns the view, with the speeds that they suggest."""
         self._releases = None
         learned, running = view.state.learned, _running(view)
         server, each = self._places(view, running)

@@ -69,7 +69,7 @@ class Agent:
         os._exit(1)  # the guards see it, and kill their tasks
 
     async def run(self, job: str, attempt: int, index: int, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one task to its end; gives its result."""
+        """Run one task to its end; returns its result."""
         if _clock() > self._heard + self._lease:
             raise RuntimeError("this node was given up before it got the order")
         folder = Path(_logs(), "berth", f"{job}-{attempt}")

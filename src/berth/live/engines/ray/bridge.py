@@ -34,7 +34,7 @@ def keeper_of(address: str, lease: float) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     if "bundle_label_selector" not in (placement_group.__doc__ or ""):
-        raise RuntimeError(f"Ray {ray.__version__} cannot pin bundles to nodes; a newer one can")
+        raise RuntimeError(f"Ray {ray.__version__} cannot pin bundles to nodes: install a newer version")
     ray.init(address=address, namespace=ray_keeper.NAMESPACE, log_to_driver=False, logging_level="ERROR")
     for module in (ray_agent, ray_gang, ray_keeper):
         cloudpickle.register_pickle_by_value(module)

@@ -102,7 +102,7 @@ def end_all(task: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def run(told: dict[str, Any], rest: bytes) -> dict[str, Any]:
-    """Run a task to its end; gives its exit code, its run time in seconds, and how it ended."""
+    """Run a task to its end; returns its exit code, its run time in seconds, and how it ended."""
     prctl(ADOPT_ORPHANS, 1)
     try:
         with open(told["out"], "ab") as out, open(told["err"], "ab", buffering=0) as err:

@@ -45,7 +45,7 @@ class SimulatedEngine:
             self._file = self._resumed(state_file)
 
     def _resumed(self, path: Path) -> TextIO:
-        """Replay a file of commands; gives the file, with only those that still matter, open for more."""
+        """Replay a file of commands; returns the file, with only those that still matter, open for more."""
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         played: list[tuple[tuple[str, int], str]] = []
         for number, line in enumerate(lines, 1):

@@ -140,7 +140,7 @@ class Attempts:
         elif record.parted is None:
             record.parted = time.monotonic()
         elif time.monotonic() - record.parted > LAUNCHING:
-            return "tasks of it are gone, or never began, after a daemon of Slurm was started again"
+            return "some of its tasks are gone, or never began, after a Slurm daemon was restarted"
         return None
 
     def _runs(self, record: AttemptRecord, now: float) -> None:

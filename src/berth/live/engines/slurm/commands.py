@@ -242,7 +242,7 @@ class SlurmCommands:
             while not used or used[-1] < number:
                 used.append(_number(await self._ask("sbatch", *words)))
         except Refused as error:
-            log.warning("numbers of jobs that slurmctld may have forgotten are used again: %s", error)
+            log.warning("ids of jobs that slurmctld may have forgotten are reused: %s", error)
         finally:
             if used:
                 await self.cancel(used)

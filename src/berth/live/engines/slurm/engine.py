@@ -106,7 +106,7 @@ class SlurmEngine:
             found = f"{outputs}: {error.strerror}"
             raise InvalidInput("a directory", found=found, key="output") from None
         except OSError as error:  # perhaps only the nodes have it
-            log.warning("%s, where jobs write what they print, is not here: %s", outputs, error.strerror or error)
+            log.warning("the output directory %s is not reachable here: %s", outputs, error.strerror or error)
 
     async def _check_partitions(self) -> None:
         """Refuse partitions that Slurm does not have."""

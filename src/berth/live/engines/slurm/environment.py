@@ -126,7 +126,7 @@ def job_user(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
         # two names may share a uid: Slurm shows the primary name of the uid
         user = pwd.getpwuid(pwd.getpwnam(job.user).pw_uid)
     except KeyError:
-        raise NotPossible(f"{job.user} is no user of this system, as which the job would run") from None
+        raise NotPossible(f"{job.user}, as whom the job would run, is not a user of this system") from None
     if not re.fullmatch(r"[^/\0.][^/\0]*", user.pw_name):
         raise NotPossible(f"{user.pw_name!r} cannot be the name of an output directory")
     ordinary = user.pw_uid in ordinary_uids() and user.pw_name != "nobody"

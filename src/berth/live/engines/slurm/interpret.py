@@ -115,7 +115,7 @@ def twice(end: Failed, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], boo
     """
     names = [name for job in parts for name in job.nodes if name in nodes and nodes[name].reason == DUPLICATE]
     if names:
-        return replace(end, fault="engine", reason=f"node {names[0]} had a job of its number already")
+        return replace(end, fault="engine", reason=f"node {names[0]} already had a job with its id")
     if all((job.submit or boot) < boot and (job.end or math.inf) < boot + AT_ONCE for job in parts):
         return replace(end, fault="engine", reason="cancelled in Slurm, perhaps by a slurmctld that was just started")
     return end

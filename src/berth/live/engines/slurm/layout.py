@@ -92,7 +92,7 @@ def layout(
     counts: dict[str, dict[str, int]] = {}
     for place in places:
         if place.role not in demands or place.count < 1:
-            raise NotPossible(f"{place.count} tasks of {place.role}, which the job has not")
+            raise NotPossible(f"a place for role {place.role}, which the job does not have")
         there = counts.setdefault(place.server, {})
         there[place.role] = there.get(place.role, 0) + place.count
     groups: dict[_Share, list[str]] = {}
@@ -109,7 +109,7 @@ def layout(
                 "(per_server: 1), so that all servers give the same"
             )
     if len(groups) > COMPONENTS:
-        raise NotPossible(f"Slurm takes jobs of at most {COMPONENTS} different servers' shares, and this has more")
+        raise NotPossible(f"Slurm allows at most {COMPONENTS} components, and the servers' shares need more")
     return tuple(
         Component(
             tuple(place for place in places if place.server in servers),

@@ -309,7 +309,7 @@ def read_jobs(text: str, command: str = "squeue --json") -> list[SlurmJob]:
     if errors := found.get("errors"):  # if slurmctld is away, it answers with no jobs and exit code 0
         first = errors[0] if isinstance(errors, list) else errors
         said = first.get("description") or first.get("error") if isinstance(first, dict) else first
-        raise EngineError(f"{command}: {said} (is slurmctld there?)")
+        raise EngineError(f"{command}: {said} (is slurmctld running?)")
     jobs = []
     for one in found["jobs"]:
         try:

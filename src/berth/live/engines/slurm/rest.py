@@ -50,7 +50,7 @@ class SlurmRest:
             except TimeoutError:
                 raise Away(f"{name}: no answer in {self._seconds:g} s", heard=True) from None
             except (ConnectionRefusedError, FileNotFoundError):
-                raise Away(f"{name}: nobody listens at {self._where}", heard=False) from None
+                raise Away(f"{name}: no server listens at {self._where}", heard=False) from None
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
                 raise Away(f"{name}: {error}", heard=True) from None
         try:

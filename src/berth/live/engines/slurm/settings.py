@@ -92,7 +92,7 @@ class SlurmSettings(Spec):
     def _with_rest(self) -> Self:
         for name in ("companion", "users"):
             if self.rest and getattr(self, name):
-                raise ValueError(f"not both rest and {name}: with slurmrestd this cannot be done")
+                raise ValueError(f"not both rest and {name}: slurmrestd does not support it")
         return self
 
     @property

@@ -194,11 +194,11 @@ class Watch:
         self.config = config
         silent = [name for name, node in self._nodes.items() if node.silent]
         if silent and now - self._booted < SETTLING:
-            raise EngineError(f"slurmctld was started at {config.boot}, and node {silent[0]} has not spoken to it yet")
+            raise EngineError(f"slurmctld was started at {config.boot}, and node {silent[0]} has not contacted it yet")
         if self._spoken is None:
             self._spoken = self._booted if now - self._booted > RECENT else now
         if now - self._spoken < ENDING:
-            raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending what it does not know")
+            raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending jobs it does not know")
 
     async def confirm(self) -> None:
         """Check that slurmctld has settled and is still the same: one that was just started must not get jobs."""
@@ -216,7 +216,7 @@ class Watch:
         if config.min_job_age < SHORT_MEMORY:
             log.warning(
                 "Slurm forgets jobs %g s after their end (MinJobAge): those that end while berth is away for longer "
-                "are taken for lost, and run again",
+                "count as lost, and run again",
                 config.min_job_age,
             )
         shared = [node.name for node in self._nodes.values() if node.threads > 1]
