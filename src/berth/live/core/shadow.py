@@ -82,7 +82,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class ShadowReport:
-    """What the candidate would have gained a moment: seconds of work saved, and additional jobs started.
+    """What the candidate would have gained per decision: seconds of work saved, and additional jobs started.
 
     `alike` is how many of the `decisions` were the same; `refused` counts the candidate's refused decisions.
     """

@@ -31,7 +31,7 @@ class EngineError(BerthError):
 class Owner:
     """The owner of an engine's attempts: the unique `name` of a store, and `where` the store is.
 
-    A store may not end what another store started, though it is not in its journal.
+    A store must not end attempts of another store, though they are absent from its journal.
     """
 
     name: str

@@ -68,7 +68,7 @@ class Guarded(H11Protocol):
         super().data_received(data)
 
     def drop(self, status: int) -> None:
-        """Close the connection; a client that is not yet owed an answer gets the reason."""
+        """Close the connection; a client that has not sent its whole request gets the reason."""
         self.connections.discard(self)
         if self._owes() in ("head", "body"):
             head = b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: 0\r\n" % (status, REFUSALS[status])

@@ -125,7 +125,7 @@ class Agent:
                 _hang_up(guard)
 
     async def forget(self, job: str, attempt: int) -> None:
-        """Remove the files of an attempt that is over everywhere."""
+        """Forget an attempt that is over everywhere."""
         self._unwanted.discard((job, attempt))
 
 

@@ -1,8 +1,8 @@
-"""The bridge: a process between `berth.live.engines.ray.engine` and the keeper of gangs (`… ADDRESS LEASE [OWNER
-WHERE]`).
+"""The bridge: a process between `berth.live.engines.ray.engine` and the keeper of gangs on a Ray cluster.
 
-It speaks the protocol of `berth.live.engines.simulated.server` on standard input and output, and ends when its input
-does, or when the cluster or the keeper is gone.
+Its arguments are `ADDRESS LEASE [OWNER WHERE]`. It speaks the protocol of
+`berth.live.engines.simulated.server` on standard input and output, and ends when its input does, or when the cluster or
+the keeper is gone.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Attempts:
             self.unwanted.update(job.id for job in record.parts if not job.ended)
 
     def missing(self, record: AttemptRecord) -> None:
-        """Slurm accepted it and does not know it; it ends once its nodes have been told to end it."""
+        """End an attempt that Slurm accepted and no longer knows, unless one of its nodes is silent."""
         if any(self.nodes[place.server].silent for place in record.places if place.server in self.nodes):
             return
         reason = "Slurm no longer knows it: slurmctld was killed right after it took it, or it ended long ago"

@@ -9,7 +9,7 @@ A gang whose servers all give the same is one ordinary Slurm job. Other gangs ar
 * A heterogeneous job: servers that give the same are one component. The counts are exact, but a plain `srun` or
   `mpirun` in a batch script uses the first component only, and only the backfill scheduler starts such jobs.
 
-A script always gets one allocation, so that `srun` and `mpirun` in it see all tasks. A command gets one where Slurm
+A script always gets one allocation, so that `srun` and `mpirun` in it see all tasks. A command gets one if Slurm
 will choose the counts that berth chose, and a heterogeneous job otherwise.
 """
 
