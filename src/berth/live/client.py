@@ -28,15 +28,15 @@ __all__ = ["DEFAULT_URL", "Client", "Code", "ServiceRefused", "ServiceSilent", "
 DEFAULT_URL = "http://127.0.0.1:8642"
 TIMEOUT = 30.0
 MAY_BE = "may still be done"
-"""Words of an answer by which it is not known what became of the request."""
+"""Words of an answer after which the request may still be carried out."""
 REPEAT_SECONDS = 10.0
-"""Seconds after which a request is not repeated any more."""
+"""Seconds after which a request is no longer retried."""
 PAUSES = (0.5, 1.0, 2.0)
-"""Seconds before each repetition of a request that may be repeated."""
+"""Seconds before each retry of a request."""
 
 
 class Code:
-    """Exit codes of the commands that talk to a service; 1 is for what has no code of its own."""
+    """Exit codes of the commands that talk to a service; 1 is for errors without a code of their own."""
 
     failed = 1
     bad_input = 2
@@ -61,7 +61,7 @@ CODES = {
     429: Code.not_now,
     503: Code.not_now,
 }
-"""Exit codes by HTTP status: the same ones as for mistakes that the command itself finds."""
+"""Exit codes by HTTP status: the same as for errors that the command itself finds."""
 
 
 class ServiceUnreachable(BerthError):
@@ -71,7 +71,7 @@ class ServiceUnreachable(BerthError):
 
 
 class ServiceSilent(BerthError):
-    """The service took a request and did not answer it; what was asked may have been done."""
+    """The service took a request and did not answer it; the request may have been carried out."""
 
     code = Code.not_now
 
@@ -86,7 +86,7 @@ class ServiceRefused(BerthError):
         if status == 401:
             detail += "; a token is read from BERTH_TOKEN, from the file that BERTH_TOKEN_FILE names, or from the file "
             detail += "that a service of the same user made"
-        plain = detail and title in ("invalid request", "unknown name")  # then the detail says it all
+        plain = detail and title in ("invalid request", "unknown name")  # then the detail suffices
         super().__init__(detail if plain else f"{title}{f': {detail}' if detail else ''}")
 
 
@@ -103,7 +103,7 @@ def _token(url: str) -> str | None:
 
 
 class Client:
-    """A service somewhere."""
+    """A connection to a service."""
 
     def __init__(self, url: str | None = None, timeout: float = TIMEOUT) -> None:
         self._timeout, self._warned = timeout, False
@@ -122,10 +122,10 @@ class Client:
         headers: Mapping[str, str] | None = None,
         repeat: bool = False,
     ) -> Any:
-        """One request; what it answers, read as JSON.
+        """Send a request; returns the answer, read from JSON.
 
-        With `repeat`, a request that the service cannot serve now is sent again a few times. Only requests that have
-        the same effect however often they are sent may be repeated.
+        With `repeat`, a request that the service cannot serve now is retried a few times. Only idempotent requests may
+        be retried.
         """
         given = {key: value for key, value in (query or {}).items() if value not in (None, [])}
         address = f"{self.url}{path}{'?' + urlencode(given, doseq=True) if given else ''}"
@@ -138,7 +138,7 @@ class Client:
                 data = json.dumps(body, allow_nan=False).encode()
             except ValueError:
                 raise InvalidInput("finite numbers", value=body) from None
-        if method != "GET":  # the service demands it of requests that change something, also without a body
+        if method != "GET":  # the service demands it of requests that change something, even without a body
             sent["Content-Type"] = "application/json"
         request = Request(address, data, sent, method=method)
         end = time.monotonic() + REPEAT_SECONDS
@@ -177,13 +177,13 @@ class Client:
             ) from None
 
     def _warn(self, trouble: str | None) -> None:
-        """What is told is what is on paper; once it is said why it may be out of date."""
+        """Warn once that answers may be out of date."""
         if trouble and not self._warned:
             self._warned = True
-            print(f"berth: warning: {trouble}; what follows is what was known before", file=sys.stderr)
+            print(f"berth: warning: {trouble}; what follows may be out of date", file=sys.stderr)
 
     def get(self, path: str, **query: Any) -> Any:
-        """Read something."""
+        """Send a GET request."""
         return self.ask("GET", path, query=query)
 
 
@@ -196,7 +196,7 @@ def _problem(error: HTTPError) -> dict[str, Any]:
 
 
 def path(*parts: str) -> str:
-    """A path of the API; parts are names, and nothing in them can lead elsewhere.
+    """A path of the API; parts are names, and cannot lead elsewhere.
 
     >>> path("jobs", "a b")
     '/v1/jobs/a%20b'

@@ -1,7 +1,7 @@
 """The operator's token of a service's own user: a private file that the command line finds by the service's address.
 
-A service that runs jobs on a real engine makes this token at its first start, so that the user who runs it is served
-and no other user of the machine is. The file is in `$XDG_STATE_HOME/berth/tokens` (`~/.local/state/berth/tokens`).
+A service that runs jobs on a real engine creates this token at its first start, so that it serves the user who runs it
+and no other user of the machine. The file is in `$XDG_STATE_HOME/berth/tokens` (`~/.local/state/berth/tokens`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def token_file(url: str) -> Path:
 
 
 def local_token(url: str) -> str | None:
-    """The local operator's token for the service at this address; None where this user has none.
+    """The local operator's token for the service at this address; None if this user has none.
 
     While the service is down, another user could listen on its port and collect the token. So it is only given for a
-    port on which this user listens, where the system says who does.
+    port on which this user listens, if the system says who does.
     """
     try:
         secret = token_file(url).read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""Simulate a dispatcher with a simulated cluster from event to event; give the events and the outcome of every job."""
+"""Simulate a dispatcher on a simulated cluster from event to event: the events and the outcome of every job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Played", "play"]
 
 @dataclass
 class Played:
-    """Every event in the order in which it was handled, and the last record of every job that ended."""
+    """All events in the order in which they were handled, and the last record of every job that ended."""
 
     events: list[Event] = field(default_factory=list)
     ended: dict[str, JobRecord] = field(default_factory=dict)
@@ -32,10 +32,10 @@ def play(
     until: float = math.inf,
     lenient: bool = False,
 ) -> Played:
-    """Let these events happen at their times, and whatever the cluster makes of the decisions, until nothing happens.
+    """Simulate these events, and the cluster's reactions to the decisions, until nothing more happens.
 
-    At each moment everything that happens is handled, then there is one decision. With `lenient` an event that is
-    refused is left out; else its error ends the run.
+    At each moment all events are handled, then there is one decision. With `lenient`, an event that raises is skipped;
+    else its error ends the run.
     """
     played = Played()
     coming = deque(sorted(given, key=lambda event: event.time))
@@ -70,7 +70,7 @@ def play(
 
 
 def _patience_ends(dispatcher: Dispatcher, last: float) -> float:
-    """When somebody will have waited too long, which is the next that happens where nothing else does."""
+    """When the next job will have waited longer than `patience`: the next event if nothing else happens."""
     state = dispatcher.state
     patience = state.queues.patience
     late = [math.nextafter(r.submitted + patience, math.inf) for r in state.jobs.values() if r.phase == "waiting"]

@@ -1,8 +1,8 @@
 """Replay the same submissions, cancellations and servers under another policy.
 
-How long jobs run comes from what was measured. A job that finished keeps its luck: it ran faster or slower than jobs of
-its type do on its servers, and does so wherever it runs. The policy that really decided is played in the same model, so
-that like is compared with like. Attempts that failed by their own fault are played as if they had not.
+Run times come from measurements. A finished job keeps its luck: by how much it was faster or slower than its type on
+its servers, wherever it runs. The actual policy is replayed in the same model, for a fair comparison. Attempts that
+failed by their own fault are replayed as if they had not.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = ["Figures", "Measured", "WhatIf", "what_if"]
 
 @dataclass(frozen=True)
 class Measured(Truth):
-    """Run times as they were measured."""
+    """Measured run times."""
 
     known: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The mean speed of a type on a server."""
     means: Mapping[str, float] = field(default_factory=dict)
     """The mean speed of a type."""
     luck: Mapping[str, float] = field(default_factory=dict)
-    """How much faster each job was than the mean, where it ran."""
+    """How much faster each job was than the mean, on its servers."""
     work: Mapping[str, float] = field(default_factory=dict)
 
     def speed(self, type_: str, server: Server) -> float:
@@ -65,7 +65,7 @@ class Measured(Truth):
 
     @classmethod
     def of(cls, events: Iterable[Event], queues: Queues | None = None) -> Measured:
-        """What a history teaches."""
+        """Learn from a history."""
         state = State(queues)
         outcomes, jobs = [], {}
         for event in events:
@@ -89,7 +89,7 @@ class Measured(Truth):
 
 @dataclass(frozen=True)
 class Figures:
-    """How a play went: seconds, task-seconds of all runs, `utilisation` of the resource used most, sum of values."""
+    """Results of a replay: seconds, task-seconds of runs, `utilisation` of the resource used most, sum of values."""
 
     policy: str
     wait: float
@@ -154,9 +154,9 @@ def what_if(
     queues: Queues | None = None,
     seed: int = 0,
 ) -> WhatIf:
-    """What another policy would have made of a history from some time on.
+    """Replay a history under another policy from some time on.
 
-    `actual` is the policy, and `queues` the settings, with which the history began. Before `since` both plays follow
+    `actual` is the policy, and `queues` the settings, with which the history began. Before `since` both replays follow
     the history, and only jobs that are submitted later are counted.
     """
     truth = Measured.of(events, queues)
@@ -220,7 +220,7 @@ def _worth(record: JobRecord) -> float:
 
 
 def _paired(values: Iterable[float]) -> Estimate:
-    """The mean of differences, with an interval from batches of jobs that came one after another."""
+    """The mean of differences, with a confidence interval from batches of consecutive jobs."""
     batches = Batches(size=1)
     for value in values:
         batches.add(value)

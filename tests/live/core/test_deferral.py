@@ -34,7 +34,7 @@ def test_a_job_waits_for_a_faster_server_that_is_expected_to_be_free_soon() -> N
     assert places(made, "first") == {"fast": 1}
     assert started(begin(made, 1001.0, job("second", work=10.0))) == []  # 4 s more and 5 s there, or 40 s here
     told = explain(made.state, "second", 1001.0)
-    words = r"it could start now, and waits for faster servers, expected in 4\.\d+ s, where it is to end sooner"
+    words = r"it could start now, but waits for faster servers, expected in 4\.\d+ s, where it ends sooner"
     assert len(told.blocks) == 1
     assert re.fullmatch(words, told.blocks[0])
     made.handle(Finished(1005.0, "first", 1))

@@ -102,7 +102,7 @@ def test_a_quota_says_whose_it_is_and_how_much_is_missing() -> None:
     begin(made, 0.0, job("r", cpu=3, team="x", work=50.0))
     made.handle(Submitted(1.0, job("j", cpu=3, team="x")))
     found = why(made, time=1.0)
-    assert found.blocks == ("team:x/cpu: holds 3, the job asks for 3, 4 is the most: 2 over",)
+    assert found.blocks == ("team:x/cpu: holds 3, the job asks for 3, the limit is 4: 2 over",)
     assert [change.steps for change in found.changes] == [("raise quota team:x/cpu by 2",)]
     made.handle(QueuesChanged(2.0, Queues(quotas={"team:x": {"cpu": 6000}})))
     assert started(made.decide(2.0)) == ["j"]

@@ -110,7 +110,7 @@ def test_what_the_first_late_job_needs_of_a_quota_is_kept_for_it_and_said() -> N
     assert started(begin(made, 50.0, job("s1", cpu=2, team="x"))) == ["s1"]
     made.handle(Finished(200.0, "s0", 1))
     assert started(begin(made, 200.0, job("s2", cpu=2, team="x"))) == []
-    words = "what is left of team:x/cpu is kept for job large, which waits longest"
+    words = "the rest of team:x/cpu is reserved for job large, which waits longest"
     assert words in explain(made.state, "s2", 201.0).blocks
     made.handle(Finished(300.0, "s1", 1))
     assert started(begin(made, 300.0)) == ["large"]

@@ -85,7 +85,7 @@ def test_what_no_server_could_run_is_said_once_for_all_jobs_alike() -> None:
     ]
     made.handle(QueuesChanged(1.0, Queues()))
     made.handle(ServerDrained(2.0, "a"))
-    assert out_of_reach(made.state, records[-1:]) == ["waits: no server is there that may be used"]
+    assert out_of_reach(made.state, records[-1:]) == ["waits: no usable server"]
 
 
 JOBS = st.lists(

@@ -117,7 +117,7 @@ def test_others_are_named_as_the_reason() -> None:
         "n1, n2: too little cpu (at most 1 free, 2 asked, 3 to 4 taken by others)",
         "n3: too little cpu (0 free, 2 asked)",
     ]
-    assert str(found.eta) == "it has to wait for jobs that are not berth's, and nobody here knows when they end"
+    assert str(found.eta) == "it has to wait for jobs outside berth, and it is not known when they end"
     _, (waiting,) = waiting_in_order(made.state, 2.0)
     assert waiting.why == "room for 0 of 4 tasks, others have taken the rest"
     made.handle(Submitted(2.0, job("k", cpu=4)))

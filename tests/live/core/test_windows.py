@@ -57,7 +57,7 @@ def test_a_job_that_would_reach_into_the_reservation_waits_and_is_told_so() -> N
     assert "more gpu" not in said
     assert "it would start if you" not in said or "time limit of at most" in said
     said = str(explain(made.state, "unknown", 40.0))
-    assert "nothing tells how long it runs" in said
+    assert "its run time is unknown" in said
     assert "submit it with a time limit of at most" in said
     eta = explain(made.state, "unknown", 40.0).eta
     assert eta is not None

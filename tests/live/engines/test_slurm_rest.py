@@ -170,7 +170,7 @@ def test_nobody_there_and_no_token(site: SlurmSite, tmp_path: Path) -> None:
             await engine.close()
 
     async def run() -> None:
-        assert "nobody listens" in await said(site.settings.replace(rest=f"unix:{tmp_path}/none"))
+        assert "no server listens" in await said(site.settings.replace(rest=f"unix:{tmp_path}/none"))
         assert "cannot be read" in await said(site.settings.replace(token=tmp_path / "none"))
         (tmp_path / "bad").write_text("a token?\n")
         assert "expected a JSON Web Token" in await said(site.settings.replace(token=tmp_path / "bad"))

@@ -179,7 +179,7 @@ def test_a_user_that_the_system_does_not_have(site: SlurmSite) -> None:
             await driver.execute(Start("who", 1, PLACES[:1]), a_job("who", "nobody-has-this-name", "true"))
             end = await driver.ended("who")
             assert isinstance(end, Failed)
-            assert end.reason == "nobody-has-this-name is no user of this system, as which the job would run"
+            assert end.reason == "nobody-has-this-name, as whom the job would run, is not a user of this system"
 
     asyncio.run(run())
 

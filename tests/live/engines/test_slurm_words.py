@@ -71,7 +71,7 @@ def test_cancelled_and_heterogeneous_in_the_newer_shape() -> None:
     [
         ("slurm_load_jobs error", "did not answer in JSON"),
         ("[]", "expected an object with a list of jobs"),
-        ('{"jobs": [], "errors": [{"description": "Failed while looking for jobs"}]}', "is slurmctld there"),
+        ('{"jobs": [], "errors": [{"description": "Failed while looking for jobs"}]}', "is slurmctld running"),
         ('{"jobs": [{"job_id": 4, "job_state": 7}]}', "job 4: job_state: got 7, expected a state"),
         ('{"jobs": [{"job_state": "RUNNING"}]}', "job_id: got None, expected a number"),
         ('{"jobs": [5]}', "squeue --json: job 5"),

@@ -79,7 +79,7 @@ def test_an_engine_that_is_away_is_told(
         said = capsys.readouterr()
         assert said.out == "no jobs\n"
         assert said.err.startswith("berth: warning: the engine cannot be reached: no engine at ")
-        assert said.err.endswith("; what follows is what was known before\n")
+        assert said.err.endswith("; what follows may be out of date\n")
 
 
 def test_servers_that_are_learned_as_one_are_one_line(
@@ -322,7 +322,7 @@ def test_policies_are_switched_tried_and_played_again(run: Run) -> None:
         assert code == 5
         assert "did you mean 'in-order-best-fit'?" in err
         assert "escb-v" in err
-    assert run("policy", "shadow")[:2] == (0, "no candidate is tried\n")
+    assert run("policy", "shadow")[:2] == (0, "no shadow policy is set\n")
     assert run("policy", "shadow", "first-fit")[0] == 0
     assert json.loads(run("policy", "shadow", "-o", "json")[1])["policy"] == "first-fit"
     assert run("policy", "shadow", "--off")[0] == 0

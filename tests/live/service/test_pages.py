@@ -187,7 +187,7 @@ def test_learned_and_decisions_are_those_of_the_api(chromium: Any, live: Live) -
         told = live.ask("GET", "/v1/learned")
         assert page.locator(".charts .card").count() == len({line["type"] for line in told})
         assert {server for server, _ in shown} <= {line["server"] for line in told}
-        page.click("text=Play the last day")
+        page.click("text=Replay the last day")
         page.wait_for_selector("#saved:has-text('task-hours')", timeout=60_000)
         assert "that is what best-fit has saved" in words(page)
         show(page, live, "#/decisions")
@@ -208,7 +208,7 @@ def test_what_people_write_is_text(chromium: Any, live: Live) -> None:
         assert page.title() == "berth"
     with visit(chromium, quiet=False) as page:
         page.goto(f"{live.url}/#/job/%3Cimg%20src=x%3E")
-        page.wait_for_selector("text=That cannot be shown")
+        page.wait_for_selector("text=This page cannot be shown")
         assert page.locator("main img").count() == 0
 
 
@@ -268,7 +268,7 @@ def test_a_token_lets_in_and_a_wrong_one_is_told(chromium: Any, tmp_path: Path) 
         page.wait_for_selector("form input")
         page.fill("input[name=token]", "berth_wrong")
         page.click("text=Enter")
-        page.wait_for_selector("text=not known here")
+        page.wait_for_selector("text=Unknown or revoked token")
         ARTEFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTEFACTS / "login.png")
         page.fill("input[name=token]", secret)

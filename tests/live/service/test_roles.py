@@ -133,7 +133,7 @@ CEILINGS = {
     [
         ("ann", {"priority": 1_000_000}, "priority", "queue default allows priority up to 0"),
         ("ann", {"priority": 4, "queue": "night"}, "priority", "queue night allows priority up to 3"),
-        ("ann", {"team": "vision"}, "team", "ann is no member of team vision"),
+        ("ann", {"team": "vision"}, "team", "ann is not a member of team vision"),
         ("ann", {"team": "nobodys"}, "team", "teams of this user: default, oncall"),
         ("ann", {"queue": "urgent"}, "queue", "queue urgent is for users bob and teams oncall"),
         ("ann", {"priority": -5}, None, ""),

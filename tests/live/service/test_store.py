@@ -244,7 +244,7 @@ def test_written_again_when_it_is_not_known_whether_it_was(where: str) -> None:
     store.write(batch)
     assert store.last() == 1
     store._doubtful = True
-    with pytest.raises(InUse, match="somebody else has written"):
+    with pytest.raises(InUse, match="another process has written"):
         store.write(submitted(5, [job("b")]))
     store.close()
 
@@ -291,7 +291,7 @@ def test_unreachable_server_is_told_without_the_password() -> None:
 def test_file_of_something_else(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, but long enough to be read as one " * 20)
-    with pytest.raises(BerthError, match="damaged or is something else"):
+    with pytest.raises(BerthError, match="damaged or not a berth store"):
         Store(str(path))
 
 

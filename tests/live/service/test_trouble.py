@@ -142,7 +142,7 @@ def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tm
         live.wait_for("/v1/jobs/before", lambda job: job["phase"] == "running")
         limit(True)
         status, found, headers = post(live, {**SMALL, "name": "in-flight"})
-        assert (status, found["title"]) == (503, "not now")
+        assert (status, found["title"]) == (503, "temporarily unavailable")
         assert headers["Retry-After"] == "5"
         assert "may still be done" in found["detail"]
         keyed = post(live, [SMALL, SMALL], key="k1")

@@ -1,7 +1,7 @@
 """Local clusters for trying and testing: real daemons of Slurm or Ray on the loopback addresses of one machine.
 
-A cluster lives in a directory of its own, and everything that it starts carries the directory's name in its
-environment; so stopping one stops exactly what it started, whatever became of the process that started it.
+A cluster has its own directory, and everything that it starts carries the directory's name in its environment; so
+stopping it stops exactly what it started, even if the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from berth.errors import BerthError
 __all__ = ["MARK", "NODE", "ClusterError", "LocalCluster", "alive", "end", "marked"]
 
 MARK, NODE = "BERTH_CLUSTER", "BERTH_CLUSTER_NODE"
-"""Names in the environment: the directory of the cluster that a process belongs to, and its node there."""
+"""Environment variables: the directory of the cluster that a process belongs to, and its node there."""
 PATIENCE = 10.0
 
 
@@ -39,11 +39,11 @@ class LocalCluster(Protocol):
         ...
 
     def daemons(self) -> dict[str, int]:
-        """The process of each daemon that runs."""
+        """The process of each running daemon."""
         ...
 
     def how_to_use(self) -> list[str]:
-        """Lines that a person may type to use it."""
+        """Commands that a user may type to use it."""
         ...
 
 
@@ -55,7 +55,7 @@ def marked(directory: Path, node: str | None = None) -> set[int]:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
-        with suppress(OSError):  # it is gone, or somebody else's
+        with suppress(OSError):  # it is gone, or another user's
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(folder.name))
             if wanted <= set((folder / "environ").read_bytes().decode(errors="replace").split("\0")):
@@ -70,7 +70,7 @@ def marked(directory: Path, node: str | None = None) -> set[int]:
 
 
 def alive(process: int) -> bool:
-    """Whether it runs; one that only waits to be reaped does not."""
+    """Whether it runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -78,7 +78,7 @@ def alive(process: int) -> bool:
 
 
 def end(processes: Iterable[int], how: int = signal.SIGTERM) -> None:
-    """Signal them, and see to it that they are gone."""
+    """Signal them, and make sure that they end."""
     waiting = set(processes)
     for one in waiting:
         with suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
 """A real Ray cluster on this machine: a head that computes nothing, and nodes on loopback addresses of their own.
 
-All daemons are children of the process that made it, and die with it. They must be started by its main thread: a child
-dies with the thread that started it.
+All daemons are children of the process that made it, and die with it. Its main thread must start them: a child dies
+with the thread that started it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 __all__ = ["LocalRay", "RayNode", "example_nodes"]
 
 TRIES = 3
-"""How often a node is started before it is given up."""
+"""How often the start of a node is tried."""
 LONGEST = 50
-"""Characters of a directory: sockets lie below it, whose names have little room."""
+"""The most characters of the directory: it has sockets, whose paths must be short."""
 HEALTH = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 2000,
     "health_check_failure_threshold": 3,
 }
-"""A node that hangs is dead after some seconds; by default it takes more than half a minute."""
+"""A node that hangs is dead after some seconds; Ray's default is more than half a minute."""
 
 
 @dataclass(frozen=True)
 class RayNode:
-    """A node to be started; it gets its name as a label too."""
+    """A node to start; its name is also a label."""
 
     name: str
     cpus: int = 4
@@ -47,7 +47,7 @@ class RayNode:
 
 
 def example_nodes(count: int) -> list[RayNode]:
-    """So many nodes, called n1, n2, … and half of them said to be fast.
+    """This many nodes, called n1, n2, …; half of them have the class fast.
 
     >>> [(node.name, node.labels["class"]) for node in example_nodes(2)]
     [('n1', 'fast'), ('n2', 'slow')]
@@ -58,9 +58,9 @@ def example_nodes(count: int) -> list[RayNode]:
 
 
 class LocalRay:
-    """A cluster, below `directory`; `nodes` are nodes, or how many of them.
+    """A cluster, below `directory`; `nodes` are nodes, or their number.
 
-    A `watchful` one sees within seconds that a node hangs, others as late as Ray does by default.
+    A `watchful` cluster sees within seconds that a node hangs, others as late as Ray does by default.
     """
 
     def __init__(self, directory: Path, nodes: int | Sequence[RayNode] = 4, *, watchful: bool = True) -> None:
@@ -71,7 +71,7 @@ class LocalRay:
         self._cluster: Any = None
         self._running: dict[str, Any] = {}
         self._seen: dict[int, str] = {}
-        """Processes that may outlive their node, and when they began: Ray's own lose their mark when they are named."""
+        """Processes that may outlive their node, and when they began: Ray's own lose their mark when renamed."""
         if len(str(self.directory)) > LONGEST:
             raise InvalidInput(f"a directory with a path of at most {LONGEST} characters", value=str(self.directory))
         if importlib.util.find_spec("ray") is None:
@@ -79,7 +79,7 @@ class LocalRay:
 
     @property
     def address(self) -> str:
-        """Where programs find it."""
+        """The address for Ray programs."""
         if self._cluster is None:
             raise ClusterError("the cluster was not started")
         return str(self._cluster.address)
@@ -100,7 +100,7 @@ class LocalRay:
             raise
 
     def _start_patiently(self, name: str) -> None:
-        """Start a node; Ray gives it half a minute, which on a busy machine may be too little."""
+        """Start a node; Ray allows half a minute, which may be too little on a busy machine."""
         for left in reversed(range(TRIES)):
             try:
                 return self.start_node(name)
@@ -110,7 +110,7 @@ class LocalRay:
                     raise
 
     def start_node(self, name: str) -> None:
-        """Start a node, or start it again."""
+        """Start or restart a node."""
         if name not in self._nodes:
             raise InvalidInput(f"one of {', '.join(self._nodes)}", value=name, key="node")
         node = self._nodes[name]
@@ -127,7 +127,7 @@ class LocalRay:
             )
 
     def stop(self) -> None:
-        """End what was started here, and nothing else."""
+        """End what this object started, and nothing else."""
         for name in self._running:
             self.wake(name)
         self._look()
@@ -150,7 +150,7 @@ class LocalRay:
         return found | {name: _raylet(node) for name, node in self._running.items()}
 
     def how_to_use(self) -> list[str]:
-        """What a person does with it."""
+        """Commands to use it."""
         return [
             f"export RAY_ADDRESS={self.address}",
             "berth serve --engine ray",
@@ -158,12 +158,12 @@ class LocalRay:
         ]
 
     def kill(self, name: str) -> None:
-        """End a node without a word, as a power cut would; its tasks see it and end too."""
+        """Kill a node, as a power cut would; its tasks notice and end too."""
         self._look()
         os.kill(_raylet(self._running[name]), signal.SIGKILL)
 
     def kill_head(self) -> None:
-        """End the head, and with it the cluster: nothing of it is kept."""
+        """Kill the head, and with it the cluster, which keeps no state."""
         self._look()
         for infos in self._cluster.head_node.all_processes.values():
             for info in infos:
@@ -171,11 +171,11 @@ class LocalRay:
                     os.kill(info.process.pid, signal.SIGKILL)
 
     def hang(self, name: str) -> None:
-        """A node and all that it has started stop where they are, as when a machine swaps itself to death."""
+        """Suspend a node and its descendants, like a machine that swaps itself to death."""
         self._signal(name, signal.SIGSTOP)
 
     def wake(self, name: str) -> None:
-        """A node that hangs goes on."""
+        """Resume a node that hangs."""
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: signal.Signals) -> None:
@@ -188,7 +188,7 @@ class LocalRay:
 
     @contextmanager
     def _environment(self, node: str) -> Iterator[None]:
-        """Ray's files lie in the directory, and its processes are marked, and find berth where this one does."""
+        """Put Ray's files into the directory, mark its processes, and let them import berth."""
         here = str(HOME.parent)
         given = {
             MARK: str(self.directory),
@@ -214,7 +214,7 @@ def _raylet(node: Any) -> int:
 
 
 def _birth(process: int) -> str:
-    """When a process began, in the kernel's words; nothing where there is none."""
+    """When a process began, in the kernel's format; empty if it does not exist."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -1,7 +1,7 @@
 """A real Slurm cluster on this machine: munged, slurmctld and a slurmd for each node, all on 127.0.0.1.
 
 Its nodes may claim more processors than the machine has, so it is for jobs that mostly wait. It needs the programs of
-Slurm and munge, and no service of theirs; jobs run as the user who started it.
+Slurm and munge, but not their services; jobs run as the user who started it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DefMemPerCPU=64
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """What a node says that it has."""
+    """The configuration of a node."""
 
     name: str
     cpus: int = 4
@@ -80,7 +80,7 @@ def _program(name: str) -> str | None:
 
 
 class LocalSlurm:
-    """A cluster in a directory, with these nodes, or so many alike. `more` are lines for the end of slurm.conf."""
+    """A cluster in a directory, with these nodes, or this many equal ones. `more` are final lines of slurm.conf."""
 
     def __init__(self, directory: Path, nodes: Sequence[SlurmNode] | int = 8, more: Sequence[str] = ()) -> None:
         many = isinstance(nodes, int)
@@ -114,7 +114,7 @@ class LocalSlurm:
             raise
 
     def _write(self) -> None:
-        """All files; state that is there stays, so a cluster may be stopped and started again."""
+        """Write all files; existing state stays, so a cluster may be stopped and started again."""
         folder, user = self.directory, pwd.getpwuid(os.getuid()).pw_name
         for part in (folder, folder / "state"):
             part.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -172,13 +172,13 @@ class LocalSlurm:
             self._wait(lambda: (folder / "munge.socket").exists(), "munged does not listen")
 
     def kill(self, name: str) -> None:
-        """End one daemon without a word; with a node everything ends that runs there."""
+        """Kill one daemon; with a node, all of its tasks die."""
         node = any(one.name == name for one in self.nodes)
         daemon = self._running.get(name)
         processes = set[int]()
         while node and (more := marked(self.directory, name) - processes):
             processes |= more
-            for one in more:  # so that none of them sees another end, and none begins another
+            for one in more:  # so that none sees another end, or starts another
                 with suppress(ProcessLookupError):
                     os.kill(one, signal.SIGSTOP)
         end(processes | ({daemon.pid} if daemon is not None and daemon.poll() is None else set()), signal.SIGKILL)
@@ -186,14 +186,14 @@ class LocalSlurm:
             daemon.wait()
 
     def ask(self, *command: str) -> str:
-        """The answer of one of Slurm's commands."""
+        """Run one of Slurm's commands; returns its output."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=START_SECONDS)
         if done.returncode:
             raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")
         return done.stdout
 
     def wait_until_idle(self) -> None:
-        """Wait until every node is there with nothing to do."""
+        """Wait until every node is up and idle."""
 
         def idle() -> bool:
             try:
@@ -214,15 +214,15 @@ class LocalSlurm:
             time.sleep(0.05)
 
     def daemons(self) -> dict[str, int]:
-        """The process of each daemon that runs."""
+        """The process of each running daemon."""
         return {name: daemon.pid for name, daemon in self._running.items() if daemon.poll() is None}
 
     def how_to_use(self) -> list[str]:
-        """What to type."""
+        """Commands to use it."""
         return [f"export SLURM_CONF={self.conf}", "sinfo", "berth serve --engine slurm"]
 
     def stop(self) -> None:
-        """End all daemons, and whatever runs on the nodes."""
+        """End all daemons, and everything that runs on the nodes."""
         end(marked(self.directory))
         for daemon in self._running.values():
             daemon.wait()
@@ -231,7 +231,7 @@ class LocalSlurm:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now, and that the system does not give to outgoing connections."""
+    """Ports that are free now, and that the system does not give to outgoing connections."""
     found: list[int] = []
     while len(found) < count:
         port = secrets.choice(PORTS)

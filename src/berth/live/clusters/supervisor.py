@@ -1,7 +1,7 @@
-"""A process that holds a local cluster: it starts the daemons as its children, and ends them when it is told to.
+"""The supervisor of a local cluster: a process that starts the daemons as its children, and ends them when told to.
 
-`up` starts such a process and leaves it alone; `down` ends it, with everything that its cluster has started, even if it
-was killed itself. A cluster that is up has a file `cluster.json` in its directory.
+`up` starts a supervisor in the background; `down` ends it, with everything that its cluster has started, even if the
+supervisor was killed. A cluster that is up has a file `cluster.json` in its directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Kind", "Standing", "cluster_directory", "down", "standing", "up"]
 
 Kind = Literal["slurm", "ray"]
 FILE, OURS = "cluster.json", "berth-cluster"
-"""Files of a cluster that is up, and of a directory that a cluster may have."""
+"""The file of a cluster that is up, and the file that marks a directory as a cluster's."""
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 _STARTED: list[subprocess.Popen[bytes]] = []
@@ -36,7 +36,7 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True)
 class Standing:
-    """A cluster that is up, or was when its supervisor was killed: each daemon's process and whether it runs."""
+    """A cluster that is up, or was when its supervisor was killed: the process of each daemon and whether it runs."""
 
     kind: str
     directory: Path
@@ -47,16 +47,16 @@ class Standing:
 
 
 def cluster_directory(kind: Kind) -> Path:
-    """Where the cluster of a user is, if nobody says otherwise: a short path, because sockets lie in it."""
+    """The default directory of a user's cluster: a short path, because it has sockets."""
     return Path(tempfile.gettempdir(), f"berth-{os.getuid()}", kind)
 
 
 def _made(directory: Path) -> Path:
-    """The directory, which must be ours, and empty or left by another cluster: with the cluster it goes away."""
+    """Create the directory, which must be ours, and empty or left by a cluster: it is removed with the cluster."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o755)
         if directory.stat().st_uid != os.getuid():
-            raise ClusterError(f"{directory} belongs to somebody else; choose another with --directory")
+            raise ClusterError(f"{directory} belongs to another user; choose another with --directory")
         if any(directory.iterdir()) and not (directory / OURS).exists():
             raise ClusterError(f"{directory} has other files in it; choose an empty directory")
         (directory / OURS).touch()
@@ -66,7 +66,7 @@ def _made(directory: Path) -> Path:
 
 
 def make_cluster(kind: str, directory: Path, settings: Mapping[str, Any]) -> LocalCluster:
-    """The cluster of a kind; half of its nodes are said to be fast, and the others slow."""
+    """Make a cluster of a kind; half of its nodes have the class fast, the others slow."""
     many, cpus, gpus = settings["nodes"], settings.get("cpus", 4), settings.get("gpus", 0)
     classes = {f"n{i + 1}": "fast" if 2 * i < many else "slow" for i in range(many)}
     if kind == "slurm":
@@ -81,7 +81,7 @@ def make_cluster(kind: str, directory: Path, settings: Mapping[str, Any]) -> Loc
 
 
 def up(kind: Kind, directory: Path, settings: Mapping[str, Any]) -> Standing:
-    """Start a cluster, and wait until it can be used."""
+    """Start a cluster, and wait until it is ready."""
     folder = _made(directory)
     if (found := standing(folder)) is not None:
         if found.supervised:
@@ -90,7 +90,7 @@ def up(kind: Kind, directory: Path, settings: Mapping[str, Any]) -> Standing:
                 f"(with --directory {folder}, if that was chosen)"
             )
         down(folder)
-    make_cluster(kind, folder, settings)  # what is wrong with the settings is said here
+    make_cluster(kind, folder, settings)  # reports wrong settings here
     log = folder / "supervisor.log"
     command = [sys.executable, "-m", "berth.live.clusters.supervisor", kind, str(folder), json.dumps(dict(settings))]
     with log.open("wb") as output:
@@ -120,7 +120,7 @@ def up(kind: Kind, directory: Path, settings: Mapping[str, Any]) -> Standing:
 
 
 def standing(directory: Path) -> Standing | None:
-    """How the cluster in a directory stands; None where there is none."""
+    """The state of the cluster in a directory; None if there is none."""
     file = directory / FILE
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ def standing(directory: Path) -> Standing | None:
 
 
 def down(directory: Path, keep: bool = False) -> bool:
-    """End the cluster in a directory, and take its files away unless they are to be kept; whether there was one."""
+    """End the cluster in a directory, and remove its files unless `keep`; whether there was one."""
     found = standing(directory)
     if found is None:
         return False
@@ -157,7 +157,7 @@ def down(directory: Path, keep: bool = False) -> bool:
 
 
 def main() -> None:
-    """Hold a cluster until somebody ends it."""
+    """Hold a cluster until told to end it."""
     kind, folder, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -5,8 +5,8 @@ from __future__ import annotations
 __all__ = ["COMPLETION", "FALLBACK", "LIVE"]
 
 FALLBACK = "in-order-best-fit"
-"""What serves when the policy does not: everybody who fits, in order, where they leave least."""
+"""The fallback when the policy gives no decision: start every job that fits, in queue order, on the tightest fit."""
 COMPLETION = "completion"
-"""Every job starts where it completes first, or waits while it completes earlier by waiting."""
+"""Starts each job where it is expected to complete first; a job waits while waiting completes it earlier."""
 LIVE = FALLBACK, COMPLETION
 """Policies that only the live scheduler has."""

@@ -1,7 +1,7 @@
 """Classes of servers that are expected to be equally fast.
 
-Servers of one class agree in their resources, stated speed, and labels; labels that have a value of their own on most
-servers, such as an address, do not count. With `learn_by` that label alone makes the classes.
+Servers of one class have the same resources, stated speed and labels; labels with a different value on most servers,
+such as an address, do not count. With `learn_by`, that label alone makes the classes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The dispatcher: events in, commands out. It does no IO and looks at no clock.
+"""The dispatcher: events in, commands out. It does no IO and reads no clock.
 
-`handle` takes note of an event; `decide` asks the policy what to start now and gives a `Decided` event, which takes
-effect when it is handled in turn. The caller writes events to the journal in between, so that nothing is done that is
-not in the journal. A decision that is infeasible, raises, or takes too long is refused, counted, and made by the
-fallback.
+`handle` applies an event. `decide` asks the policy what to start now and returns a `Decided` event, which takes effect
+when it is handled in turn. The caller writes each event to the journal in between, so every action is in the journal.
+If the policy's decision is infeasible, raises or takes too long, the dispatcher refuses it, counts the refusal, and
+lets the fallback decide.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from berth.model import Ints
 __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "read_dump", "write_dump"]
 
 THINKING = 0.3
-"""For this part of its budget a policy is asked again and again; the last question takes some time too."""
+"""The share of its budget within which a policy is asked repeatedly; the rest is for the last question."""
 MEMORY = 10_000
-"""Runs that are shown to a policy that is made anew."""
+"""The number of recent runs that a new policy learns from."""
 MADE_UP, ROUNDS = 8, 4
-"""Jobs of each kind that a policy is warmed with, more than fit, so that some must wait; and decisions about them."""
+"""Made-up jobs of each kind that warm a policy (more than fit, so that some wait), and decisions about them."""
 
 
 class Watcher(Protocol):
     """An observer of decisions."""
 
     def see(self, view: View, placing: Placing, by: str, /) -> None:
-        """This was decided, and by whom."""
+        """Note a decision; `by` is the policy that made it."""
         ...
 
     def learn(self, outcome: Outcome, /) -> None:
-        """A job came to its end."""
+        """Learn from the end of a job."""
         ...
 
     def dump(self) -> dict[str, Any]:
-        """What it has seen, for JSON, by its name."""
+        """Give what it has seen, for JSON, under its name."""
         ...
 
 
 @dataclass(frozen=True)
 class Dumped:
-    """All that a dispatcher needs to go on; nothing changes it any more."""
+    """An immutable snapshot of a dispatcher, from which it can continue."""
 
     state: DumpedState
     memory: tuple[Outcome, ...] = ()
@@ -80,12 +80,12 @@ _DUMPED = TypeAdapter(Dumped)
 
 
 def write_dump(dumped: Dumped) -> bytes:
-    """A dump as JSON."""
+    """Write a snapshot as JSON."""
     return _DUMPED.dump_json(dumped)
 
 
 def read_dump(text: bytes) -> Dumped:
-    """The dump again."""
+    """Read a snapshot from JSON."""
     try:
         return _DUMPED.validate_json(text)
     except (ValidationError, BerthError) as error:
@@ -93,11 +93,11 @@ def read_dump(text: bytes) -> Dumped:
 
 
 class Dispatcher:
-    """A scheduler without a world around it.
+    """A scheduler without IO.
 
-    `budget` is how many seconds a policy may take to decide; `stopwatch` tells seconds, and without one no time passes.
-    Servers with the same value of the label `learn_by` are a class in what is learned. A `bare` policy decides as in
-    the lab: gangs are not gathered on few servers, and no job that it starts waits for faster ones.
+    `budget` is how many seconds a policy may take to decide. `stopwatch` gives seconds; without it no time passes.
+    Servers with the same value of the label `learn_by` share what is learned. A `bare` policy decides as in the lab:
+    gangs are not gathered on few servers, and no job that it starts is deferred to faster ones.
     """
 
     def __init__(
@@ -115,17 +115,17 @@ class Dispatcher:
         self.state = State(queues, policy, learn_by)
         self.seed, self.budget = seed, budget
         self.refusals: Counter[str] = Counter()
-        """How often decisions were refused, by the kind of reason."""
+        """The number of refused decisions, by kind of reason."""
         self.memory: deque[Outcome] = deque(maxlen=MEMORY)
         self.watchers: tuple[Watcher, ...] = ()
         self.watched: dict[str, Any] = {}
-        """What watchers had seen when this was loaded, for those who come to go on with."""
+        """The state of watchers in the loaded snapshot, from which new watchers continue."""
         self._stopwatch = stopwatch or (lambda: 0.0)
         self._driver: Driver | None = self._make_driver(policy)
 
     @property
     def driver(self) -> Driver | None:
-        """What translates between the state and the policy; None where the fallback decides by itself."""
+        """The adapter between the state and the policy; None if the fallback is the policy."""
         return self._driver
 
     def _make_driver(self, policy: str) -> Driver | None:
@@ -136,9 +136,9 @@ class Dispatcher:
         return driver
 
     def handle(self, event: Event) -> Handled:
-        """Take note of an event; what is to be done about it, and whose records changed."""
+        """Apply an event; returns the commands that follow from it and the records that changed."""
         if isinstance(event, PolicyChanged):
-            driver = self._make_driver(event.policy)  # refuses what it cannot use before anything changes
+            driver = self._make_driver(event.policy)  # raises before anything changes if it cannot use the policy
             handled = self.state.handle(event)
             self._driver = driver
             return handled
@@ -151,13 +151,13 @@ class Dispatcher:
         return handled
 
     def replay(self, events: Iterable[Event]) -> None:
-        """Come to the state that these events lead to; whatever is to be done about them was told before."""
+        """Rebuild the state from these events; their commands were given before."""
         for event in events:
             self.note(event)
         self._driver = self._make_driver(self.state.policy)
 
     def note(self, event: Event) -> Handled:
-        """Take note of an event and leave the policy out of it: the first half of a replay."""
+        """Apply an event without telling the policy: the first half of a replay."""
         handled = self.state.handle(event)
         if isinstance(event, ShadowChanged):
             self.watched.pop("shadow", None)
@@ -168,14 +168,14 @@ class Dispatcher:
         return handled
 
     def dump(self) -> Dumped:
-        """A copy that stays as it is."""
+        """Take a snapshot."""
         watched = dict(self.watched)
         for watcher in self.watchers:
             watched.update(watcher.dump())
         return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals), watched)
 
     def load(self, dumped: Dumped) -> Self:
-        """Go on where `dump` was made. The policy is made by `replay`, perhaps of nothing."""
+        """Continue from a snapshot. `replay` then makes the policy, even if there are no events to replay."""
         self.state = State.load(dumped.state, self.state.learn_by)
         self.memory.clear()
         self.memory.extend(dumped.memory)
@@ -185,9 +185,9 @@ class Dispatcher:
         return self
 
     def warm(self, policy: str | None = None) -> None:
-        """Decide about made-up jobs with a policy of this name, so that nothing is compiled when real ones come.
+        """Let a policy of this name decide about made-up jobs, so that its kernels are compiled before real jobs come.
 
-        A policy whose every decision is refused cannot decide on a live cluster: `UnsupportedProblem` says why.
+        If all of its decisions are refused, it cannot decide on a live cluster: `UnsupportedProblem` says why.
         """
         name = policy or self.state.policy
         servers = [record.server for record in self.state.servers.values()]
@@ -200,7 +200,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ deciding
 
     def decide(self, time: float) -> Decided | None:
-        """What to start now; None where there is nothing to say. It takes effect when it is handled."""
+        """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""
         before = dict(self.state.reserved)
         view = view_within_limits(self.state, time)
         waiting, room = len(view.records), Headroom(self.state)
@@ -215,7 +215,7 @@ class Dispatcher:
         return None if not decided.starts and decided.refused is None and reserved == before else decided
 
     def _add(self, decided: Decided, view: View, room: Headroom) -> Decided:
-        """The decision with what is decided about a view in addition."""
+        """Extend the decision by what is decided about a view."""
         begun = {start.job for start in decided.starts}
         if begun:
             view = view.only([i for i, record in enumerate(view.records) if record.job.id not in begun])
@@ -233,11 +233,11 @@ class Dispatcher:
         )
 
     def _timed(self, view: View, began: float) -> View:
-        """The view for a policy that may think until a part of the budget is spent, so that it is not late."""
+        """Give the view a deadline: a policy stops thinking after a share of its budget, so that it is not late."""
         return replace(view, enough=lambda: self._stopwatch() - began > THINKING * self.budget)
 
     def _chosen(self, view: View, began: float) -> tuple[str, Placing, str | None]:
-        """Who decided, what, and why it was not the policy."""
+        """Ask the policy; returns who decided, the placing, and why the policy's own decision was refused."""
         if self._driver is None or not view.records or not view.usable.any():
             return FALLBACK if self._driver is None else self.state.policy, placed_in_order(view), None
         try:
@@ -251,16 +251,16 @@ class Dispatcher:
                 return self.state.policy, placing, None
         except BerthError as error:
             refused = f"refused: {error}"
-        except Exception as error:  # a policy may be anybody's code, and the cluster must go on
+        except Exception as error:  # a policy may be third-party code, and must not stop the cluster
             refused = f"raised {type(error).__name__}: {error}"
         return FALLBACK, placed_in_order(view), refused[:500]
 
     # ------------------------------------------------------------------ patience
 
     def _patience(self, everything: View) -> tuple[tuple[Start, ...], Ints, dict[str, str]]:
-        """Serve who has waited too long: start it if it fits, else keep servers for it until it does.
+        """Serve a job that has waited longer than `patience`: start it if it fits, else reserve servers for it.
 
-        Gives its start, what that takes of each server (R, K), and the servers that are kept.
+        Returns its start, what that takes of each server (R, K), and the reserved servers.
         """
         state, time = self.state, everything.time
         nothing = np.zeros_like(state.capacity)
@@ -277,7 +277,7 @@ class Dispatcher:
         closing = Windows(state, time, {})
         place = {record.job.id: i for i, record in enumerate(everything.records)}
         for record in candidates:
-            if record.job.id not in place:  # a quota holds it back, or it would not fit even if nothing ran
+            if record.job.id not in place:  # a quota holds it back, or it does not fit on an empty cluster
                 continue
             view = everything.within(closing.allows(record)).only([place[record.job.id]])
             left = view.free.copy()
@@ -290,14 +290,14 @@ class Dispatcher:
 
 
 def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:
-    """Servers on which a job fits once our jobs there have ended, or if need be those of others too."""
+    """Servers on which a job fits once berth's jobs there have ended, or else once foreign jobs have ended too."""
     ours = np.maximum(view.capacity - state.taken, 0)
     servers = _empty_servers(view, record, state, ours)
     return servers or (_empty_servers(view, record, state, view.capacity) if state.taken.any() else [])
 
 
 def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> list[str]:
-    """Servers on which a job fits once this is free of each: those already kept for it, or else the least busy."""
+    """Servers on which a job fits once `whole` of each is free: those reserved for it, or else the least busy."""
     kept = [server for server, job in state.reserved.items() if job == record.job.id]
     index = {name: i for i, name in enumerate(view.servers)}
     if kept:
@@ -305,7 +305,7 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
         mine[[index[server] for server in kept]] = True
         if len(placed_in_order(view, np.where((mine & view.usable)[:, None], whole, 0)).job):
             return kept
-    # the more is free of a server, the less is left of it for others: prefer what is nearly free already
+    # a reservation idles what is free on its servers: prefer servers that are nearly free already
     capacity = np.where(view.usable[:, None], whole, 0)
     order = np.argsort((state.used * view.weight).sum(axis=1), kind="stable")
     empty = np.zeros_like(capacity)
@@ -322,9 +322,9 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
 
 
 def _play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
-    """Let a dispatcher that serves for nothing else decide a few times, with servers like these.
+    """Let a throwaway dispatcher decide a few times, with servers like these.
 
-    Gives the reason why the first decision was refused, where all of them were.
+    If all decisions were refused, gives the reason of the first refusal.
     """
     if dispatcher.driver is not None:
         dispatcher.driver.warm()
@@ -349,6 +349,6 @@ def _play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:
         dispatcher.handle(decided)
         for i, start in enumerate(decided.starts):
             dispatcher.handle(Started(now, start.job, start.attempt))
-            if i:  # the first of them still runs when the next decision is made
+            if i:  # the first job still runs at the next decision
                 dispatcher.handle(Finished(now + 10.0 + turn, start.job, start.attempt, 10.0 + turn))
     return made[0] if made and None not in made else None

@@ -25,7 +25,7 @@ __all__ = ["DryRun", "Spare", "plan", "spare_of"]
 
 @dataclass(frozen=True)
 class DryRun:
-    """The places that a job would get now in order (`fallback`) and from the policy, none where it would wait.
+    """The places that a job would get now from the fallback and from the policy; empty if it would wait.
 
     `note` says why the policy could not be asked. `waits` is what it would wait for.
     """
@@ -52,7 +52,7 @@ def _where(places: Sequence[Place]) -> str:
 
 @dataclass(frozen=True)
 class Spare:
-    """A state and a policy to try things with; `note` says why there is no policy though one decides."""
+    """Copies of a state and a policy for a dry run; `note` says why the policy could not be copied."""
 
     state: State
     policy: str
@@ -61,18 +61,18 @@ class Spare:
 
 
 def spare_of(dispatcher: Dispatcher) -> Spare:
-    """Copies of what a dispatcher has. To be made while it does nothing; plans with them may take their time."""
+    """Copy a dispatcher's state and policy. Copy while the dispatcher is idle; the dry run may then take its time."""
     state, driver, note = dispatcher.state.copied(), dispatcher.driver, ""
     if driver is not None:
         try:
             driver = copy.deepcopy(driver, {id(dispatcher.memory): tuple(dispatcher.memory)})
-        except Exception as error:  # a policy may be anybody's code
+        except Exception as error:  # a policy may be third-party code
             driver, note = None, f"cannot be asked without being changed: {type(error).__name__}: {error}"
     return Spare(state, dispatcher.state.policy, driver, note)
 
 
 def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
-    """Where these jobs would go, were they submitted now, one after another. The spare is used up."""
+    """Where these jobs would go if they were submitted now, one after another. The copies are used up."""
     state = spare.state
     for job in jobs:
         state.handle(Submitted(time, job))
@@ -83,7 +83,7 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
         driver = spare.driver
         try:
             chosen = _together(state, views, lambda view: _asked(driver, view))
-        except Exception as error:  # a policy may be anybody's code
+        except Exception as error:  # a policy may be third-party code
             raised = "" if isinstance(error, InfeasibleDecision) else f"raised {type(error).__name__}: "
             chosen, note = {}, f"{raised}{error}"
     return tuple(
@@ -100,7 +100,7 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
 
 
 def _together(state: State, views: Sequence[View], place: Callable[[View], Placing]) -> dict[str, tuple[Place, ...]]:
-    """Who starts where, one view after another, within limits."""
+    """Which jobs start where, one view after another, within limits."""
     room, places = Headroom(state), dict[str, tuple[Place, ...]]()
     for view in views:
         rest = view.only([i for i, record in enumerate(view.records) if record.job.id not in places])

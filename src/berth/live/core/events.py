@@ -1,7 +1,7 @@
 """Events that the dispatcher handles, and commands that it gives.
 
-Every event has its `time`, and can be written as JSON and read again; so a journal of events is all that a restart
-needs. `Decided` is an event too: what was decided once is not decided again when the journal is played.
+Every event has a `time` and can be written as JSON and read back, so a restart needs only the journal of events.
+`Decided` is an event too: a replay of the journal does not decide again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Start:
-    """Start a job on these places, all of them or none; doing it twice is doing it once."""
+    """Start a job on these places, all of them or none. The command is idempotent."""
 
     job: str
     attempt: int
@@ -53,9 +53,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Cancel:
-    """End an attempt, wherever it is; the engine then tells how it ended.
+    """End an attempt, wherever it is; the engine then reports how it ended.
 
-    A job that waits at the engine too ends there with whatever attempt is the latest, 0 before the first.
+    A job that waits at the engine too ends there with its latest attempt, 0 before the first.
     """
 
     job: str
@@ -86,7 +86,7 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Started:
-    """All tasks of an attempt run; `details` are what people may want to know of it, such as where its output is."""
+    """All tasks of an attempt run; `details` are facts for users, such as where its output is."""
 
     time: float
     job: str
@@ -97,10 +97,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Finished:
-    """An attempt came to its end.
+    """An attempt finished.
 
-    `seconds` is how long it ran by the engine's clock; where it is left out, the time between the events counts. Where
-    an engine measures each server by itself, `gains` has a number for each.
+    `seconds` is how long it ran by the engine's clock; by default the time between the events. An engine that measures
+    each server gives one number a server in `gains`.
     """
 
     time: float
@@ -113,11 +113,12 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """An attempt ended otherwise, by its own `fault` ("job"), that of a "server" or the "engine", or "cancelled".
+    """An attempt failed, by its own `fault` ("job"), that of a "server" or the "engine", or because it was
+    "cancelled".
 
-    Only its own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that was cut
-    off was no faster than that, unless it was the engine that lost sight of it. `last_output` is text of the job
-    itself, such as the last line it printed: only the job's owner and operators may see it.
+    Only the job's own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that
+    was cut off was no faster than that, unless the engine lost track of it. `last_output` is text of the job itself,
+    such as the last line it printed: only the job's owner and operators may see it.
     """
 
     time: float
@@ -142,7 +143,7 @@ class Overran:
 
 @dataclass(frozen=True)
 class ServerJoined:
-    """A server is there."""
+    """A server joined the cluster."""
 
     time: float
     server: Server
@@ -151,7 +152,7 @@ class ServerJoined:
 
 @dataclass(frozen=True)
 class ServerChanged:
-    """A server has other capacity, labels or speed."""
+    """The capacity, labels or speed of a server changed."""
 
     time: float
     server: Server
@@ -160,7 +161,7 @@ class ServerChanged:
 
 @dataclass(frozen=True)
 class ServerLost:
-    """A server is away; what ran there is ended everywhere."""
+    """A server was lost; attempts that use it are ended on all their servers."""
 
     time: float
     server: str
@@ -169,7 +170,7 @@ class ServerLost:
 
 @dataclass(frozen=True)
 class ServerDrained:
-    """Nothing new may start on a server."""
+    """No new job may start on a server."""
 
     time: float
     server: str
@@ -189,7 +190,7 @@ class ServerResumed:
 
 @dataclass(frozen=True)
 class QueuesChanged:
-    """Queues, shares and quotas are now these."""
+    """New settings of queues, shares and quotas."""
 
     time: float
     queues: Queues
@@ -199,7 +200,7 @@ class QueuesChanged:
 
 @dataclass(frozen=True)
 class PolicyChanged:
-    """Another policy decides from now on."""
+    """A new policy decides from now on."""
 
     time: float
     policy: str
@@ -210,7 +211,7 @@ class PolicyChanged:
 
 @dataclass(frozen=True)
 class ShadowChanged:
-    """Another candidate is tried in the shadow of the policy from now on, or none."""
+    """A new shadow policy runs beside the policy from now on, or none."""
 
     time: float
     policy: str | None
@@ -220,10 +221,10 @@ class ShadowChanged:
 
 @dataclass(frozen=True)
 class Decided:
-    """What a policy decided at a moment, or its fallback: `refused` says why the policy's own decision was not taken.
+    """A decision of the policy, or of the fallback: `refused` says why the policy's own decision was refused.
 
-    `waiting` is how many jobs it chose from, `seconds` how long it took, `reserved` what is kept for a job that has
-    waited too long.
+    `waiting` is how many jobs it chose from, `seconds` how long it took, `reserved` the servers reserved for a job
+    that has waited too long.
     """
 
     time: float
@@ -238,9 +239,9 @@ class Decided:
 
 @dataclass(frozen=True)
 class Foretold:
-    """A job that waits was found to start in so many seconds, between `low` and `high`; it will be seen how that held.
+    """A waiting job was forecast to start in `low` to `high` seconds; its start scores the forecast.
 
-    This is what came of playing the queue; what is told to anybody is wider, by how far such forecasts were off.
+    This is the simulated interval; users see it widened by the errors of earlier forecasts.
     """
 
     time: float
@@ -274,7 +275,7 @@ _EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Event, Field(discriminator="kin
 
 
 def write_event(event: Event) -> str:
-    """The event as one line of JSON.
+    """Write an event as one line of JSON.
 
     >>> write_event(ServerLost(3.0, "n1"))
     '{"time":3.0,"server":"n1","kind":"server-lost"}'
@@ -283,7 +284,7 @@ def write_event(event: Event) -> str:
 
 
 def read_event(text: str | bytes) -> Event:
-    """The event again.
+    """Read an event from JSON.
 
     >>> read_event('{"time":3.0,"server":"n1","kind":"server-lost"}')
     ServerLost(time=3.0, server='n1', kind='server-lost')

@@ -1,6 +1,6 @@
-"""Why a job waits, and what would let it start; why a job runs where it runs.
+"""Explain why a job waits and what would let it start, or why it runs where it runs.
 
-Changes that make room were tried: with the change made, the job fits.
+Changes that make room are tried out: with the change made, the job fits.
 
 Axes: m roles of the job, R servers, K resources.
 """
@@ -31,13 +31,13 @@ from berth.live.core.windows import Windows
 __all__ = ["Explanation", "Group", "explain", "limits_over"]
 
 NAMED = 3
-"""So many servers of a group are named."""
+"""How many servers of a group are named."""
 ALTERNATIVES = 5
 
 
 @dataclass(frozen=True)
 class Group:
-    """Servers of which the same is to be said."""
+    """Servers with the same explanation."""
 
     servers: int
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What holds a job back (`blocks`), what each server says, what would let it start, and when it will."""
+    """What holds a job back (`blocks`), the state of each server, what would let it start, and when it will start."""
 
     job: str
     phase: str
@@ -74,7 +74,7 @@ class Explanation:
 
 
 def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0) -> Explanation:
-    """Why a job that has not ended is as it is; `by` is who decided where it runs, if that is known."""
+    """Explain the state of a job that has not ended; `by` is the policy that decided where it runs, if known."""
     record = state.jobs.get(job)
     if record is None:
         raise InvalidInput("a job that has not ended", value=job, key="job")
@@ -117,7 +117,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
 
 
 def limits_over(state: State, record: JobRecord) -> list[tuple[str, int, bool]]:
-    """Limits (`team:a/gpu`) that a job would break now, by how much, and whether it would whatever others hold."""
+    """Limits (`team:a/gpu`) that a job would break now, by how much, and whether it would break them on its own."""
     limits = limits_of(state)
     found = []
     for owner in state.owners(record.job):
@@ -132,7 +132,7 @@ def limits_over(state: State, record: JobRecord) -> list[tuple[str, int, bool]]:
 def _held_back(
     state: State, record: JobRecord, order: Sequence[JobRecord], time: float
 ) -> tuple[list[str], list[tuple[str, int, bool]]]:
-    """What holds a job back other than servers."""
+    """What holds a job back, apart from servers."""
     held = []
     queue = state.queues.queues.get(record.job.queue)
     if queue is not None and not queue.starts:
@@ -146,7 +146,7 @@ def _held_back(
         words = "more than it may ever hold" if never else f"{format_quantity(much)} over"
         held.append(
             f"{name}: holds {format_quantity(have)}, the job asks for {format_quantity(ask)}, "
-            f"{format_quantity(most)} is the most: {words}"
+            f"the limit is {format_quantity(most)}: {words}"
         )
     if not over and limits and not held:
         limit = blocked_by_limits(state, [r for r in order if fits_empty(state, r)], time).get(record.job.id)
@@ -156,13 +156,13 @@ def _held_back(
 
 
 def _waits_for_faster(view: View) -> str | None:
-    """That it does better to wait than to start now, where the policy is one that would think so."""
+    """Say that the job waits for faster servers, if the policy may defer jobs and waiting completes it earlier."""
     if view.state.policy == FALLBACK:
         return None
     seconds = Waits().seconds_to_wait(view, placed_in_order(view))
     if seconds is None:
         return None
-    return f"it could start now, and waits for faster servers, expected in {seconds:.3g} s, where it is to end sooner"
+    return f"it could start now, but waits for faster servers, expected in {seconds:.3g} s, where it ends sooner"
 
 
 def _turn(windows: Windows, record: JobRecord, order: Sequence[JobRecord], state: State) -> str:
@@ -178,7 +178,7 @@ def _turn(windows: Windows, record: JobRecord, order: Sequence[JobRecord], state
 
 
 def _room(view: View, record: JobRecord) -> str:
-    """How many tasks of each role there is room for, each alone."""
+    """The number of tasks of each role that there is room for, each role alone."""
     words = []
     for role, rooms in zip(record.job.roles, _rooms(view), strict=True):
         here = min(int(rooms.sum()), role.count)
@@ -194,12 +194,12 @@ def _rooms(view: View) -> Any:
 
 
 def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ...]:
-    """What each server says, in groups, the largest first."""
+    """The state of each server, in groups, the largest first."""
     state, names, resources = view.state, view.servers, view.resources
     allowed = windows.allows(record)
     rooms = _rooms(view)
     lacking = view.gangs.demand[:, None, :] > view.free[None, :, :]
-    lacking = lacking * np.where(state.taken > 0, 2, 1)  # and others have some of it
+    lacking = lacking * np.where(state.taken > 0, 2, 1)  # foreign jobs hold some of it
     groups: dict[tuple[Any, ...], list[int]] = {}
     table = np.concatenate([rooms, lacking.transpose(0, 2, 1).reshape(-1, len(names))]).T.tolist()
     for r, server in enumerate(state.servers.values()):
@@ -210,7 +210,7 @@ def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ..
         elif not allowed[r] and kept is not None:
             key = (f"reserved for job {kept}",)
         elif not allowed[r]:
-            key = (f"to be free in time: {server.server.until_reason or 'its engine closes it'}",)
+            key = (f"closes too soon: {server.server.until_reason or 'closed by the engine'}",)
         elif not server.server.has(record.job.needs):
             missing = [
                 f"{label}={wanted}"
@@ -229,7 +229,7 @@ def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ..
 
 
 def _said(record: JobRecord, view: View, rows: Sequence[int], key: tuple[Any, ...], resources: Sequence[str]) -> str:
-    """What servers of one group say: room for so many tasks, or what they lack."""
+    """Say how many tasks the servers of a group have room for, or what they lack."""
     roles = record.job.roles
     words = []
     for m, role in enumerate(roles):
@@ -250,14 +250,14 @@ def _said(record: JobRecord, view: View, rows: Sequence[int], key: tuple[Any, ..
 
 
 def _others(state: State, rows: Sequence[int], k: int) -> str:
-    """How much of a resource of these servers others have taken."""
+    """How much of a resource of these servers foreign jobs have taken."""
     there = state.taken[list(rows), k]
     least, most = format_quantity(int(there.min())), format_quantity(int(there.max()))
     return f", {least if least == most else f'{least} to {most}'} taken by others" if there.any() else ""
 
 
 def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
-    """Where a job is, who put it there, and how fast its type is known to be there and elsewhere."""
+    """Where a job is, who put it there, and the learned speeds of its type there and elsewhere."""
     where = ", ".join(f"{tasks_of(place.count, place.role)} on {place.server}" for place in record.places)
     lines = [f"it has {where}", *([f"decided by {by}"] if by else [])]
     here = {place.server for place in record.places}
@@ -273,9 +273,7 @@ def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
         ]
     known = [(server, speed) for type_, server, speed in state.learned if type_ == record.job.type]
     mine = [f"{server} {speed.mean:.3g} in {counted(speed.runs, 'run')}" for server, speed in known if server in here]
-    lines.append(
-        f"learned speed of {record.job.type} there: {', '.join(mine)}" if mine else "nothing was learned of it there"
-    )
+    lines.append(f"learned speed of {record.job.type} there: {', '.join(mine)}" if mine else "no learned speed there")
     others = [
         (server, speed)
         for server, speed in known
@@ -288,5 +286,5 @@ def _why_there(state: State, record: JobRecord, by: str) -> tuple[str, ...]:
             + ", ".join(f"{name} {speed.mean:.3g} in {counted(speed.runs, 'run')}" for name, speed in best)
         )
     elif record.job.type in speeds(state):
-        lines.append("nothing was learned of it elsewhere")
+        lines.append("no learned speed elsewhere")
     return (*lines, *([record.reason] if record.reason else []))

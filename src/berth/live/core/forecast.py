@@ -1,7 +1,7 @@
-"""Forecast when a waiting job starts: simulate the queue many times, with run times drawn from learned ones.
+"""Forecast when a waiting job starts: simulate the queue many times, with run times drawn from predictions.
 
-Who runs ends some time after now, given that it runs so long already; who waits before the job starts in order where it
-leaves least, runs, and ends. How long a job runs is drawn from its prediction (`berth.live.core.runtimes`).
+A running job ends after a remaining time drawn given how long it has run. A job ahead in the queue starts in order on
+the tightest fit, runs, and ends. Run times are drawn from `berth.live.core.runtimes`.
 
 Axes: S samples, n jobs that run, R servers, K resources.
 """
@@ -31,18 +31,18 @@ __all__ = ["Eta", "eta", "played"]
 
 SAMPLES = 16
 GROWTH = 3
-"""The first so many ends of a sample are looked at one by one, later ones more and more together."""
+"""A step of a sample takes the next end, and later 1/GROWTH as many ends as came before."""
 AHEAD = 30
-"""So many jobs before it are played at most."""
+"""The most jobs ahead of it that are simulated."""
 
 
 @dataclass(frozen=True)
 class Eta:
-    """In how many seconds it starts: in 10, 50 and 90 of 100 cases before; or why nobody can say.
+    """Seconds until a job starts: the 10%, 50% and 90% quantiles; or the reason why there is no forecast.
 
-    `left_out` jobs that are far before it were not played. It may fit into gaps that they leave, so at least nothing is
-    added for them; at most twice the time that they take if all servers are always full, which is the most that a
-    greedy order of single tasks may take. Of so many forecasts that were `checked`, this part `held`.
+    `left_out` jobs far ahead of it are not simulated. The job may fit into gaps that they leave, so the low end adds
+    nothing for them. The median adds the time they take if all servers are always full. The high end adds twice that,
+    the worst case of a greedy order of single tasks. `held` is the share of the `checked` forecasts that held.
     """
 
     low: float | None
@@ -62,15 +62,17 @@ class Eta:
         words = f"in {spoken(self.low)} to {spoken(self.high)}, most likely about {spoken(self.middle)}"
         if self.held is not None and self.checked >= ENOUGH:
             words += f"; {self.held:.0%} of the last {self.checked} such forecasts held"
-        return f"{words} ({self.left_out} jobs far before it are only counted in)" if self.left_out else words
+        return (
+            f"{words} ({self.left_out} jobs far ahead of it are estimated, not simulated)" if self.left_out else words
+        )
 
 
 def eta(
     state: State, record: JobRecord, time: float, *, seed: int = 0, order: Sequence[JobRecord] | None = None
 ) -> Eta:
-    """When a job that waits, and could start some day, will start; `order` is who waits, if that is at hand.
+    """Forecast when a waiting job starts that can start at all; `order` is the queue, if the caller has it.
 
-    It is as wide as it must be for earlier forecasts to have held.
+    The interval is calibrated against earlier forecasts.
     """
     order = [r for _, r in ordered(state, time)] if order is None else order
     found, left_out = played(state, record, time, order, seed=seed)
@@ -92,10 +94,10 @@ def played(
     seed: int = 0,
     samples: int = SAMPLES,
 ) -> tuple[Range | str, int]:
-    """When it starts if nobody else comes, or why that cannot be said; and how many before it were only counted in."""
+    """Simulate its start without later submissions: the interval or why there is none, and how many are left out."""
     place = next((i for i, r in enumerate(order) if r.number == record.number), None)
     if place is None:
-        return f"queue {record.job.queue} starts no jobs", 0
+        return f"queue {record.job.queue} is paused", 0
     ahead = order[max(place - AHEAD, 0) : place]
     rng = stream(seed, "eta", record.job.id)
     means = speeds(state)
@@ -116,15 +118,15 @@ def played(
 
 
 def _why_not(state: State, record: JobRecord, time: float) -> str:
-    """Why a job did not start when the queue was played: perhaps what others hold is in its way even then."""
+    """Why a job did not start in the simulation: perhaps foreign jobs are in its way even at the end."""
     left = view_of(state, time, (record,), np.maximum(state.capacity - state.taken, 0))
     if state.taken.any() and not len(placed_in_order(left).job):
-        return "it has to wait for jobs that are not berth's, and nobody here knows when they end"
-    return next(iter(Windows(state, time).why(record)), "it did not start when the queue was played")
+        return "it has to wait for jobs outside berth, and it is not known when they end"
+    return next(iter(Windows(state, time).why(record)), "it did not start in the simulated queue")
 
 
 def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
-    """How long all servers together would take for these jobs, if they were always full."""
+    """Seconds that all servers together need for these jobs, if they are always full."""
     usable = [record.index for record in state.servers.values() if record.usable]
     there = dict(zip(state.resources, state.capacity[usable].sum(axis=0).tolist(), strict=True))
     asked = dict.fromkeys(there, 0.0)
@@ -137,7 +139,7 @@ def _backlog(state: State, records: Sequence[JobRecord], means: Means) -> float:
 
 
 def _quota(state: State, record: JobRecord, running: Sequence[JobRecord]) -> tuple[Ints, Ints]:
-    """What running jobs hold (n, c) of each limit of a job, and how much they may for it to start (c,)."""
+    """What running jobs hold (n, c) of each limit of a job, and how much they may hold for it to start (c,)."""
     limits = limits_of(state)
     pairs = [
         (owner, name, milli)
@@ -160,7 +162,7 @@ def _held(job: Job, places: Sequence[Place], name: str) -> int:
 
 
 class _Crowd:
-    """Everybody who plays a part: the job, those before it, and those that run."""
+    """The jobs of a simulation: the job itself, those ahead of it, and those that run."""
 
     def __init__(
         self,
@@ -175,7 +177,7 @@ class _Crowd:
         self._windows = windows = Windows(state, time)
         reserved = {name for name in state.reserved.values() if name != record.job.id}
         self._first = next((state.jobs[name] for name in reserved if name in state.jobs), None)
-        """The job that servers are reserved for, where it is another."""
+        """The job that servers are reserved for, if it is another one."""
         others = [record, *ahead, *([self._first] if self._first else [])]
         self._longest = {r.job.id: windows.latest_end(r) - time for r in others} if reserved else {}
         self._whose, self._server, self._amount = holdings(state, running)
@@ -183,7 +185,7 @@ class _Crowd:
     def _rounds(
         self, queue: Sequence[JobRecord], now: float, waiting: Mapping[str, JobRecord]
     ) -> Iterator[tuple[Mask, list[JobRecord]]]:
-        """Servers, and the jobs that may start there at a time of the play, as the dispatcher takes them in turn."""
+        """Servers and the jobs that may start there at a simulated time, in the dispatcher's order."""
         windows, first = self._windows, self._first
         kept = windows.kept if first is not None and first.job.id in waiting else np.zeros_like(windows.kept)
         if first is not None and kept.any():
@@ -204,7 +206,7 @@ class _Crowd:
             )
 
     def sample(self, ends: Floats, rng: np.random.Generator) -> float:
-        """After how many seconds the job starts in one play of the queue; infinity where it did not."""
+        """Seconds until the job starts in one simulation of the queue; infinity if it does not."""
         state, used = self._state, self._state.used.copy()
         there = np.ones(len(ends), dtype=bool)
         waiting = {r.job.id: r for r in ([self._first] if self._first else []) + list(self._ahead)}

@@ -1,4 +1,4 @@
-"""Servers and what is held on them: by berth's jobs, by owner, and by others.
+"""Servers and what is held on them: by berth's jobs, by owner, and by foreign jobs.
 
 Axes: R servers, K resources.
 """
@@ -21,7 +21,7 @@ __all__ = ["Holdings", "taken"]
 
 
 class Holdings:
-    """Tables of servers and resources. Servers with the same value of the label `learn_by` are learned as one."""
+    """Tables of servers and resources. Servers with the same value of the label `learn_by` share what is learned."""
 
     def __init__(self, learn_by: str | None = None) -> None:
         self.learn_by = learn_by
@@ -30,15 +30,15 @@ class Holdings:
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
-        """What is not free: what our jobs hold, and what others have taken."""
+        """What is not free: what berth's jobs hold, and what others have taken."""
         self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
-        """What others have taken, as engines tell; with what our jobs hold it may be more than there is."""
+        """What others have taken, as engines report; with what berth's jobs hold it may exceed the capacity."""
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
         self.fits: dict[object, bool] = {}
-        """Whether jobs of a shape would fit if nothing ran, as far as anybody asked since servers changed."""
+        """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
         self.masks: dict[object, NDArray[np.bool_]] = {}
-        """Servers that may be used (`None`), and those that have some labels, as far as anybody asked since then."""
+        """Cache: usable servers (`None`), and servers with some labels. Cleared when servers change."""
 
     def server(self, name: str) -> ServerRecord:
         """The record of a server."""
@@ -47,13 +47,13 @@ class Holdings:
         return self.servers[name]
 
     def group(self, server: str) -> str | None:
-        """The label and value that servers have which are learned as one with this one; None where it is by itself."""
+        """The label and value of the servers that share what is learned with this one; None if it shares with none."""
         known = self.servers.get(server)
         mine = None if known is None or self.learn_by is None else known.server.labels.get(self.learn_by)
         return None if mine is None else f"{self.learn_by}={mine}"
 
     def alike(self, places: Iterable[Place]) -> dict[str, tuple[str, ...]]:
-        """For the server of each place, the servers that are learned as one with it; none without `learn_by`."""
+        """For the server of each place, the servers that share what is learned with it; empty without `learn_by`."""
         if self.learn_by is None:
             return {}
         groups = {place.server: self.group(place.server) for place in places}
@@ -63,7 +63,7 @@ class Holdings:
         }
 
     def put_server(self, server: Server, there: bool) -> bool:
-        """A server that is new, changed or back (`there`); whether anything but what others hold of it changed."""
+        """Add, change or (`there`) bring back a server; whether anything changed besides what others hold."""
         known = self.servers.get(server.name)
         if known is not None and not (known.lost and there) and _same_but_taken(known.server, server):
             self.servers[server.name] = replace(known, server=server)
@@ -89,7 +89,7 @@ class Holdings:
         return True
 
     def _take(self, row: int, server: Server) -> None:
-        """Others hold this much of a server now, whatever they held before."""
+        """Replace what others hold of a server."""
         self.used[row] -= self.taken[row]
         self.taken[row] = 0
         for name, milli in server.taken.items():
@@ -97,11 +97,11 @@ class Holdings:
         self.used[row] += self.taken[row]
 
     def owners(self, job: Job) -> tuple[str, str, str]:
-        """Under which names its holdings are counted."""
+        """The names under which its holdings are counted."""
         return f"queue:{job.queue}", f"team:{job.team}", f"user:{job.user}"
 
     def hold(self, record: JobRecord, sign: int) -> None:
-        """Count what a job holds (`sign` 1), or no longer holds (-1)."""
+        """Count what a job holds (`sign` 1), or releases (-1)."""
         total = taken(record.job, record.places)
         self.add(self.used, record.job, record.places, sign)
         for owner in self.owners(record.job):
@@ -114,7 +114,7 @@ class Holdings:
                 del self.held[owner]
 
     def add(self, table: Ints, job: Job, places: Iterable[Place], sign: int) -> None:
-        """Add what tasks take in these places to a table (R, K)."""
+        """Add what the tasks in these places take to a table (R, K)."""
         demand = {role.name: role.demand for role in job.roles}
         for place in places:
             row = self.servers[place.server].index
@@ -124,7 +124,7 @@ class Holdings:
 
 
 def _same_but_taken(one: Server, other: Server) -> bool:
-    """Whether servers differ in nothing but what others have taken, so that what would fit if nothing ran stays."""
+    """Whether two servers differ only in what others have taken, so that cached fits stay valid."""
     return replace(one, taken={}) == replace(other, taken={})
 
 

@@ -1,4 +1,4 @@
-"""Jobs and servers of the live scheduler: frozen records, checked when they are made.
+"""Jobs and servers of the live scheduler: frozen records, validated on creation.
 
 Amounts are in whole thousandths (`berth.files.quantities`), times in seconds since the caller's epoch.
 """
@@ -19,7 +19,7 @@ from berth.files.quantities import Amounts
 __all__ = ["UNTYPED", "Job", "Place", "Role", "Server", "check_id", "check_type"]
 
 UNTYPED = "default"
-"""The type of jobs of which nothing says which others they are like: nothing is learned from them."""
+"""The type of jobs without a type: nothing is learned from them."""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.ASCII)
 TASKS = 100_000
@@ -27,14 +27,14 @@ TASKS = 100_000
 
 
 def check_id(text: object, key: str) -> str:
-    """A name that may stand in paths, logs and commands of any engine."""
+    """Check a name that may stand in paths, logs and commands of any engine."""
     if not isinstance(text, str) or not ID.fullmatch(text):
         raise InvalidInput("letters, digits and . _ @ -, at most 128, first a letter or digit", value=text, key=key)
     return text
 
 
 def check_type(text: object, key: str) -> str:
-    """The name of a type of job: names of groups of types, and its own, with slashes between them."""
+    """Check the name of a job type: groups of types and its own name, separated by slashes."""
     parts = text.split("/") if isinstance(text, str) else []
     if not parts or len(str(text)) > 128 or not all(ID.fullmatch(part) for part in parts):
         expected = "letters, digits and . _ @ -, at most 128, with / between the parts of a path"
@@ -49,9 +49,9 @@ def _number(value: float | None, key: str, low: float = 0.0) -> None:
 
 @dataclass(frozen=True)
 class Role:
-    """Tasks of a job that are alike: the job starts with at least `minimum` of them, and with `count` if there is room.
+    """Equal tasks of a job: the job starts with at least `minimum` of them, and with up to `count` if there is room.
 
-    `demand` is what each task takes of its server; at most `per_server` of them share one.
+    `demand` is what each task takes of its server; at most `per_server` tasks share a server.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Role:
 
     @property
     def each(self) -> int:
-        """The most tasks of it on one server."""
+        """The most tasks of the role on one server."""
         return self.count if self.per_server is None else min(self.per_server, self.count)
 
 
@@ -84,12 +84,12 @@ class Role:
 class Job:
     """A gang: all of its roles start together or none does.
 
-    `type` is its port: jobs of one type are expected to run alike, and what is learned of one serves the others. It may
-    be a path, such as `train/resnet50/b64`: types of one path are expected to be similar. `work`
-    is how much there is to do, in seconds on a server of speed 1; `estimate` how long its owner says it will run;
-    `limit` how many seconds it may run: the scheduler ends an attempt that runs longer.
-    `needs` are labels that its servers must have. `payload` is what the engine runs, and nobody else looks at it.
-    `origin` names the engine that it was given to, where it was not given to the scheduler: it waits there too.
+    `type` is its port: jobs of one type are expected to run alike, and share what is learned. It may be a path, such
+    as `train/resnet50/b64`: types of one path are expected to be similar. `work` is how much there is to do, in
+    seconds on a server of speed 1; `estimate` is the run time that its owner expects; `limit` is the time limit in
+    seconds, after which the scheduler ends an attempt. `needs` are labels that its servers must have. `payload` is
+    what the engine runs; only the engine reads it. `origin` names the engine that the job was submitted to, if that
+    was not berth: the job waits there too.
     """
 
     id: str
@@ -135,7 +135,7 @@ class Job:
 
     @cached_property
     def shape(self) -> tuple[Any, ...]:
-        """All that says where it fits: jobs of one shape fit in the same places."""
+        """Everything that decides where it fits: jobs of one shape fit in the same places."""
         roles = tuple((r.name, r.count, r.minimum, r.each, tuple(sorted(r.demand.items()))) for r in self.roles)
         return roles, tuple(sorted(self.needs.items()))
 
@@ -150,23 +150,23 @@ class Job:
 
     @property
     def expected_seconds(self) -> float:
-        """How long it runs on a server of speed 1, as far as anybody said; a minute where nobody did."""
+        """The run time on a server of speed 1, by the work or estimate of its owner; a minute by default."""
         return self.work or self.said_seconds or 60.0
 
     @property
     def said_seconds(self) -> float | None:
-        """The run time that its owner announced: the estimate, or else the time limit."""
+        """The run time that its owner stated: the estimate, or else the time limit."""
         return self.estimate or self.limit
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server: what it has, its labels, and how fast it is said to be.
+    """A server: its capacity, labels and stated speed.
 
-    `closed` says why nothing new may start on it, where its engine says so; what runs there goes on. `taken` is what
-    its engine says is not for berth: others hold it, or its own jobs hold it beyond what they asked for. Nothing may
-    run there past the time `until`, for example because maintenance begins then, as `until_reason` says: only jobs
-    whose time limit ends before may start there.
+    `closed` is the engine's reason why nothing new may start on it; running jobs go on. `taken` is what berth may not
+    use, by the engine's account: foreign jobs hold it, or berth's jobs hold more than they asked for. Nothing may run
+    there past the time `until`, for example because of maintenance (`until_reason`): only jobs whose time limit ends
+    before may start there.
     """
 
     name: str
@@ -192,13 +192,13 @@ class Server:
             raise InvalidInput("a finite number > 0", value=self.speed, key=f"{self.name}.speed")
 
     def has(self, needs: Mapping[str, str]) -> bool:
-        """Whether it has these labels; `a|b` is either of two."""
+        """Whether it has these labels; `a|b` means either value."""
         return all(self.labels.get(label) in wanted.split("|") for label, wanted in needs.items())
 
 
 @dataclass(frozen=True)
 class Place:
-    """So many tasks of a role on a server: the berths of a job are its places."""
+    """A number of tasks of a role on a server: the berths of a job are its places."""
 
     server: str
     role: str

@@ -1,16 +1,16 @@
-"""How the scheduler learns from the ends of jobs: speeds, and how well run times and starts were predicted.
+"""What the scheduler learns from the ends of jobs: speeds, and the errors of predicted run times and starts.
 
-Speed is work done a second. Where a job does not state its work, the first job of its type that ended sets it, at the
-speed that was expected of it (`berth.live.core.speeds`). A run that was cut off, because it was cancelled or its
-server was lost, is no measurement, but it was no faster than if it had ended just then. So it counts at that speed
-where that is slower than what is expected. Without this, servers where long runs are cut off would seem fast.
+Speed is work done a second. If a job does not state its work, the first job of its type to end sets it, at the speed
+that was expected of it (`berth.live.core.speeds`). A run that was cut off, because it was cancelled or its server was
+lost, is no measurement, but it was no faster than if it had ended just then. So it counts at that speed if that is
+slower than expected. Without this, servers where long runs are cut off would seem fast.
 
-A forecast of a start plays the queue as it is. It cannot foresee later submissions or what the policy will do, so on
-its own it is overconfident. Some waiting jobs are therefore forecast, and when they start the error of the forecast is
-scored; the next forecasts are moved by as much as holds for nine of ten on each side (conformalized quantiles).
-Distances are of logarithms, because a forecast of hours is off by hours and one of seconds by seconds. A job that has
-waited past its forecast counts too, though it has not started (it is censored): otherwise jobs that are held back for
-long would never show in the figures.
+A forecast of a start simulates the current queue. It cannot foresee later submissions or what the policy will do, so
+on its own it is overconfident. Some waiting jobs are therefore forecast, and their starts score the forecasts; each
+end of the next forecasts is moved so that it holds for nine of ten (conformalized quantiles). Errors are of
+logarithms, because a forecast of hours is off by hours and one of seconds by seconds. A job that has waited past its
+forecast counts too, though it has not started (it is censored): otherwise jobs that are held back for long would never
+show in the scores.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Calibration:
         self._scores: deque[float] = deque(maxlen=REMEMBERED)
 
     def add(self, predicted: tuple[float, float], seconds: float, cut: bool) -> None:
-        """A run took this long where `expected` had given `predicted`; one that was `cut` off would have run longer."""
+        """Score a run that took `seconds` where `expected` gave `predicted`; a `cut` run would have run longer."""
         score = math.log(seconds / predicted[0]) / predicted[1]
         if not cut or score > 0:
             self._scores.append(score)
@@ -59,16 +59,16 @@ class Calibration:
         return max(float(np.quantile(np.array(self._scores), level, method="inverted_cdf")), 0.0)
 
     def copied(self) -> Calibration:
-        """A copy that stays as it is."""
+        """An independent copy."""
         return Calibration.load(self._scores)
 
     def dump(self) -> list[float]:
-        """All of it, for JSON."""
+        """The state, for JSON."""
         return list(self._scores)
 
     @classmethod
     def load(cls, dumped: Iterable[float]) -> Calibration:
-        """What `dump` gave."""
+        """Restore what `dump` gave."""
         made = cls()
         made._scores.extend(dumped)
         return made
@@ -81,7 +81,7 @@ def learn(
     event: Finished | Failed,
     alike: Mapping[str, tuple[str, ...]],
 ) -> Outcome | None:
-    """Learn from the end of an attempt; None where it says nothing about speed. `alike` is of `Holdings.alike`."""
+    """Learn from the end of an attempt; None if it says nothing about speed. `alike` comes from `Holdings.alike`."""
     job, cut = record.job, isinstance(event, Failed)
     if job.type == UNTYPED or (isinstance(event, Failed) and (event.fault == "engine" or record.started is None)):
         return None
@@ -104,21 +104,21 @@ def learn(
 SHORTEST = 5.0
 """Seconds that are added before logarithms are taken."""
 DOUBT = math.log(2.0), 0.0, math.log(3.0)
-"""How much earlier than at the low end, and later than at the high end, things may happen before anything was seen."""
+"""How far the low end, the median and the high end of a forecast are moved before any is scored (logarithms)."""
 INSIDE = 0.9
-"""The part of starts that are to be after the low end, and before the high end."""
+"""The share of starts that should be after the low end, and the share before the high end."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """In how many seconds something happens: in 10, 50 and 90 of 100 cases before."""
+    """Seconds until something happens: the 10%, 50% and 90% quantiles."""
 
     low: float
     middle: float
     high: float
 
     def holds(self, seconds: float) -> bool:
-        """Whether it happens between the ends."""
+        """Whether it happens between the low and the high end."""
         return self.low <= seconds <= self.high
 
 
@@ -157,11 +157,11 @@ class Foresight:
         return made
 
     def forget(self, job: str) -> None:
-        """A job is gone and never started."""
+        """Drop the forecast of a job that ended without a start."""
         self.pending.pop(job, None)
 
     def corrected(self, played: Range) -> Range:
-        """What is to be said where this was played."""
+        """The calibrated interval for a simulated one."""
         earlier, shift, later = DOUBT
         if len(self._off) >= ENOUGH:
             low, middle, high = (np.array([one[i] for one in self._off]) for i in range(3))
@@ -173,28 +173,28 @@ class Foresight:
 
     @property
     def checked(self) -> int:
-        """How many of the latest forecasts were compared with what came."""
+        """How many of the latest forecasts are scored."""
         return len(self._off)
 
     @property
     def held(self) -> float:
-        """The part of them that held, corrected as far as was known when the job started; NaN where there was none."""
+        """The share of them that held, as calibrated when the job started; NaN if there is none."""
         return sum(one[3] for one in self._off) / len(self._off) if self._off else math.nan
 
     def copied(self) -> Foresight:
-        """One that stays as it is."""
+        """An independent copy."""
         made = Foresight()
         made.pending, made._off = dict(self.pending), self._off.copy()
         return made
 
     def dump(self) -> dict[str, list[Sequence[float | str]]]:
-        """All of it, for JSON."""
+        """The state, for JSON."""
         pending = [(job, time, found.low, found.middle, found.high) for job, (time, found) in self.pending.items()]
         return {"pending": list(pending), "off": list(self._off)}
 
     @classmethod
     def load(cls, dumped: Mapping[str, Iterable[Sequence[float | str]]]) -> Foresight:
-        """What `dump` gave."""
+        """Restore what `dump` gave."""
         made = cls()
         for job, time, low, middle, high in dumped.get("pending", ()):
             made.pending[str(job)] = float(time), Range(float(low), float(middle), float(high))

@@ -1,9 +1,8 @@
 """Which jobs may start now, and in which order: priority, age, fair share, limits, and whether they fit at all.
 
-Limits are the most that queues, teams and users may hold at a time.
-A limit is spent by jobs that hold something, not by jobs that wait. The one exception is a job that has waited longer
-than `patience`: for each limit, what the first such job needs is kept for it, so that smaller jobs of the same owner do
-not pass it for ever.
+Limits are the most that queues, teams and users may hold at a time. Running jobs count against a limit, waiting jobs
+do not. The one exception is a job that has waited longer than `patience`: for each limit, the first such job has its
+need set aside, so that smaller jobs of the same owner do not overtake it for ever.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ __all__ = [
 ]
 
 SHAPES = 100_000
-"""The most shapes of jobs of which it is remembered whether they fit."""
+"""The most job shapes for which it is cached whether they fit."""
 CHUNK = 64
-"""So many shapes of jobs are compared with all servers at a time."""
+"""How many job shapes are compared with all servers at a time."""
 
 
 def limits_of(state: State) -> dict[str, Amounts]:
@@ -47,18 +46,18 @@ def limits_of(state: State) -> dict[str, Amounts]:
 
 
 class Headroom:
-    """What owners may still take."""
+    """What each owner may still take."""
 
     def __init__(self, state: State) -> None:
         self._state, self.limits = state, limits_of(state)
         self.held = {owner: dict(state.held.get(owner, {})) for owner in self.limits}
 
     def owners(self, job: Job) -> list[str]:
-        """Those of a job's owners that have limits."""
+        """The owners of a job that have limits."""
         return [owner for owner in self._state.owners(job) if owner in self.limits]
 
     def broken(self, job: Job) -> str | None:
-        """A limit, such as `team:a/gpu`, that a job would break now."""
+        """The first limit, such as `team:a/gpu`, that a job would break now."""
         for owner in self.owners(job):
             for name, most in self.limits[owner].items():
                 asked = job.total.get(name, 0)
@@ -67,19 +66,19 @@ class Headroom:
         return None
 
     def possible(self, job: Job) -> bool:
-        """Whether its limits allow a job while nothing else is held."""
+        """Whether its limits allow a job while its owners hold nothing else."""
         return all(
             job.total.get(name, 0) <= most for owner in self.owners(job) for name, most in self.limits[owner].items()
         )
 
     def take(self, job: Job) -> None:
-        """A job holds what it asks for."""
+        """Count what a job asks for against its limits."""
         for owner in self.owners(job):
             for name, milli in job.total.items():
                 self.held[owner][name] = self.held[owner].get(name, 0) + milli
 
     def keep_within(self, view: View, placing: Placing) -> Placing:
-        """The placing without the jobs that, after those before them in the view, would break a limit."""
+        """Drop from a placing the jobs that would break a limit, counting the jobs ahead of them in the view."""
         if not self.limits:
             return placing
         over = []
@@ -99,7 +98,7 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
         return {}
     late = [r for r in waiting if time - r.submitted > state.queues.patience and room.possible(r.job)]
     first: dict[str, JobRecord] = {}
-    """The job for which something is kept, by owner."""
+    """The job for which a limit is set aside, by owner."""
     for record in sorted(late, key=lambda r: r.number):
         owners = room.owners(record.job)
         if not any(owner in first for owner in owners):
@@ -114,12 +113,12 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
         elif not any(first.get(owner) is record for owner in room.owners(record.job)):
             limit = after.broken(record.job)
             if limit and (keeper := first.get(limit.rpartition("/")[0])) is not None:
-                blocked[record.job.id] = f"what is left of {limit} is kept for job {keeper.job.id}, which waits longest"
+                blocked[record.job.id] = f"the rest of {limit} is reserved for job {keeper.job.id}, which waits longest"
     return blocked
 
 
 def view_within_limits(state: State, time: float) -> View:
-    """What may be decided now: everybody who waits and whom no limit holds back."""
+    """The input of a decision now: all waiting jobs that no limit holds back."""
     view = make_view(state, time)
     blocked = blocked_by_limits(state, view.records, time)
     if not blocked:
@@ -128,9 +127,9 @@ def view_within_limits(state: State, time: float) -> View:
 
 
 def make_view(state: State, time: float) -> View:
-    """Everybody who waits, and what is free.
+    """All waiting jobs, and what is free.
 
-    Jobs that would not fit even if nothing ran are left out: they would only stand in the way of others.
+    Jobs that do not fit on an empty cluster are left out: they would only block others.
     """
     usable = np.array([record.usable for record in state.servers.values()], dtype=bool)
     free = np.where(usable[:, None], np.maximum(state.capacity - state.used, 0), 0)
@@ -146,7 +145,7 @@ def make_view(state: State, time: float) -> View:
 
 
 def _fit(state: State, rows: Ints) -> Mask:
-    """Who of those that wait in these rows would fit if nothing ran; of each shape it is looked up once."""
+    """Which of the waiting jobs in these rows fit on an empty cluster; computed once a shape."""
     shapes, numbers = state.waiting.shapes, state.waiting.shape(rows)
     unknown = np.unique(numbers[shapes.fits(numbers) < 0])
     if len(unknown):
@@ -155,7 +154,7 @@ def _fit(state: State, rows: Ints) -> Mask:
 
 
 def _shapes_fit(state: State, numbers: Ints) -> Mask:
-    """Which of these shapes fit on the servers that may be used, if nothing ran there."""
+    """Which of these shapes fit on the usable servers if those are empty."""
     shapes = state.waiting.shapes
     if not state.servers:
         return np.zeros(len(numbers), dtype=bool)
@@ -175,13 +174,13 @@ def _shapes_fit(state: State, numbers: Ints) -> Mask:
 
 
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
-    """Waiting jobs of queues that start jobs, each with its level, first come first."""
+    """Waiting jobs of queues that start jobs, in order, each with its level."""
     rows, level = _standing(state, time)
     return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
 
 
 def _standing(state: State, time: float) -> tuple[Ints, Ints]:
-    """Rows of those who wait, in their order, and their levels."""
+    """Rows of the waiting jobs, in order, and their levels."""
     queues, waiting = state.queues, state.waiting
     shares = queues.shares
     total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
@@ -199,7 +198,7 @@ def _standing(state: State, time: float) -> tuple[Ints, Ints]:
 
 
 def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
-    """What `fits_empty` says of jobs of one role, for all of these at once: a count of places answers it."""
+    """Compute `fits_empty` for all of these jobs of one role at once, by counting places."""
     new = {r.job.shape: r for r in records if len(r.job.roles) == 1 and r.job.shape not in state.fits}
     if len(new) < 2 or not state.servers:
         return
@@ -212,7 +211,7 @@ def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:
 
 
 def fits_empty(state: State, record: JobRecord) -> bool:
-    """Whether a job would fit on the servers that may be used, if nothing ran there."""
+    """Whether a job fits on the usable servers if those are empty."""
     shape = record.job.shape
     known = state.fits.get(shape)
     if known is None:
@@ -224,7 +223,7 @@ def fits_empty(state: State, record: JobRecord) -> bool:
 
 
 def _single_fit(gangs: Gangs, reach: Mask, free: Ints) -> Mask:
-    """Which of these jobs of one role fit: a count of places answers it."""
+    """Which of these jobs of one role fit, by counting places."""
     demand = gangs.demand[:, None, :]
     each = np.where(demand > 0, free // np.maximum(demand, 1), gangs.most[:, None, None]).min(axis=2)
     room = np.minimum(each, gangs.each[:, None]) * reach[gangs.reach]

@@ -1,9 +1,9 @@
 """Queues, priorities, aging, fair shares and quotas.
 
 A job's standing is the priority of its queue and its own, plus `aging` for each hour that it waits, less `fairness`
-times the part of all usage that its team has beyond its share. Rounded down it is the job's level. Higher levels are
-served first; inside a level the policy decides who starts, and hears of the earlier first. Usage is the largest share
-of the cluster that a job's resources are, times how long it held them; it is forgotten by half every `half_life`.
+times the share of all usage by which its team exceeds its fair share. Rounded down it is the job's level. Higher levels
+are served first; inside a level the policy decides, and sees earlier jobs first. A job's usage is its dominant share of
+the cluster, times how long it held its resources; usage decays by half every `half_life`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["Queue", "Queues"]
 
 @dataclass(frozen=True)
 class Queue:
-    """A line in which jobs wait: its priority, whether it is open to jobs, and whether they may start.
+    """A queue: its priority, whether it accepts jobs, and whether they may start.
 
-    Jobs that come without a time limit get `default_time` seconds; no time limit may be longer than `max_time`.
-    Ceilings for users who are no operators: `max_priority` is the highest priority of a job. With `users` or `teams`,
-    only these users and the members of these teams may use the queue.
+    Jobs without a time limit get `default_time` seconds; no time limit may be longer than `max_time`. Users who are
+    not operators have ceilings: `max_priority` is the highest priority of a job. With `users` or `teams`, only these
+    users and the members of these teams may use the queue.
     """
 
     priority: int = 0
@@ -49,11 +49,11 @@ class Queue:
 
 @dataclass(frozen=True)
 class Queues:
-    """All settings that order the waiting.
+    """All settings that order waiting jobs.
 
-    `shares` are weights of teams, 1 where a team has none; `quotas` the most that a team (`team:NAME`) or a user
-    (`user:NAME`) may hold at a time. Servers are kept for a job that waits longer than `patience` seconds, one job at
-    a time, so that nothing starves. `members` are the users of each team; where any team has members, a user may only
+    `shares` are weights of teams, 1 by default; `quotas` are the most that a team (`team:NAME`) or a user
+    (`user:NAME`) may hold at a time. Servers are reserved for a job that waits longer than `patience` seconds, one job
+    at a time, so that no job starves. `members` are the users of each team; if any team has members, a user may only
     submit for teams that list the user, and for the team `default`.
     """
 
@@ -89,7 +89,7 @@ class Queues:
                     raise InvalidInput(f"a team with members: {there}", value=team, key=f"queues.{name}.teams")
 
     def limited(self, job: Job) -> Job:
-        """The job with the time limit of its queue, where it has none of its own."""
+        """The job with the default time limit of its queue, if it has none of its own."""
         queue = self.queues.get(job.queue)
         if job.limit is not None or job.origin or queue is None:
             return job
@@ -97,7 +97,7 @@ class Queues:
         return job if limit is None else job.replace(limit=limit)
 
     def refusal(self, job: Job) -> tuple[str, str] | None:
-        """The field of a job that is above a ceiling for its user, and what the ceiling is; None where none is.
+        """The field of a job that is above a ceiling for its user, and the ceiling; None if the job is allowed.
 
         >>> from berth.live.core.jobs import Job, Role
         >>> job = Job("a", "t", (Role("task", 1, {}),), user="ann", priority=5)
@@ -109,7 +109,7 @@ class Queues:
             return None
         if self.members and job.team != "default" and job.user not in self.members.get(job.team, ()):
             mine = ", ".join(["default", *(team for team, users in self.members.items() if job.user in users)])
-            return "team", f"user {job.user} is no member of team {job.team} (members); teams of this user: {mine}"
+            return "team", f"user {job.user} is not a member of team {job.team} (members); teams of this user: {mine}"
         if (queue.users or queue.teams) and job.user not in queue.users and job.team not in queue.teams:
             allowed = [f"users {', '.join(queue.users)}"] * bool(queue.users)
             allowed += [f"teams {', '.join(queue.teams)}"] * bool(queue.teams)
@@ -122,6 +122,6 @@ class Queues:
         return None
 
     def capped(self, job: Job) -> Job:
-        """A job that was not submitted to the service, with no more priority than its queue allows."""
+        """Cap the priority of a job that was not submitted to the service, at what its queue allows."""
         queue = self.queues.get(job.queue)
         return job if queue is None or job.priority <= queue.max_priority else job.replace(priority=queue.max_priority)

@@ -1,7 +1,7 @@
 """Waiting jobs in queue order, each with the first reason why it does not start.
 
-`explain` says all there is to say of one job; this says a few words of many, for lists. `out_of_reach` says of new jobs
-what no server could give them, before anybody waits for it.
+`explain` explains one job in full; this module gives a short reason for each of many jobs, for lists. `out_of_reach`
+says which new jobs no server could run, before they wait in vain.
 
 Axes: m roles of all jobs, R servers, K resources.
 """
@@ -27,14 +27,14 @@ __all__ = ["WaitReason", "labels_nowhere", "out_of_reach", "waiting_in_order"]
 
 @dataclass(frozen=True)
 class WaitReason:
-    """A job that waits, and why, in a few words."""
+    """A waiting job and a short reason why it waits."""
 
     record: JobRecord
     why: str
 
 
 def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, list[WaitReason]]:
-    """How many wait, and the first of them; those in queues that are paused come last."""
+    """The number of waiting jobs, and the first of them; jobs of paused queues come last."""
     order = [record for _, record in ordered(state, time)]
     closed = {name for name, queue in state.queues.queues.items() if not queue.starts}
     paused = [r for r in state.jobs.values() if r.phase == "waiting" and r.job.queue in closed] if closed else []
@@ -53,9 +53,9 @@ def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, 
 
 
 def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
-    """A line for each reason why some of these jobs could not start even if nothing ran; things may change that help.
+    """One line for each reason why some of these jobs could not start even on an empty cluster, as it is now.
 
-    Those whose only fault is that other jobs run are not spoken of.
+    Jobs that only wait for running jobs to end are not listed.
     """
     shapes: dict[object, list[JobRecord]] = {}
     for record in records:
@@ -74,7 +74,7 @@ def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
 
 
 def _over_limit(state: State, record: JobRecord, limits: Mapping[str, Amounts]) -> str:
-    """A limit that a job would break whatever others hold."""
+    """A limit that a job would break on its own."""
     total = record.job.total
     over = (
         f"the {'limit' if owner.startswith('queue:') else 'quota'} {owner}/{name}"
@@ -87,7 +87,7 @@ def _over_limit(state: State, record: JobRecord, limits: Mapping[str, Amounts]) 
 
 def _why_never(state: State, record: JobRecord) -> str:
     if not any(server.usable for server in state.servers.values()):
-        return "no server is there that may be used"
+        return "no usable server"
     if missing := sorted(name for name, much in record.job.total.items() if much and name not in state.resources):
         return f"no server has {', '.join(missing)}"
     if labels := labels_nowhere(state, record):
@@ -96,7 +96,7 @@ def _why_never(state: State, record: JobRecord) -> str:
 
 
 def labels_nowhere(state: State, record: JobRecord) -> list[str]:
-    """Labels that a job needs and that no server has that may be used."""
+    """Labels that a job needs and that no usable server has."""
     servers = [server.server for server in state.servers.values() if server.usable]
     needs = record.job.needs.items()
     return [f"{label}={wanted}" for label, wanted in needs if not any(one.has({label: wanted}) for one in servers)]
@@ -116,7 +116,7 @@ def _limited(state: State, order: Sequence[JobRecord], time: float) -> dict[str,
 
 
 def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, str]:
-    """What is said of jobs that only want for room, or for their turn."""
+    """Reasons for jobs that only lack room or wait for their turn."""
     if not records:
         return {}
     windows, everything = Windows(state, time), view_of(state, time, records)
@@ -136,7 +136,7 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
             kept = sorted(set(state.reserved.values()))
             said[record.job.id] = f"room is reserved for job {kept[0]}" if kept else "servers with room close too soon"
         elif short is None:
-            said[record.job.id] = "what is free is for jobs before it, or scattered"
+            said[record.job.id] = "free room goes to jobs ahead of it, or is fragmented"
         else:
             name = short[0].name if len(record.job.roles) > 1 else "task"
             alone = all(n >= role.minimum for role, n in zip(record.job.roles, without[mine], strict=True))
@@ -146,7 +146,7 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
 
 
 def _rooms(view: View) -> Ints:
-    """Tasks of each role that there is room for on all servers together, each role alone, (m,)."""
+    """Tasks of each role (m,) that all servers together have room for, each role alone."""
     gangs = view.gangs
     job_of_role = np.repeat(np.arange(len(view.records)), np.diff(gangs.start))
     key = np.column_stack([gangs.reach[job_of_role], gangs.most, gangs.each, gangs.demand])

@@ -19,7 +19,7 @@ HOLDING = frozenset({"starting", "running", "ending"})
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job and how it stands; `number` counts submissions. `reason` says why it ended, or waits again."""
+    """A job and its phase; `number` counts submissions. `reason` says why it ended, or waits again."""
 
     job: Job
     number: int
@@ -30,16 +30,16 @@ class JobRecord:
     unlucky: int = 0
     places: tuple[Place, ...] = ()
     since: float = 0.0
-    """When it came to this phase."""
+    """When it entered this phase."""
     started: float | None = None
     ended: float | None = None
     unwanted: bool = False
-    """It was cancelled; it is gone when its attempt has ended."""
+    """It was cancelled, and is removed when its attempt has ended."""
     overran: bool = False
     """Its attempt reached the time limit and is ending."""
     reason: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
-    """What its engine says of its latest attempt that ran, for people."""
+    """What its engine reports for users about its latest attempt that ran."""
     last_output: str = ""
     """Text of the job itself about its latest failure; only its owner and operators may see it."""
 
@@ -55,20 +55,21 @@ class ServerRecord:
 
     @property
     def standing(self) -> Literal["up", "closed", "drained", "lost"]:
-        """Whether it may be used, and if not why: its engine lost it or closed it, or an operator drained it."""
+        """Whether it may be used, and if not why: the engine lost or closed it, or an operator drained it."""
         return "lost" if self.lost else "drained" if self.drained else "closed" if self.server.closed else "up"
 
     @property
     def usable(self) -> bool:
-        """Whether something new may start there."""
+        """Whether a new job may start there."""
         return self.standing == "up"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that teaches: the job, where it ran, and its speed, or one for each server.
+    """A run to learn from: the job, its places, and its speed, or one speed a server.
 
-    One that was `cut` off did not reach that speed. `alike` are servers that count as one, by each of its servers.
+    A run that was `cut` off was slower than that speed. `alike` are the servers that share what is learned with each
+    of its servers.
     """
 
     number: int
@@ -82,7 +83,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Handled:
-    """What came of an event: what is to be done, whose records changed, and what was learned."""
+    """The result of an event: commands to carry out, changed records, and what was learned."""
 
     commands: tuple[Command, ...] = ()
     changed: tuple[JobRecord, ...] = ()
@@ -91,7 +92,7 @@ class Handled:
 
 @dataclass(frozen=True)
 class DumpedState:
-    """All of a state that is not computed from the rest; nothing changes it any more."""
+    """An immutable snapshot of all of a state that is not computed from the rest."""
 
     queues: Queues
     policy: str

@@ -1,10 +1,10 @@
 """Small changes that would let a waiting job start now.
 
-Those that make room were tried: with the change made, the job fits. Those of settings (a quota, a queue, an order) say
-what is in the way, and are only offered where there is room.
+Changes that make room are tried out: with the change made, the job fits. Changes of settings (a quota, a queue, an
+order) name what is in the way, and are only offered if there is room.
 
-A change is a list of things to do together. Where a pause or a quota holds the job back too, lifting that is part of
-every one.
+A change is a list of steps to take together. If a pause or a quota holds the job back too, every change includes
+lifting it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Change", "changes"]
 
 ROOMY = np.iinfo(np.int64).max // 2
 TRIED = 64
-"""So many servers, and jobs, are tried at most."""
+"""The most servers, and jobs, that are tried."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,14 @@ class Change:
 def changes(
     state: State, record: JobRecord, windows: Windows, over: Sequence[tuple[str, int, bool]], paused: bool, fits: bool
 ) -> tuple[Change, ...]:
-    """Every kind of change that is enough by itself, given what holds the job back."""
+    """Every kind of change that suffices by itself, given what holds the job back."""
     first: tuple[str, ...] = (f"resume queue {record.job.queue}",) if paused else ()
     for name, much, _ in over:
         first += (f"raise {'limit' if name.startswith('queue:') else 'quota'} {name} by {format_quantity(much)}",)
     if fits:
-        return (Change("settings", first),) if first else (Change("priority", ("put it before all others",)),)
+        return (
+            (Change("settings", first),) if first else (Change("priority", ("raise its priority above all others",)),)
+        )
     trial = _Trial(state, record, windows)
     kinds: tuple[tuple[str, Callable[[], str | None]], ...] = (
         ("end", trial.ends),
@@ -70,7 +72,7 @@ def changes(
 
 
 def new_servers(job: Job, missing: int | None = None) -> Change:
-    """Servers that would do where none has what it takes: one for each task that is missing, or one for all roles."""
+    """New servers for a job that no server can run: one for each missing task, or one for all roles."""
     if len(job.roles) == 1:
         count, demand = missing or job.roles[0].minimum, dict(job.roles[0].demand)
     else:
@@ -85,12 +87,12 @@ def new_servers(job: Job, missing: int | None = None) -> Change:
 
 
 def _labels(needs: Mapping[str, str]) -> str:
-    """Labels to give to a server; of several that would do, the first."""
+    """Labels to give to a server; the first of the alternatives."""
     return ", ".join(f"{label}={wanted.split('|')[0]}" for label, wanted in needs.items())
 
 
 class _Trial:
-    """A job and what is free for it, to try things with."""
+    """A job and what is free for it, to try changes on."""
 
     def __init__(self, state: State, record: JobRecord, windows: Windows) -> None:
         self.state, self.record, self.time = state, record, windows.time
@@ -105,7 +107,7 @@ class _Trial:
     # ------------------------------------------------------------------ others end
 
     def _with(self, gone: Sequence[JobRecord]) -> Ints:
-        over = np.maximum(self.state.used - self.state.capacity, 0)  # others have taken what our jobs hold
+        over = np.maximum(self.state.used - self.state.capacity, 0)  # foreign jobs have taken what berth's jobs hold
         free = self.free - over
         for other in gone:
             usable = [place for place in other.places if self._allowed[self.state.servers[place.server].index]]
@@ -114,7 +116,7 @@ class _Trial:
         return left
 
     def ends(self) -> str | None:
-        """The end of some jobs: of those on the servers that need fewest, as few as will do."""
+        """Wait for running jobs to end: as few as suffice, on the servers that need the fewest ends."""
         order = self._helpful()
         if not order or not self.fits(self._with(order)):
             return None
@@ -132,7 +134,7 @@ class _Trial:
         return f"wait for the end of {shown}" if len(names) == 1 else f"wait for the end of {len(names)} jobs: {shown}"
 
     def _helpful(self) -> list[JobRecord]:
-        """Running jobs, server by server: those first of which fewest must end for one more task."""
+        """Running jobs, server by server, starting where the fewest must end to make room for one more task."""
         state, needs = self.state, self.record.job.needs
         here: dict[str, list[tuple[int, JobRecord, dict[str, int]]]] = {}
         for other in state.jobs.values():
@@ -152,7 +154,7 @@ class _Trial:
         return list({r.number: r for _, _, jobs in ranked for r in jobs}.values())
 
     def _ending(self, row: int, jobs: list[tuple[int, JobRecord, dict[str, int]]]) -> list[JobRecord] | None:
-        """Jobs of a server in the order in which they are best ended, those first that make room for a task."""
+        """Jobs of a server in the best order to end them: first those that make room for a task."""
         free = dict(zip(self.state.resources, self.free[row].tolist(), strict=True))
         lacks = [role.demand for role in self.record.job.roles]
         first: list[JobRecord] = []
@@ -168,7 +170,7 @@ class _Trial:
     # ------------------------------------------------------------------ the job is smaller
 
     def shorter(self) -> str | None:
-        """A time limit that ends before servers are needed for something else."""
+        """Set a time limit that ends before the servers are needed for something else."""
         for deadline in self._windows.deadlines():
             seconds = math.floor(deadline - self.time)
             if seconds < 1:
@@ -183,7 +185,7 @@ class _Trial:
         return self.record.job.replace(roles=tuple(roles))
 
     def fewer(self) -> str | None:
-        """Fewer tasks of one role."""
+        """Run with fewer tasks of one role."""
         for i, role in enumerate(self.record.job.roles):
             few, many = 0, role.minimum
             while many - few > 1:
@@ -195,7 +197,7 @@ class _Trial:
         return None
 
     def smaller(self) -> str | None:
-        """Less of one resource for the tasks of one role."""
+        """Ask for less of one resource for the tasks of one role."""
         for i, role in enumerate(self.record.job.roles):
             for name, asked in role.demand.items():
                 if asked and self.fits(job=self._less(i, role, name, 0)):
@@ -216,7 +218,7 @@ class _Trial:
     # ------------------------------------------------------------------ the cluster is larger
 
     def labelled(self) -> str | None:
-        """Servers get the labels that it needs: as few as will do, those with most room first."""
+        """Give servers the labels that it needs: as few servers as suffice, those with most room first."""
         needs = self.record.job.needs
         if not needs:
             return None
@@ -235,7 +237,7 @@ class _Trial:
         return None
 
     def resumed(self) -> str | None:
-        """A drained server is used again."""
+        """Resume a drained server."""
         drained = [name for name, record in self.state.servers.items() if record.drained and not record.lost]
         for name in drained[:TRIED]:
             usable = np.array([r.usable or r.server.name == name for r in self.state.servers.values()], dtype=bool)
@@ -247,7 +249,7 @@ class _Trial:
         return None
 
     def more(self) -> str | None:
-        """More of what one server has, for a job of one role, where least is lacking; new servers where none has it."""
+        """Add resources to the server that lacks least, for a job of one role; add servers if none has the resource."""
         if len(self.record.job.roles) > 1:
             return None
         view = view_of(self.state, self.time, (self.record,), self.free)

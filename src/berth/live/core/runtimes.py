@@ -1,9 +1,9 @@
 """How long jobs run: learned predictions, and bounds calibrated against what runs actually took.
 
 A run time is lognormal around the job's work over the expected speed (`berth.live.core.speeds`), as wide as earlier
-runs differed, and very wide where nothing was learned. Bounds are quantiles of that, moved outward by how far recent
-runs were from their own predictions (conformalized quantiles), so that a bound holds as often as it says whatever the
-true distribution is.
+runs differed, and very wide before anything is learned. Bounds are quantiles of that, moved outward by the errors of
+recent predictions (conformalized quantiles), so that a bound holds as often as it says whatever the true distribution
+is.
 
 Axes: n jobs.
 """
@@ -26,9 +26,9 @@ __all__ = ["Means", "expected", "latest_end", "remaining", "seconds_left", "slow
 Means = dict[str, tuple[float, int]]
 """The mean speed of each type of job over all servers, and the number of runs."""
 OUTLASTED = 0.25
-"""A reservation expects a run that has outlasted its prediction to go on for this part of the time it has run."""
+"""A reservation expects a run that has outlasted its prediction to continue for this share of the time it has run."""
 LONGER = 0.05
-"""A run that has outlasted its prediction is expected to go on for at least this part of the time it has run."""
+"""A run that has outlasted its prediction is expected to continue for at least this share of the time it has run."""
 
 
 def speeds(state: State) -> Means:
@@ -54,7 +54,7 @@ def slowest(state: State, type_: str, servers: Iterable[str]) -> tuple[float, fl
 
 
 def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
-    """After how many seconds a job that starts now has ended almost surely; infinity where nothing tells.
+    """Seconds by which a job that starts now has almost surely ended; infinity if its run time is unknown.
 
     `speed` is what `slowest` gives for its type on its servers. Its time limit is an upper bound in any case.
     """
@@ -66,7 +66,7 @@ def latest_end(state: State, job: Job, speed: tuple[float, float]) -> float:
 
 
 def seconds_left(state: State, records: Sequence[JobRecord], time: float) -> Floats:
-    """How many more seconds (n,) each running job is expected to run: by its own estimate, or by what was learned.
+    """Remaining seconds (n,) that each running job is expected to run, by its own estimate or by what was learned.
 
     A job that has outlasted that is expected to run until its time limit, or, without one, for a quarter of its time
     more.
@@ -82,7 +82,7 @@ def seconds_left(state: State, records: Sequence[JobRecord], time: float) -> Flo
 
 
 def remaining(seconds: Floats, wide: Floats, elapsed: Floats, quantile: Floats | float) -> Floats:
-    """What is left of run times at a quantile, given that they last longer than what has elapsed."""
+    """The remaining run times at a quantile, given that runs last longer than what has elapsed."""
     past = np.where(elapsed > 0, np.log(np.maximum(elapsed, 1e-9) / seconds) / wide, -np.inf)
     below = ndtr(past)
     at = np.clip(below + (1.0 - below) * quantile, 1e-12, 1.0 - 1e-12)

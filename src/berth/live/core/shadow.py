@@ -1,8 +1,8 @@
 """Shadow policy: it sees every decision, says what it would start, and decides nothing.
 
-What both start is valued by what was learned of speed: a job that is started where its type runs faster than on average
-saves seconds, for each of its tasks, against the mean of its type. Values are compared moment by moment. Moments are
-not independent, so intervals come from means of long batches of them.
+Both decisions are valued by learned speeds: a job that starts where its type runs faster than on average saves seconds
+for each of its tasks, against the mean of its type. Values are compared moment by moment. Moments are not independent,
+so confidence intervals come from means of long batches of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from berth.statistics import Estimate, estimate
 __all__ = ["Baseline", "Batches", "Shadow", "ShadowReport"]
 
 FEWEST = 5
-"""Batches that an interval needs."""
+"""The batches that a confidence interval needs."""
 
 
 class Batches:
-    """A mean with an interval from means of batches; batches grow, so that there are never more than `most`.
+    """A mean with a confidence interval from means of batches; batches grow, so that there are never more than `most`.
 
     >>> batches = Batches(size=2, most=4)
     >>> for value in range(16):
@@ -45,7 +45,7 @@ class Batches:
         self._open = (0, 0.0)
 
     def add(self, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         self.count += 1
         self.total += value
         seen, total = self._open
@@ -58,18 +58,18 @@ class Batches:
                 self.size *= 2
 
     def dump(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """The state, for JSON."""
         return {**vars(self), "_open": list(self._open)}
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Batches:
-        """What `dump` gave."""
+        """Restore what `dump` gave."""
         made = cls()
         vars(made).update(dumped, sums=list(dumped["sums"]), _open=tuple(dumped["_open"]))
         return made
 
     def estimate(self) -> Estimate | None:
-        """The mean of all values, with an interval where there are batches enough; None before the first value."""
+        """The mean of all values, with an interval if there are enough batches; None before the first value."""
         if not self.count:
             return None
         mean = self.total / self.count
@@ -82,9 +82,9 @@ class Batches:
 
 @dataclass(frozen=True)
 class ShadowReport:
-    """What the candidate would have gained at a moment: seconds of work saved, and jobs started more.
+    """What the candidate would have gained per decision: seconds of work saved, and additional jobs started.
 
-    `alike` is how many of the `decisions` were the same; `refused` counts those of the candidate that were no answer.
+    `alike` is how many of the `decisions` were the same; `refused` counts the candidate's refused decisions.
     """
 
     policy: str
@@ -101,15 +101,15 @@ class ShadowReport:
         if self.saved is None or self.started is None:
             return f"{self.policy} has not been asked yet"
         words = []
-        for what, found in (("task-seconds saved", self.saved), ("jobs more", self.started)):
+        for what, found in (("task-seconds saved", self.saved), ("jobs started", self.started)):
             sure = "" if found.low is None else f" ({found.low:+.3g} to {found.high:+.3g})"
             words.append(f"{found.mean:+.3g} {what}{sure}")
         refused = f", {sum(self.refused.values())} refused" if self.refused else ""
-        return f"{self.policy}: {', '.join(words)} at each of {self.decisions} moments, {self.alike} alike{refused}"
+        return f"{self.policy}: {', '.join(words)} a decision ({self.decisions} decisions, {self.alike} alike{refused})"
 
 
 class Shadow:
-    """Watches a dispatcher (`dispatcher.watchers = (Shadow(...),)`) with a candidate."""
+    """Runs a candidate beside the policy of a dispatcher (`dispatcher.watchers = (Shadow(...),)`)."""
 
     def __init__(self, policy: str, *, seed: int = 0, memory: Iterable[Outcome] = ()) -> None:
         self.policy = policy
@@ -125,14 +125,14 @@ class Shadow:
         return {"shadow": {**seen, "saved": self.saved.dump(), "started": self.started.dump()}}
 
     def go_on(self, dumped: Mapping[str, Any] | None) -> Self:
-        """Count on from what `dump` gave, if it was of this candidate."""
+        """Continue from what `dump` gave, if it was for this candidate."""
         if dumped and dumped["policy"] == self.policy:
             self.refused, self.alike = Counter(dumped["refused"]), dumped["alike"]
             self.saved, self.started = Batches.load(dumped["saved"]), Batches.load(dumped["started"])
         return self
 
     def learn(self, outcome: Outcome, /) -> None:
-        """The candidate learns what came of the policy's decisions."""
+        """Let the candidate learn from the results of the policy's decisions."""
         if self._means is not None:
             mean, runs = self._means.get(outcome.job.type, (0.0, 0))
             self._means[outcome.job.type] = mean + (outcome.speed - mean) / (runs + 1), runs + 1
@@ -140,7 +140,7 @@ class Shadow:
             self._driver.learn(outcome)
 
     def see(self, view: View, placing: Placing, by: str, /) -> None:
-        """Compare what was decided with what the candidate says."""
+        """Compare a decision with the candidate's."""
         if self._means is None:
             self._means = speeds(view.state)
         theirs = self._proposed(view)
@@ -161,12 +161,12 @@ class Shadow:
             self.refused["infeasible"] += 1
         except BerthError:
             self.refused["refused"] += 1
-        except Exception:  # a candidate may be anybody's code, and must not disturb
+        except Exception:  # a candidate may be third-party code, and must not disturb
             self.refused["raised"] += 1
         return None
 
     def _value(self, view: View, placing: Placing) -> float:
-        """Seconds that tasks are expected to save against the mean of their type."""
+        """Seconds that the tasks are expected to save against the mean of their type."""
         means = self._means or {}
         total = 0.0
         for start in view.starts(placing):
@@ -178,7 +178,7 @@ class Shadow:
         return total
 
     def report(self) -> ShadowReport:
-        """What was seen so far."""
+        """The comparison so far."""
         decisions = self.saved.count
         return ShadowReport(
             self.policy, decisions, self.alike, self.saved.estimate(), self.started.estimate(), dict(self.refused)
@@ -186,7 +186,7 @@ class Shadow:
 
 
 class Baseline:
-    """Watches a dispatcher with the fallback, from the moment on at which another policy began to decide."""
+    """Compares a policy with the fallback since the policy began to decide."""
 
     def __init__(self) -> None:
         self._policy = FALLBACK
@@ -197,25 +197,25 @@ class Baseline:
         return {"fallback": {"since": self._policy, **self._shadow.dump()["shadow"]}}
 
     def go_on(self, dumped: Mapping[str, Any] | None) -> Self:
-        """Count on from what `dump` gave."""
+        """Continue from what `dump` gave."""
         if dumped:
             self._policy = dumped["since"]
             self._shadow.go_on(dumped)
         return self
 
     def learn(self, outcome: Outcome, /) -> None:
-        """What came of decisions says how fast servers are."""
+        """Learn from the end of a job."""
         self._shadow.learn(outcome)
 
     def see(self, view: View, placing: Placing, by: str, /) -> None:
-        """Compare what was decided with what the fallback says."""
+        """Compare a decision with the fallback's."""
         if view.state.policy != self._policy:
             self._policy, self._shadow = view.state.policy, Shadow(FALLBACK)
         if self._policy != FALLBACK:
             self._shadow.see(view, placing, by)
 
     def report(self) -> ShadowReport | None:
-        """What was seen since the policy decides; None while the fallback itself does."""
+        """The comparison since the policy began to decide; None while the fallback is the policy."""
         return None if self._policy == FALLBACK else self._shadow.report()
 
 

@@ -1,7 +1,7 @@
-"""Current state of the cluster: jobs, servers and holdings. Only events change it, the same way in every replay.
+"""Current state of the cluster: jobs, servers and holdings. Only events change it, and every replay gives the same.
 
-A job waits, is started (the command is out), runs, and ends; `ending` is an attempt that is to end and still holds its
-places, because only the engine knows when they are free.
+A job is waiting, starting (the command was given), running, and at last finished, failed or cancelled. While it is
+`ending`, its attempt still holds its places, because only the engine knows when they are free.
 
 Axes: R servers, K resources.
 """
@@ -48,13 +48,13 @@ from berth.live.core.waiting import WaitingJobs, own_copy
 __all__ = ["State"]
 
 UNLUCKY = 20
-"""So often a job is started again after faults that were not its own."""
+"""How often a job is retried after faults that were not its own."""
 
 
 class State(Holdings):
-    """Everything that a scheduler must remember.
+    """Everything that the scheduler remembers.
 
-    Servers with the same value of the label `learn_by` count as one in what is learned.
+    Servers with the same value of the label `learn_by` share what is learned.
     """
 
     def __init__(self, queues: Queues | None = None, policy: str = "", learn_by: str | None = None) -> None:
@@ -62,26 +62,26 @@ class State(Holdings):
         self.queues = queues or Queues()
         self.policy = policy
         self.shadow: str | None = None
-        """The candidate that is tried."""
+        """The shadow policy, if there is one."""
         self.jobs: dict[str, JobRecord] = {}
-        """Those that have not ended."""
+        """Jobs that have not ended."""
         self.waiting = WaitingJobs()
-        """Those of them that wait, as columns."""
+        """The waiting jobs, as columns."""
         self.must_end: dict[str, float] = {}
-        """When running jobs reach their time limits; those of jobs from elsewhere are enforced by their engine."""
+        """When running jobs reach their time limits; the engine enforces those of jobs submitted to it directly."""
         self.reserved: dict[str, str] = {}
-        """Servers that are kept for a job."""
+        """Reserved servers, each with the job it is reserved for."""
         self.learned = Learned(self.servers, learn_by)
         self.foresight = Foresight()
-        """How forecasts of starts have held."""
+        """Scores of start forecasts."""
         self.calibration = Calibration()
-        """How predictions of run times have held."""
+        """Scores of run time predictions."""
         self.submissions = 0
         self.time = 0.0
         self._usage: dict[str, tuple[float, float]] = {}
 
     def copied(self) -> State:
-        """A copy to be looked at, or changed, while this one changes."""
+        """An independent copy."""
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
         made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned).over(made.servers)
@@ -89,7 +89,7 @@ class State(Holdings):
         return made
 
     def dump(self) -> DumpedState:
-        """A copy that stays as it is."""
+        """Take a snapshot."""
         return DumpedState(
             self.queues,
             self.policy,
@@ -108,7 +108,7 @@ class State(Holdings):
 
     @classmethod
     def load(cls, dumped: DumpedState, learn_by: str | None = None) -> State:
-        """A state that goes on where `dump` was made."""
+        """Make a state from a snapshot."""
         state = cls(dumped.queues, dumped.policy, learn_by)
         state.shadow = dumped.shadow
         state.resources = {name: column for column, name in enumerate(dumped.resources)}
@@ -130,7 +130,7 @@ class State(Holdings):
     # ------------------------------------------------------------------ events
 
     def handle(self, event: Event) -> Handled:
-        """Take note of an event. One that is refused, with an error, changes nothing."""
+        """Apply an event. An event that raises changes nothing."""
         handled = self._handle(event)
         self.time = max(self.time, event.time)
         return handled
@@ -180,13 +180,13 @@ class State(Holdings):
         return Handled(changed=(self._keep(record),))
 
     def check_new(self, job: Job) -> None:
-        """Refuse a job whose id is in use, or for a queue that is not there, or takes none."""
+        """Refuse a job whose id is in use, or whose queue does not exist or is closed."""
         if job.id in self.jobs:
             raise InvalidInput("a job id that is not in use", value=job.id, key="job.id")
         self.check_queue(job)
 
     def check_queue(self, job: Job) -> None:
-        """Refuse a job for a queue that is not there, or takes none."""
+        """Refuse a job whose queue does not exist or is closed."""
         queue = self.queues.queues.get(job.queue)
         if queue is None or not queue.accepts:
             there = ", ".join(name for name, found in self.queues.queues.items() if found.accepts)
@@ -235,7 +235,7 @@ class State(Holdings):
         return Handled(event.starts, tuple(changed))
 
     def _startable(self, start: Start) -> JobRecord:
-        """The record of a job that may start so, as a whole gang on servers that may be used."""
+        """The record of a job, once it is clear that it may start: a whole gang, on usable servers."""
         record = self.jobs.get(start.job)
         if record is None or record.phase != "waiting" or start.attempt != record.attempt + 1:
             raise InfeasibleDecision(f"job {start.job} is not waiting for attempt {start.attempt}")
@@ -287,7 +287,7 @@ class State(Holdings):
             gone = self._gone(replace(record, phase=phase, ended=event.time, since=event.time, reason=""))
             return replace(gone, outcome=outcome)
         cut = learn(self.learned, self.calibration, record, event, self.alike(record.places))
-        # what is ending though nobody cancelled it ends because a server was lost, and is started again
+        # an attempt that ends without being cancelled has lost a server, and is retried
         if record.unwanted or (event.fault == "cancelled" and record.phase != "ending"):
             reason = record.reason or event.reason or "cancelled"
             gone = self._gone(replace(record, phase="cancelled", ended=event.time, since=event.time, reason=reason))
@@ -313,7 +313,7 @@ class State(Holdings):
         return Handled()
 
     def _refit(self) -> None:
-        """Forget what fits: servers changed."""
+        """Clear the cache of which shapes fit, because servers changed."""
         self.fits.clear()
         self.masks.clear()
         self.learned.servers_changed()
@@ -335,7 +335,7 @@ class State(Holdings):
     # ------------------------------------------------------------------ parts
 
     def _attempt(self, job: str, attempt: int) -> JobRecord | None:
-        """The record of a job whose attempt this is and which holds places; None for what was told before."""
+        """The record of a job that holds places for this attempt; None if the event is a repeat."""
         record = self.jobs.get(job)
         return record if record is not None and record.attempt == attempt and record.phase in HOLDING else None
 
@@ -360,7 +360,7 @@ class State(Holdings):
         return Handled(changed=(record,))
 
     def _charge(self, record: JobRecord, now: float) -> None:
-        """Add what a job held, times how long, to the usage of its team."""
+        """Charge the team of a job for what the job held, times how long."""
         began = record.started if record.started is not None else record.since
         total = taken(record.job, record.places)
         whole = self.capacity.sum(axis=0)
@@ -369,11 +369,11 @@ class State(Holdings):
         self._usage[record.job.team] = value, max(now, self._usage.get(record.job.team, (0.0, now))[1])
 
     def usage(self, team: str, now: float) -> float:
-        """Shares of the cluster times seconds that a team used, half forgotten every half life."""
+        """A team's usage, in shares of the cluster times seconds, decayed with the half-life."""
         value, then = self._usage.get(team, (0.0, now))
         return float(value * 0.5 ** (max(now - then, 0.0) / self.queues.half_life))
 
     @property
     def teams(self) -> Iterable[str]:
-        """Those that used something."""
+        """Teams with recorded usage."""
         return self._usage.keys()

@@ -1,4 +1,4 @@
-"""Input of a decision as arrays: the jobs that may start, in their order, and free resources; and placings of jobs.
+"""Input of a decision as arrays (jobs that may start, in queue order, and free resources), and placings of jobs.
 
 Axes: n jobs, m roles of all jobs, R servers, K resources, C sets of servers.
 """
@@ -37,14 +37,14 @@ __all__ = [
 
 Mask = NDArray[np.bool_]
 MASKS = 1_000
-"""The most sets of labels of which it is remembered who has them."""
+"""The most sets of labels whose servers are cached."""
 ROWS = 1_000_000
-"""The most places that are given out at a moment."""
+"""The most places of one decision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Placing:
-    """Who starts where: rows of job, role, server and number of tasks. Jobs and roles are numbers in a view."""
+    """Which job starts where: rows of job, role, server and number of tasks. Jobs and roles are numbers in a view."""
 
     job: Ints
     role: Ints
@@ -53,13 +53,13 @@ class Placing:
 
     @classmethod
     def nothing(cls) -> Placing:
-        """Nobody starts."""
+        """A placing that starts no job."""
         none = np.zeros(0, dtype=np.int64)
         return cls(none, none, none, none)
 
     @classmethod
     def joined(cls, parts: Sequence[Placing]) -> Placing:
-        """All of several."""
+        """All rows of several placings."""
         if not parts:
             return cls.nothing()
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("job", "role", "server", "count")))
@@ -67,7 +67,7 @@ class Placing:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A moment: `free` (R, K) is what may be given out, nothing of servers that may not be used.
+    """Input of a decision at one moment: `free` (R, K) is what may be assigned, 0 on servers that may not be used.
 
     `gangs` describes the jobs, `reach` (C, R) the sets of servers that they may use.
     """
@@ -84,35 +84,35 @@ class View:
     reach: Mask
     state: State = field(repr=False)
     enough: Callable[[], bool] = field(default=lambda: False, repr=False)
-    """Whether there is no time left to think: what was decided so far is decided, and the rest waits."""
+    """Whether the time to decide is over: what is decided so far stands, and the other jobs wait."""
 
     overdue: Learned | None = field(default=None, repr=False)
-    """What is known of speeds where running jobs tell more than ended ones."""
+    """Learned speeds, corrected by running jobs that take longer than expected."""
 
     @property
     def learned(self) -> Learned:
-        """What is known of speeds, as decisions use it."""
+        """Learned speeds, as decisions use them."""
         return self.overdue or self.state.learned
 
     @property
     def weight(self) -> Floats:
-        """What makes amounts comparable, (K,): one over the most that a server has."""
+        """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
         return weight_of(self.capacity)
 
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
-        """The same moment with some of the jobs, and perhaps with less free."""
+        """The view with only some of its jobs, and with other free resources if they are given."""
         chosen = np.asarray(places, dtype=np.int64)
         kept = tuple(self.records[i] for i in chosen.tolist())
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
         return replace(self, records=kept, level=self.level[chosen], gangs=gangs, free=given)
 
     def within(self, servers: Mask) -> View:
-        """The same moment with only these servers (R,)."""
+        """The view with only these servers (R,)."""
         usable = self.usable & servers
         return replace(self, usable=usable, reach=self.reach & servers, free=np.where(usable[:, None], self.free, 0))
 
     def starts(self, placing: Placing) -> tuple[Start, ...]:
-        """The commands of a placing, in the order of the jobs."""
+        """The start commands of a placing, in the order of the jobs."""
         places: dict[int, dict[tuple[str, str], int]] = {}
         for job, role, server, count in zip(
             placing.job.tolist(), placing.role.tolist(), placing.server.tolist(), placing.count.tolist(), strict=True
@@ -133,7 +133,7 @@ class View:
 
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
-    """A view of these jobs alone, in this order, whatever else holds them back."""
+    """A view of only these jobs, in this order, whether or not limits hold them back."""
     usable = _usable(state)
     there = np.maximum(state.capacity - state.used, 0) if free is None else free
     return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
@@ -156,7 +156,7 @@ def _view(
     for record, level in zip(records, levels, strict=True):
         job = record.job
         rows = _rows(job, columns)
-        if rows is None:  # nobody has such a thing
+        if rows is None:  # no server has the resource
             continue
         kept.append(record)
         level_of.append(level)
@@ -186,12 +186,12 @@ def _view(
 
 
 def _usable(state: State) -> Mask:
-    """Servers that may be used; looked up once until they change."""
+    """Servers that may be used, from a cache that is cleared when servers change."""
     return _remembered(state, None, lambda record: record.usable)
 
 
 def having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
-    """Servers that have these labels, likewise."""
+    """Servers that have these labels, from the same cache."""
     wanted = dict(needs)
     return _remembered(state, needs, lambda record: record.server.has(wanted))
 
@@ -221,7 +221,7 @@ def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
 
 
 def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, Ints]:
-    """What jobs hold, a row for each of their places: the number of the job (p,), the server (p,), amounts (p, K)."""
+    """What jobs hold, one row a place: the number of the job (p,), the server (p,), amounts (p, K)."""
     rows = [(i, place, record.job) for i, record in enumerate(records) for place in record.places]
     amount = np.zeros((len(rows), len(state.resources)), dtype=np.int64)
     for row, (_, place, job) in enumerate(rows):
@@ -235,7 +235,7 @@ def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, In
 
 
 def placed_in_order(view: View, free: Ints | None = None) -> Placing:
-    """Everybody who fits, in order, where they leave least: what serves when no policy does."""
+    """Place every job that fits, in queue order, on the tightest fit: the fallback policy."""
     if not view.records or not view.servers:
         return Placing.nothing()
     left = view.free.copy() if free is None else free
@@ -243,7 +243,7 @@ def placed_in_order(view: View, free: Ints | None = None) -> Placing:
 
 
 def placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
-    """The same for plain arrays; `left` becomes what is left."""
+    """The same as `placed_in_order` for arrays; `left` is reduced to what remains free."""
     rows = int(min(np.minimum(gangs.most, len(left) + 1).sum() + len(gangs.reach), ROWS))
 
     def whole(size: int) -> Ints:
@@ -257,14 +257,14 @@ def placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
 
 
 def weight_of(capacity: Ints) -> Floats:
-    """What makes amounts comparable, (K,): one over the most that a server has."""
+    """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
     most = capacity.max(axis=0, initial=0).astype(np.float64)
     weight: Floats = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
     return weight
 
 
 def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placing:
-    """The same for some of the jobs of a view, in what others left."""
+    """The same as `placed_in_order` for some jobs of a view, in the resources that the other jobs left."""
     chosen = np.asarray(places, dtype=np.int64)
     rest = view.only(chosen, free)
     placing = placed_in_order(rest)
@@ -273,7 +273,7 @@ def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placi
 
 
 def _crowded(view: View, placing: Placing) -> Mask:
-    """Rows of a placing with more tasks of a role on a server than may be there together."""
+    """Rows of a placing with more tasks of a role on a server than `per_server` allows."""
     key = placing.role * len(view.servers) + placing.server
     _, same = np.unique(key, return_inverse=True)
     together = np.bincount(same.reshape(-1), weights=placing.count)[same.reshape(-1)] if len(key) else np.zeros(0)
@@ -282,9 +282,10 @@ def _crowded(view: View, placing: Placing) -> Mask:
 
 
 def spread_out(view: View, placing: Placing) -> Placing:
-    """The same placing, with new places, in order, for jobs of which too many tasks would share a server.
+    """Place anew, in order, the jobs of which too many tasks would share a server; the others keep their places.
 
-    Policies do not know that a role may have a limit for one server; mostly its tasks are too large to share one.
+    Policies do not know the `per_server` limit of a role. Mostly tasks with such a limit are too large to share a
+    server anyway.
     """
     jobs, roles, servers = len(view.records), len(view.gangs.each), len(view.servers)
     inside = (placing.job >= 0) & (placing.job < jobs) & (placing.role >= 0) & (placing.role < roles)
@@ -301,7 +302,7 @@ def spread_out(view: View, placing: Placing) -> Placing:
 
 
 def violations(view: View, placing: Placing) -> list[Violation]:
-    """Every constraint that a placing breaks: whole gangs, servers that may be used, capacities."""
+    """All constraints that a placing breaks: whole gangs, usable servers, capacities."""
     jobs, roles, servers = len(view.records), len(view.gangs.minimum), len(view.servers)
     wrong = (placing.job < 0) | (placing.job >= jobs) | (placing.role < 0) | (placing.role >= roles)
     wrong |= (placing.server < 0) | (placing.server >= servers) | (placing.count < 1)

@@ -1,5 +1,4 @@
-"""Waiting jobs as columns of arrays: a job's priority, age and shape are written once, when it is submitted, and not
-again at every decision.
+"""Waiting jobs as columns of arrays, written once, on submission, so that a decision need not collect them.
 
 Axes: n jobs, m roles of all shapes, K resources, R servers, C sets of servers.
 """
@@ -26,7 +25,7 @@ Table = TypeVar("Table")
 
 
 def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
-    """A copy with room for at least so many rows."""
+    """A copy with room for at least this many rows."""
     if len(table) >= rows:
         return table
     new = np.zeros((max(rows, 2 * len(table), 64), *table.shape[1:]), dtype=table.dtype)
@@ -35,7 +34,7 @@ def _longer(table: NDArray[Any], rows: int) -> NDArray[Any]:
 
 
 def own_copy(table: Table) -> Table:
-    """A copy whose dictionaries, lists and arrays are its own."""
+    """A copy with its own dictionaries, lists and arrays."""
     made = copy.copy(table)
     for name, value in vars(table).items():
         if isinstance(value, dict | list | np.ndarray):
@@ -44,9 +43,9 @@ def own_copy(table: Table) -> Table:
 
 
 class Shapes:
-    """Every shape of a job that waits, by number, with a row for each of its roles; and the sets of servers it may use.
+    """Every shape of a waiting job, by number, with a row for each of its roles; and the sets of servers it may use.
 
-    Rows of shapes that are gone are taken away when they are the greater part.
+    Rows of unused shapes are removed once they are the majority.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ class Shapes:
         self._size = self._live = 0
 
     def take(self, job: Job) -> int:
-        """The number of the shape of a job that comes."""
+        """Count a new job; returns the number of its shape."""
         shape = job.shape
         number = self._number.get(shape)
         if number is None:
@@ -82,7 +81,7 @@ class Shapes:
         return number
 
     def release(self, number: int) -> None:
-        """A job of this shape does not wait any more."""
+        """Count a job of this shape that no longer waits."""
         self._uses[number] -= 1
         if not self._uses[number]:
             job = self._example.pop(number)
@@ -108,7 +107,7 @@ class Shapes:
                 if resource in self._columns:
                     self._demand[row, self._columns[resource]] = milli
                 elif milli:
-                    self._possible[number] = False  # nobody has such a thing
+                    self._possible[number] = False  # no server has the resource
         self._size = end
         self._live += rows
 
@@ -119,7 +118,7 @@ class Shapes:
             self._write(number, job)
 
     def fleet_changed(self, columns: Mapping[str, int]) -> None:
-        """Servers are others than they were, and have these resources."""
+        """Servers changed, and have these resources now."""
         self._reach = []
         if len(columns) != len(self._columns):
             self._columns = dict(columns)
@@ -131,23 +130,23 @@ class Shapes:
         for needs in list(self._needs)[len(rows) :]:
             wanted = dict(needs)
             rows.append(np.array([server.has(wanted) for server in servers], dtype=bool))
-        self._reach = rows  # all at once: somebody else may be reading
+        self._reach = rows  # assigned at once: another thread may be reading
         return np.array(rows, dtype=bool).reshape(len(rows), len(servers))
 
     def fits(self, shapes: Ints) -> NDArray[np.int8]:
-        """Whether these shapes would fit if nothing ran: 1 or 0, or `UNKNOWN`."""
+        """Whether these shapes fit on an empty cluster: 1 or 0, or `UNKNOWN`."""
         return self._fits[shapes]
 
     def write_fits(self, shapes: Ints, fit: NDArray[np.bool_]) -> None:
-        """Keep that until servers change."""
+        """Cache the answers until servers change."""
         self._fits[shapes] = fit
 
     def forget_fits(self) -> None:
-        """Servers that may be used are others than they were."""
+        """Clear that cache: the usable servers changed."""
         self._fits[:] = UNKNOWN
 
     def possible(self, shapes: Ints) -> NDArray[np.bool_]:
-        """Whether there are all resources that these shapes ask for."""
+        """Whether some server has each resource that these shapes ask for."""
         return self._possible[shapes]
 
     def gangs(self, shapes: Ints) -> Gangs:
@@ -158,14 +157,14 @@ class Shapes:
 
 
 def _ragged(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Where each of several runs of rows begins when they stand one after another (n+1,), and all of these rows."""
+    """Where each run of rows begins when they are concatenated (n+1,), and all of these rows."""
     start = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     rows = np.repeat(first - start[:-1], count) + np.arange(start[-1])
     return start, rows
 
 
 def part(gangs: Gangs, chosen: Ints) -> Gangs:
-    """Some of these jobs."""
+    """A subset of these jobs."""
     first = gangs.start[chosen]
     start, rows = _ragged(first, gangs.start[chosen + 1] - first)
     parts = gangs.demand[rows], gangs.minimum[rows], gangs.most[rows], gangs.each[rows]
@@ -173,7 +172,7 @@ def part(gangs: Gangs, chosen: Ints) -> Gangs:
 
 
 class WaitingJobs:
-    """Jobs that wait, each in a row of its own as long as it does."""
+    """Waiting jobs, each in its own row while it waits."""
 
     def __init__(self) -> None:
         self.shapes = Shapes()
@@ -198,7 +197,7 @@ class WaitingJobs:
         return made
 
     def put(self, record: JobRecord) -> None:
-        """A job waits, or waits again."""
+        """Add a job that waits, or waits again."""
         job = record.job
         row = self._row.get(job.id)
         if row is not None:
@@ -216,7 +215,7 @@ class WaitingJobs:
         self._number[row], self._priority[row], self._submitted[row] = record.number, job.priority, record.submitted
 
     def drop(self, job: str) -> None:
-        """A job does not wait, or never did."""
+        """Remove a job, if it waits."""
         row = self._row.pop(job, None)
         if row is not None:
             self._records[row] = None
@@ -224,9 +223,9 @@ class WaitingJobs:
             self.shapes.release(int(self._shape[row]))
 
     def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
-        """Rows of those who may start, first comes first, and their levels.
+        """Rows of jobs that may start, in order, and their levels.
 
-        `queues` has the priority of each queue and `starts` whether it starts jobs, `teams` what each team loses.
+        `queues` has the priority of each queue, `starts` whether it starts jobs, `teams` the penalty of each team.
         """
         rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
         rows = rows[starts[self._queue[rows]] != 0]
@@ -237,7 +236,7 @@ class WaitingJobs:
         return rows[order], level[order]
 
     def late(self, time: float, patience: float) -> bool:
-        """Whether anybody has waited longer than that."""
+        """Whether a job has waited longer than `patience`."""
         rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
         return bool((time - self._submitted[rows] > patience).any())
 

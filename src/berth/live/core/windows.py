@@ -26,7 +26,7 @@ from berth.model import Floats, Ints
 __all__ = ["Windows"]
 
 PARTS = 8
-"""The most sets of servers with different windows that are decided about one after another."""
+"""The most sets of servers with different windows that are decided one after another."""
 CANDIDATES = 1000
 """The number of waiting jobs, in their order, that are considered for a window."""
 
@@ -88,18 +88,18 @@ class Windows:
             middle = (few + many) // 2
             few, many = (few, middle) if fits_after(middle) else (middle, many)
         if many == len(order) and not fits_after(many):
-            return self.time  # it waits for what others hold, and nobody knows when that ends
+            return self.time  # it waits for foreign jobs, and their ends are unknown
         return self.time + (float(left[whose[order[many - 1]]]) if many else 0.0)
 
     def latest_end(self, record: JobRecord) -> float:
-        """When a job that starts on reserved servers now has ended almost surely."""
+        """The time by which a job that starts on reserved servers now has almost surely ended."""
         type_ = record.job.type
         if type_ not in self._speed:
             self._speed[type_] = slowest(self._state, type_, self.reserved)
         return self.time + latest_end(self._state, record.job, self._speed[type_])
 
     def backfills(self, record: JobRecord) -> bool:
-        """Whether a job ends before the reservation starts, or is the one that it is for."""
+        """Whether a job ends before the reservation starts, or owns the reservation."""
         return record.job.id in self.jobs or self.latest_end(record) <= self.start
 
     def allows(self, record: JobRecord) -> Mask:
@@ -111,7 +111,7 @@ class Windows:
         return found
 
     def free(self, record: JobRecord) -> Ints:
-        """What is free for a job (R, K): nothing of servers that it may not use now."""
+        """What is free for a job (R, K): 0 on servers that it may not use now."""
         free = np.maximum(self._state.capacity - self._state.used, 0)
         found: Ints = np.where(self.allows(record)[:, None], free, 0)
         return found
@@ -122,14 +122,14 @@ class Windows:
         return sorted((time for time in times if time > self.time), reverse=True)
 
     def why(self, record: JobRecord) -> list[str]:
-        """Why a job may not use some servers now, in words; that it has a reservation itself, where it has one."""
+        """Why a job may not use some servers now, in words, or that servers are reserved for it."""
         said = []
         if record.job.id in self.jobs:
             many, start = counted(len(self.reserved), "server"), spoken(self.start - self.time)
             said.append(f"{many} reserved for it; it is expected to start in {start}")
         if self.reserved and not self.backfills(record):
             ends = self.latest_end(record) - self.time
-            long = "nothing tells how long it runs" if math.isinf(ends) else f"it may run for {spoken(ends)}"
+            long = "its run time is unknown" if math.isinf(ends) else f"it may run for {spoken(ends)}"
             job, many = next(iter(self.reserved.values())), counted(len(self.reserved), "server")
             start = spoken(self.start - self.time)
             said.append(f"{many} reserved for job {job}, which is expected to start in {start}; {long}")
@@ -145,9 +145,9 @@ class Windows:
         return said
 
     def views(self, view: View) -> list[View]:
-        """What is to be decided about, one after another: servers without a window, then those of each window.
+        """The inputs of the decision, one after another: servers without a window, then those of each window.
 
-        Each with the jobs that may use them; a job that was started in one is not to be in the next. The job that has a
+        Each has the jobs that may use its servers; the caller drops jobs that an earlier one started. The job with a
         reservation is in none: it starts as soon as it fits, before all others.
         """
         if self.reserved:

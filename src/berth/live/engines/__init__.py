@@ -1,9 +1,9 @@
 """Engines run jobs, or simulate them. An engine executes commands and reports events; it decides nothing.
 
-The scheduler calls `snapshot` first, reconciles the journal with it, and then listens to `events`: they
-are all that happened since, and perhaps some of what the snapshot has already. When the connection to an engine breaks,
-`events` raises, and so it begins again with `snapshot`. Engines have names (`berth.live.engines.registry`).
-This module has all that an engine needs.
+The scheduler calls `snapshot` first, reconciles the journal with it, and then listens to `events`: everything that
+happened since, perhaps repeating some of the snapshot. When the connection to an engine breaks, `events` raises, and
+the scheduler begins again with `snapshot`. Engines have names (`berth.live.engines.registry`). This module has all
+that an engine needs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ += ["Clock", "Job", "Place", "Role", "Server"]
 
 
 class EngineError(BerthError):
-    """The engine cannot be reached, or could not do it now; the caller tries again later."""
+    """The engine cannot be reached, or failed for now; the caller retries later."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose attempts an engine keeps: the `name` of a store, which no other store has, and `where` that is.
+    """The owner of an engine's attempts: the unique `name` of a store, and `where` the store is.
 
-    What one store started is nothing that another may end, though it is not on its paper.
+    A store must not end attempts of another store, though they are absent from its journal.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Owner:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt of a job that an engine knows: where it is, and how it ended if it has.
+    """An attempt that an engine knows: its places, and its end if it has ended.
 
-    It may not have `began` yet where an engine takes its time after a start. `details` are as in `Started`.
+    `began` is False until an engine that takes its time has started it. `details` are as in `Started`.
     """
 
     job: str
@@ -55,9 +55,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that an engine knows at a moment: servers that are there, and attempts, running and lately ended.
+    """An engine's state at a moment: servers that are present, and attempts, running and recently ended.
 
-    `waiting` are jobs that people gave to the engine itself, for the scheduler to place; their `origin` says so.
+    `waiting` are jobs that users submitted to the engine itself, for the scheduler to place; their `origin` says so.
     """
 
     servers: tuple[Server, ...]
@@ -66,52 +66,52 @@ class Snapshot:
 
 
 class Engine(Protocol):
-    """Where jobs run."""
+    """The interface of an engine."""
 
     async def snapshot(self) -> Snapshot:
-        """What is there now; connects where there is a connection to make.
+        """The current state; connects first if necessary.
 
-        `EngineError` where it cannot be known now, and `InvalidInput` where the engine's settings cannot be right.
+        Raises `EngineError` if it cannot be known now, and `InvalidInput` if the engine's settings are wrong.
         """
         ...
 
     def events(self) -> AsyncIterator[Event]:
-        """What happens from the snapshot on: attempts start and end, servers come and go.
+        """Events from the snapshot on: attempts start and end, servers join and leave.
 
-        Where people give jobs to the engine itself, `Submitted` and `Cancelled` tell of those that wait there.
+        If users submit jobs to the engine itself, `Submitted` and `Cancelled` report those that wait there.
         """
         ...
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
-        """Do as told. Doing it twice is doing it once: an attempt is started at most once, ended ones included.
+        """Execute a command, idempotently: an attempt is started at most once, ended attempts included.
 
-        The end of an attempt that is to be cancelled is told by an event, even where it never began. Only a `Cancel` of
-        something that is not on paper comes without its job.
+        The end of a cancelled attempt is reported by an event, even if it never began. Only the `Cancel` of an attempt
+        that is not in the journal comes without its job.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of it; what runs goes on running where the engine is another process."""
+        """Disconnect; if the engine is another process, jobs go on running."""
         ...
 
 
 @runtime_checkable
 class Refusing(Protocol):
-    """An engine that knows before a job is accepted that it could never run it."""
+    """An engine that can refuse a job before it is accepted."""
 
     def refusal(self, job: Job) -> str | None:
-        """Why the engine could never run a job, and what to do instead; None where it could."""
+        """Why the engine could never run a job, and what to do instead; None if it could."""
         ...
 
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine by name; what an entry point of the group `berth.engines` names.
+    """An engine by name: the object of an entry point in the group `berth.engines`.
 
-    A person writes `name` or `name:rest`. `settings` checks the rest, which is empty where there is none: it raises
-    `InvalidInput`, makes nothing and connects to nothing. `make` makes the engine from what `settings` returned, with a
-    clock, a file in which the engine may remember what runs, and the owner of its attempts. With `reads_file`, the rest
-    is the path of a file (or `unix:` and that of a socket), which a configuration file names relative to its folder.
+    A user writes `name` or `name:rest`. `settings` validates the rest, which may be empty: it raises `InvalidInput`,
+    and neither creates anything nor connects. `make` makes the engine from the result of `settings`, with a clock, a
+    file in which the engine may remember what runs, and the owner of its attempts. With `reads_file`, the rest is the
+    path of a file (or `unix:` and that of a socket), relative to the folder of a configuration file that names it.
     """
 
     settings: Callable[[str], Any]

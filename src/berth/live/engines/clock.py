@@ -1,4 +1,4 @@
-"""Time that may run faster than the system clock, and never runs backwards or stands still."""
+"""A clock that may run faster than the system clock, and never runs backwards or stands still."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def elapsed() -> float:
-    """Seconds of a clock that nobody can set; where the system has such a clock, it also runs during a suspend."""
+    """Seconds of a clock that cannot be set; if the system has such a clock, it also runs during a suspend."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -53,5 +53,5 @@ class Clock:
             log.info("time agrees with the system clock again")
 
     def wait(self, until: float) -> float:
-        """How many real seconds it takes until then."""
+        """Real seconds until then."""
         return max(until - self(), 0.0) / self.faster

@@ -29,7 +29,7 @@ def engine_names() -> dict[str, str]:
 
 
 def _kind(name: str) -> tuple[EngineKind, str]:
-    """The kind of an engine, and what stands after the colon."""
+    """The kind of an engine, and the rest of its name after the colon."""
     kind, colon, rest = name.partition(":")
     names = engine_names()
     if kind not in names:
@@ -56,7 +56,7 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: O
 
 
 def check_engine(name: str) -> None:
-    """Refuse an engine that cannot be made; makes nothing."""
+    """Refuse an engine that cannot be made, without making it."""
     _checked(name)
 
 

@@ -1,5 +1,4 @@
-"""An engine in another process, behind a Unix socket (`berth.live.engines.simulated.server`), or another pair of
-streams."""
+"""An engine in another process, over a Unix socket (`berth.live.engines.simulated.server`) or another stream pair."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ ANSWER_SECONDS = 30.0
 
 
 class RemoteEngine:
-    """Asks over a socket, and hears of what happens there."""
+    """Sends requests over a socket, and receives events."""
 
     def __init__(self, where: Path | str) -> None:
         self._where = where
@@ -80,23 +79,23 @@ class RemoteEngine:
         return found
 
     async def snapshot(self) -> Snapshot:
-        """Connect anew, and ask what is there."""
+        """Reconnect, and ask for the current state."""
         await self._connect()
         return read_snapshot((await self._ask({"do": "snapshot"}))["snapshot"])
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens there, until the connection breaks."""
+        """Events, until the connection breaks."""
         events = self._events
         while (event := await events.get()) is not None:
             yield event
         raise EngineError(f"the engine at {self._where} is gone")
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
-        """Have it done."""
+        """Send a command."""
         await self._ask(write_order(0.0, command, job))
 
     async def close(self) -> None:
-        """Hang up; what runs there goes on."""
+        """Disconnect; jobs there go on running."""
         if self._reading is not None:
             self._reading.cancel()
             with suppress(asyncio.CancelledError):

@@ -21,7 +21,7 @@ _SNAPSHOT = TypeAdapter(Snapshot)
 
 
 def write_order(time: float, command: Command, job: Job | None) -> dict[str, Any]:
-    """A command, with its job where it is a start."""
+    """Write a command, with its job if it is a start."""
     if isinstance(command, Start):
         start, given = _START.dump_python(command, mode="json"), _JOB.dump_python(job, mode="json")
         return {"time": time, "start": start, "job": given}
@@ -29,7 +29,7 @@ def write_order(time: float, command: Command, job: Job | None) -> dict[str, Any
 
 
 def read_order(found: dict[str, Any]) -> tuple[float, Command, Job | None]:
-    """The time, the command and the job again."""
+    """Read the time, the command and the job."""
     try:
         if "start" in found:
             return float(found["time"]), _START.validate_python(found["start"]), _JOB.validate_python(found["job"])
@@ -39,12 +39,12 @@ def read_order(found: dict[str, Any]) -> tuple[float, Command, Job | None]:
 
 
 def write_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot."""
+    """Write a snapshot."""
     return _SNAPSHOT.dump_python(snapshot, mode="json")  # type: ignore[no-any-return]
 
 
 def read_snapshot(found: object) -> Snapshot:
-    """The snapshot again."""
+    """Read a snapshot."""
     try:
         return _SNAPSHOT.validate_python(found)
     except ValidationError as error:

@@ -1,1 +1,1 @@
-"""The running scheduler: store, journal loop, API and pages around the dispatcher."""
+"""The running scheduler: store, journal loop, API and dashboard around the dispatcher."""

@@ -1,7 +1,7 @@
-"""The REST API: what a scheduler does and knows, over HTTP.
+"""The REST API of a scheduler.
 
-`create_app` gives a FastAPI application around a `Scheduler`. Roles are in `berth.live.service.tokens`;
-errors are problems (`berth.live.service.problems`).
+`create_app` makes a FastAPI application around a `Scheduler`. Roles are in `berth.live.service.tokens`; errors are
+problems (`berth.live.service.problems`).
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ __all__ = ["create_app"]
 
 PAGES = Folder(__file__).parent / "dashboard"
 LARGEST = 8 * 2**20
-"""Bytes of a request."""
+"""The most bytes of a request."""
 BATCH = 10_000
-"""Jobs of a request."""
+"""The most jobs of a request."""
 RATE, BURST = 2000.0, 4000
-"""Requests of one client: in a second, and at once."""
+"""The most requests of one client: a second, and in a burst."""
 WARNINGS = 20
-"""`#SBATCH` lines of a request that are warned of, at most."""
+"""The most `#SBATCH` lines of a request that the answer warns about."""
 ALIVE = 15.0
-"""Seconds after which a quiet stream of events says that it is alive."""
+"""Seconds after which a quiet event stream sends a keep-alive comment."""
 
 ONE, MANY = SHAPES
 OneOrMany = Annotated[
@@ -90,15 +90,15 @@ def create_app(
     names: Collection[str] = (),
     rate: RateLimit | None = None,
 ) -> FastAPI:
-    """The application around a scheduler that is open; closing it is its owner's affair.
+    """Make the application around an open scheduler; the caller closes the scheduler.
 
-    With `hosts`, requests that call the service by another name are refused: no page from elsewhere that a browser on
-    this machine shows can then talk to it. `names` are other names of the service, such as that of a proxy.
+    With `hosts`, requests under another host name are refused: a foreign page in a browser on this machine cannot talk
+    to the service. `names` are other names of the service, such as that of a proxy.
     """
     app = FastAPI(
         title="berth",
         version=VERSION,
-        summary="Places jobs that need several servers at once, learns from what happens, and says why",
+        summary="Places jobs that need several servers at once, learns from their runs, and explains its decisions",
         openapi_url="/v1/openapi.json",
         docs_url="/v1/docs",
         redoc_url=None,
@@ -111,17 +111,17 @@ def create_app(
     refusals: dict[int | str, dict[str, Any]] = {
         code: {"description": text, "content": {PROBLEM: {}}}
         for code, text in {
-            400: "not a request",
+            400: "malformed request",
             401: "no or unknown token",
             403: "not allowed",
-            404: "not there",
-            405: "no such method",
-            409: "in conflict with something accepted before",
+            404: "not found",
+            405: "method not allowed",
+            409: "conflict with an earlier request",
             413: "too large",
             415: "not JSON",
             422: "invalid",
-            429: "too many",
-            503: "not now",
+            429: "too many requests",
+            503: "temporarily unavailable",
         }.items()
     }
     v1 = APIRouter(prefix="/v1", responses=refusals)
@@ -135,25 +135,25 @@ def create_app(
 
     @app.get("/healthz", tags=["service"])
     async def healthy() -> dict[str, str]:
-        """The process is there."""
+        """Whether the process is alive."""
         return {"status": "ok", "version": VERSION}
 
     @app.get("/metrics", tags=["service"], response_class=Response)
     async def numbers(request: Request, caller: Caller = allow.metrics) -> Response:
-        """Numbers for Prometheus."""
+        """Metrics for Prometheus."""
         body, kind = metrics.render(request.headers.get("accept", ""))
         return Response(body, media_type=kind)
 
     @v1.get("/history", tags=["service"])
     async def steps(caller: Caller = allow.read, steps: Annotated[int, Query(ge=1, le=1440)] = 240) -> list[MinuteView]:
-        """What happened in each minute since the service began."""
+        """Statistics of each minute since the service began."""
         return [MinuteView(**minute) for minute in history.as_list(steps)]
 
     app.include_router(v1)
 
     @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
     async def ready(response: Response) -> dict[str, Any]:
-        """Store and engine can be reached."""
+        """Whether the store and the engine can be reached."""
         health = await scheduler.checked_health()
         response.status_code = 200 if health.ready else 503
         return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
@@ -164,9 +164,10 @@ def create_app(
 
 
 class Headers:
-    """Headers that keep a browser from doing anything with our pages but show them, and one that says what is wrong.
+    """Headers that restrict what a browser may do with the pages, and one that reports trouble.
 
-    What the API answers is what is on paper; where store or engine cannot be reached, a header of the answer says so.
+    The API answers from the journal's state; if the store or the engine cannot be reached, a header of the answer says
+    so.
     """
 
     SAFE = (
@@ -181,7 +182,7 @@ class Headers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start" and scope["path"] != "/v1/docs":  # those come from elsewhere
+            if message["type"] == "http.response.start" and scope["path"] != "/v1/docs":  # its scripts are foreign
                 message["headers"] = [*message["headers"], *self.SAFE]
                 if scope["path"].startswith("/v1/") and message["status"] < 300 and (trouble := self._trouble()):
                     plain = " ".join(trouble.split())[:300].encode("ascii", "replace")
@@ -201,7 +202,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         caller: Caller = allow.submit,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Any:
-        """Submit a job, or several: all of them are accepted or none. Accepted is durable."""
+        """Submit one or several jobs: all are accepted or none. Accepted jobs are durable."""
         given = specs if isinstance(specs, list) else [specs]
         ids = fresh_ids(len(given), idempotency_key, caller.user)
         jobs: list[Job] = [spec.job(spec.name or made, caller.user) for spec, made in zip(given, ids, strict=True)]
@@ -227,7 +228,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         after: After = None,
         limit: Limit = 100,
     ) -> JobPage:
-        """Jobs that fit all filters, latest first."""
+        """Jobs that match all filters, latest first."""
         page = await scheduler.list_jobs(
             phases=phase or (), user=user, team=team, queue=queue, type_=type, after=after, limit=limit
         )
@@ -235,12 +236,12 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/jobs/{job}", tags=["jobs"])
     async def job(job: Name, caller: Caller = allow.read) -> JobView:
-        """One job, also one that has ended."""
+        """A job, also after its end."""
         return job_view(await known_job(scheduler, job), sight(caller))
 
     @v1.delete("/jobs/{job}", tags=["jobs"])
     async def cancel(job: Name, caller: Caller = allow.submit) -> JobView:
-        """End a job; one that has ended stays as it is."""
+        """Cancel a job; a job that has ended stays as it is."""
         record = await known_job(scheduler, job)
         if not caller.may_change(record.job.user):
             raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
@@ -249,7 +250,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
 
 def _sbatch_warnings(records: Sequence[JobRecord]) -> list[str]:
-    """What scripts say to sbatch, which berth does not read."""
+    """Warnings about `#SBATCH` lines, which berth does not read."""
     found = (
         f"{record.job.id}: line {number} of its script, {words}, is not read: {instead}"
         for record in records
@@ -266,13 +267,13 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/servers", tags=["cluster"])
     async def servers(caller: Caller = allow.read) -> list[ServerView]:
-        """Every server, and what is free of it."""
+        """All servers and their free resources."""
         state = scheduler.dispatcher.state
         return [server_view(record, state) for record in scheduler.servers()]
 
     @v1.post("/servers/{server}/drain", tags=["cluster"])
     async def drain(server: Name, caller: Caller = allow.operate) -> ServerView:
-        """Start nothing new on a server; what runs there goes on."""
+        """Start nothing new on a server; running jobs go on."""
         return server_view(await scheduler.drain(known(server), caller.user), scheduler.dispatcher.state)
 
     @v1.post("/servers/{server}/resume", tags=["cluster"])
@@ -282,13 +283,13 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/queue", tags=["cluster"])
     async def queue(caller: Caller = allow.read, limit: Limit = 200) -> QueueView:
-        """Who waits, in the order in which they are looked at, and what is in the way of each."""
+        """Waiting jobs in queue order, and why each waits."""
         sight = Visibility(caller, scheduler.settings.show_commands)
         return queue_view(scheduler.dispatcher.state, scheduler.clock(), limit, sight)
 
     @v1.get("/holders", tags=["cluster"])
     async def holders(caller: Caller = allow.read) -> list[HolderView]:
-        """Who holds what: every user, team and queue with jobs that run, or with a limit."""
+        """What every user, team and queue with running jobs or a limit holds."""
         return holder_views(scheduler.dispatcher.state)
 
     @v1.get("/queues", tags=["cluster"])
@@ -315,30 +316,30 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.get("/policy", tags=["policies"])
     async def policy(caller: Caller = allow.read) -> PolicyView:
-        """Who decides now."""
+        """The current policy."""
         return current()
 
     @v1.put("/policy", tags=["policies"])
     async def change_policy(change: PolicyChange, caller: Caller = allow.operate) -> PolicyView:
-        """Let another policy decide; the journal keeps who changed it and why."""
+        """Change the policy; the journal records who changed it and why."""
         await scheduler.change_policy(change.policy, caller.user, change.reason)
         return current()
 
     @v1.get("/policies", tags=["policies"])
     async def policies(caller: Caller = allow.read) -> list[str]:
-        """Every policy by name; one that cannot decide on a live cluster is refused when it is chosen."""
+        """All policies by name; one that cannot decide on a live cluster is refused when it is chosen."""
         from berth.registry import policy_names
 
         return [*LIVE, *sorted(policy_names())]
 
     @v1.get("/decisions", tags=["policies"])
     async def decisions(caller: Caller = allow.read, after: After = None, limit: Limit = 100) -> list[DecisionView]:
-        """Decisions after a number of the journal, or the latest."""
+        """Decisions after a journal number, or the latest."""
         return [decision_view(number, decided) for number, decided in await scheduler.decisions(after, limit)]
 
     @v1.get("/learned", tags=["policies"])
     async def learned(caller: Caller = allow.read, type: Filter = None) -> list[LearnedView]:
-        """How fast jobs of each type that ran are expected to be on each server, and on others of each class."""
+        """The expected speed of each job type that ran, on each server where it ran and on the others of each class."""
         known = scheduler.dispatcher.state.learned
         return [view for kind in known.types if type is None or kind == type for view in learned_views(known, kind)]
 
@@ -351,7 +352,7 @@ def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         after: After = None,
         last_event_id: Annotated[int | None, Header(ge=0, le=2**62)] = None,
     ) -> StreamingResponse:
-        """Everything that is written in the journal from now on, or after a number, as server-sent events.
+        """Journal events from now on, or after a number, as server-sent events.
 
         The stream ends when the token is revoked or expires.
         """
@@ -361,7 +362,7 @@ def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             try:
                 caller = await allow.caller(request, "read")
             except Refused as error:
-                if error.status != 503:  # while the store cannot be reached, the token counts as before
+                if error.status != 503:  # while the store cannot be reached, the token stays valid
                     raise
             return Visibility(caller, scheduler.settings.show_commands)
 
@@ -372,7 +373,7 @@ def _events(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 async def _stream(
     scheduler: Scheduler, after: int | None, look: Callable[[], Awaitable[Visibility]]
 ) -> AsyncIterator[str]:
-    """Events as the stream has them, and a comment now and then while there are none; `look` says what may be seen."""
+    """Events as server-sent events, with keep-alive comments; `look` says what the caller may see."""
     source = scheduler.subscribe(after)
     waiting: asyncio.Task[Any] | None = None
     try:

@@ -1,6 +1,6 @@
 """Authenticate callers by the tokens of the store, and let routes demand a role.
 
-Tokens are read again every few seconds, so that one that was made or revoked while the service runs counts soon.
+Tokens are read again every few seconds, so that new and revoked tokens take effect while the service runs.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = ["Allow", "Authenticator", "Name", "check_ceilings", "check_open", "en
 
 log = logging.getLogger(__name__)
 FRESH = 3.0
-"""Seconds for which what was read counts."""
+"""Seconds for which tokens are cached."""
 STALE = 600.0
-"""Seconds for which it still counts when the store does not answer, so that the state can be read meanwhile."""
+"""Seconds for which cached tokens stay valid when the store does not answer, so that the state can still be read."""
 AGAIN = 15.0
-"""Seconds after which they are read again when the store did not answer."""
+"""Seconds between retries while the store does not answer."""
 READ_SECONDS = 5.0
-"""Seconds after which a read of the tokens is given up."""
+"""Seconds after which a read of the tokens times out."""
 LONGEST = 200
-"""Characters of a token."""
+"""The most characters of a token."""
 Name = Annotated[str, InPath(pattern=NAME)]
 
 
 def check_open(host: str) -> None:
-    """Refuse to listen there while there is no token, unless only this machine can reach it."""
+    """Refuse to listen beyond this machine while there is no token."""
     if not is_loopback(host):
         raise InvalidInput(
             "a token before others may reach the service: berth token create NAME --role operate",
-            found=f"none, and {host} is not this machine alone",
+            found=f"none, and other machines can reach {host}",
             key="host",
         )
 
@@ -80,14 +80,14 @@ class Authenticator:
 
     @classmethod
     def at(cls, store: Store, host: str) -> Authenticator:
-        """The one for a service that listens there: open on the machine itself while there is no token."""
+        """The authenticator of a service on this host: open on loopback while there is no token."""
         some = any(token.revoked is None for token in store.tokens())
         if not some:
             check_open(host)
         return cls(store, open_=not some)
 
     async def caller(self, authorization: str | None) -> Caller:
-        """The caller who sent this header; `Refused` where the token is unknown."""
+        """The caller who sent this header; `Refused` if the token is unknown."""
         if self.open and not await self._closes():
             return ANYBODY
         kind, _, secret = (authorization or "").partition(" ")
@@ -98,12 +98,12 @@ class Authenticator:
             hash_ = digest(secret)
             token = (await self._known()).get(hash_)
         if token is None:
-            raise Refused(401, "unknown token", "it was never made, or is revoked", WWW_Authenticate="Bearer")
+            raise Refused(401, "unknown token", "it never existed, or is revoked", WWW_Authenticate="Bearer")
         _check_time(token, hash_, time.time())
         return Caller(token.user, _role(token.role), token.name)
 
     async def _closes(self) -> bool:
-        """Whether a token was made since the service is open: from then on it counts."""
+        """Whether a token was created since the open service started: from then on tokens are demanded."""
         try:
             self.open = not await self._known()
         except Refused:  # the store cannot be reached now
@@ -111,7 +111,7 @@ class Authenticator:
         return not self.open
 
     async def _known(self) -> dict[str, Token]:
-        """Tokens by the hashes of their secrets, also of secrets before a rotation; expired ones are among them."""
+        """Tokens by the hashes of their secrets, also of secrets before a rotation; includes expired tokens."""
         async with self._reading:
             if self._clock() - self._read >= FRESH:
                 try:
@@ -131,7 +131,7 @@ class Authenticator:
 
 
 def _check_time(token: Token, hash_: str, now: float) -> None:
-    """Refuse a secret that was rotated away, and a token that has expired."""
+    """Refuse a secret that was replaced, and a token that has expired."""
     if hash_ != token.hash and now >= (token.previous_until or 0.0):
         said = f"token {token.name} was rotated on {iso(token.rotated)}: use the new secret"
         raise Refused(401, "replaced token", said, WWW_Authenticate="Bearer")
@@ -141,9 +141,9 @@ def _check_time(token: Token, hash_: str, now: float) -> None:
 
 
 def ensure_local_token(store: Store, url: str) -> Path | None:
-    """Make the local operator's token, or renew it where its file is lost; the file.
+    """Create the local operator's token, or renew it if its file is lost; returns the file.
 
-    Where an operator made other tokens and has no such token, none is made, and the answer is None.
+    If an operator has created other tokens and there is no such token, none is created, and the answer is None.
     """
     live = {token.name: token for token in store.tokens() if token.revoked is None}
     if live and LOCAL not in live:
@@ -172,7 +172,7 @@ def ensure_local_token(store: Store, url: str) -> Path | None:
 
 
 def _user() -> str:
-    """The name of the user who runs this process; `local` where the system has none that a job's user may have."""
+    """The name of the user who runs this process; `local` if it is no valid user of a job."""
     try:
         return check_id(getpass.getuser(), "user")
     except (InvalidInput, KeyError, OSError):
@@ -180,7 +180,7 @@ def _user() -> str:
 
 
 class Allow:
-    """Dependencies that give the caller, where it has the role."""
+    """Dependencies that give the caller, if it has the role."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
@@ -188,7 +188,7 @@ class Allow:
         self.submit, self.operate = self._needs("submit"), self._needs("operate")
 
     async def caller(self, request: Request, role: RoleName) -> Caller:
-        """The caller of a request; `Refused` where it does not have this role, or its token is no longer valid."""
+        """The caller of a request; `Refused` if it does not have this role, or its token is no longer valid."""
         caller = await self._authenticator.caller(request.headers.get("authorization"))
         if not caller.may(role):
             raise Refused(403, "not allowed", f"this needs a token with the role {role}")
@@ -202,7 +202,7 @@ class Allow:
 
 
 async def known_job(scheduler: Scheduler, job: str) -> JobRecord:
-    """The record of a job, or a refusal that says there is none."""
+    """The record of a job; `Refused` if there is none."""
     record = await scheduler.get(job)
     if record is None:
         raise Refused(404, "no such job", f"{job!r} was never submitted", "job")

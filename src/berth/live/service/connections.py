@@ -1,4 +1,4 @@
-"""Limits on connections: how many there may be, and how long a client may take to send a request or read an answer."""
+"""Limits on connections: their number, and how long a client may take to send a request or read an answer."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 __all__ = ["Guarded", "Listener", "most_connections"]
 
 MOST = 1000
-"""Connections at a time."""
+"""The most connections at a time."""
 LOOK = 2.0
-"""Seconds between two looks at a connection."""
+"""Seconds between two checks of a connection."""
 PATIENCE = {"head": 10.0, "body": 10.0, "reading": 60.0}
-"""Seconds that a client has to send the head of a request, and to send any part of a body or read any of an answer."""
+"""Seconds for the client to send the head of a request, and to send any part of a body or read any of an answer."""
 BODY_SECONDS = 120.0
-"""Seconds that a client has to send a whole body."""
+"""Seconds for the client to send a whole body."""
 REFUSALS = {408: b"Request Timeout", 503: b"Service Unavailable"}
 
 log = logging.getLogger(__name__)
 
 
 def most_connections() -> int:
-    """The limit on connections: half of the descriptors that the process may have, so that the store has some too."""
+    """The limit on connections: half of the process's file descriptors, so that the store has some too."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -41,8 +41,8 @@ def most_connections() -> int:
 class Guarded(H11Protocol):
     """An HTTP connection that is closed when its client takes too long.
 
-    A new connection beyond the limit (`limit_concurrency` of uvicorn) takes the place of the oldest one whose client
-    has not sent a whole request. Where there is none, the new one is refused.
+    A new connection beyond the limit (`limit_concurrency` of uvicorn) replaces the oldest one whose client has not
+    sent a whole request. If there is none, the new one is refused.
     """
 
     _numbers = itertools.count()
@@ -68,7 +68,7 @@ class Guarded(H11Protocol):
         super().data_received(data)
 
     def drop(self, status: int) -> None:
-        """Close the connection; a client that waits for no answer yet is told why."""
+        """Close the connection; a client that has not sent its whole request gets the reason."""
         self.connections.discard(self)
         if self._owes() in ("head", "body"):
             head = b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: 0\r\n" % (status, REFUSALS[status])
@@ -78,8 +78,8 @@ class Guarded(H11Protocol):
             self.transport.abort()
 
     def _owes(self) -> str | None:
-        """What the client has to do next; None while the service has to answer."""
-        cycle = cast(RequestResponseCycle | None, self.cycle)  # there is none before the first request
+        """What the client has to do next; None while it is the service's turn."""
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
         if cycle is None or cycle.response_complete:
             return "head"
         if cycle.more_body and not cycle.response_started:
@@ -87,7 +87,7 @@ class Guarded(H11Protocol):
         return "reading" if self.flow.write_paused else None
 
     def _look(self) -> None:
-        """Count how many looks in a row found the client at the same thing; a process that was held up counts less."""
+        """Close the connection after too many checks without progress; checks, not seconds: this process may stall."""
         owed = self._owes()
         moved = {"head": id(self.cycle), "body": self._received, "reading": self.transport.get_write_buffer_size()}
         state = None if owed is None else (owed, moved[owed])
@@ -102,10 +102,10 @@ class Guarded(H11Protocol):
 
 
 class Listener(socket.socket):
-    """A listening socket that drops new connections while the process has no descriptor left for them.
+    """A listening socket that drops new connections while the process has no file descriptor left for them.
 
-    It keeps a descriptor in reserve for that. Otherwise the connections would stay in the queue of the kernel, and the
-    event loop would be woken for them again and again.
+    It keeps a descriptor in reserve for that. Otherwise the connections would stay in the kernel's queue, and keep
+    waking the event loop.
     """
 
     _spare: int | None = None

@@ -1,7 +1,7 @@
 """Connections to SQLite or PostgreSQL: one that writes, others that read, and the lock of the scheduling process.
 
-SQLite runs in WAL mode and waits for the disk with every transaction. The lock is that of a file beside the database,
-or an advisory lock that the writing connection holds, so that it is gone when the connection is.
+SQLite runs in WAL mode and syncs every transaction to disk. The lock is a file lock beside the database, or an
+advisory lock of the writing connection, which ends with the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError as error:
 __all__ = ["Database", "InUse", "StoreDamaged", "StoreError", "is_new"]
 
 ADVISORY = 0x6265727468
-"""The number of the advisory lock: one scheduler for each database."""
+"""The number of the advisory lock: one scheduler a database."""
 LOCK_SECONDS = 2.0
 BUSY_MILLISECONDS = 20_000
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class StoreError(BerthError):
 
 
 class StoreDamaged(BerthError):
-    """The store answers, but with something that it should not."""
+    """The store answers, but its content is invalid."""
 
 
 class InUse(BerthError):
@@ -45,7 +45,7 @@ class InUse(BerthError):
 
 
 class Database:
-    """A place for tables. `write` and `read` run a function in a transaction, from whatever thread calls them."""
+    """Runs transactions. `write` and `read` run a function in a transaction, from any thread."""
 
     def __init__(self, where: str) -> None:
         self.sqlite, url = _url(where)
@@ -72,7 +72,7 @@ class Database:
             self.reader = sa.create_engine(url, pool_size=4, connect_args=waiting, pool_pre_ping=True)
 
     def write(self, run: Callable[[sa.Connection], T]) -> T:
-        """Run in the one transaction that may write; all of it is durable afterwards, or none."""
+        """Run in the one writing transaction; all of it is durable afterwards, or none."""
         try:
             connection = self._writing()
             with connection.begin():
@@ -81,7 +81,7 @@ class Database:
             raise self._error(error) from error
 
     def read(self, run: Callable[[sa.Connection], T]) -> T:
-        """Run in a transaction that only reads."""
+        """Run in a read-only transaction."""
         try:
             with self.reader.connect() as connection:
                 return run(connection)
@@ -89,7 +89,7 @@ class Database:
             raise self._error(error) from error
 
     def _writing(self) -> sa.Connection:
-        """The one connection that writes; where there was a lock, a new one has it too, or there is none."""
+        """The one connection that writes; if the store was locked, a new connection must take the lock again."""
         if self._connection is None or self._connection.invalidated or self._connection.closed:
             self._connection = self.writer.connect()
             if self._locked and not self.sqlite:
@@ -103,10 +103,10 @@ class Database:
         words = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
         if isinstance(error, exc.OperationalError | exc.InterfaceError):
             return StoreError(f"the store {self.where}: {words[0]}")
-        return StoreDamaged(f"the store {self.where} is damaged or is something else: {words[0]}")
+        return StoreDamaged(f"the store {self.where} is damaged or not a berth store: {words[0]}")
 
     def lock(self) -> None:
-        """Be the only one who schedules with this store, until `close`."""
+        """Take the lock that lets only one scheduler use this store, until `close`."""
         if self.sqlite:
             self._lock_file = _locked_file(Path(self.where + ".lock"), self.where)
         else:
@@ -117,7 +117,7 @@ class Database:
         self._locked = True
 
     def _advise(self, connection: sa.Connection) -> None:
-        """Take the advisory lock; the server may need a moment to notice that a process that had it is dead."""
+        """Take the advisory lock; the server may need a moment to notice that its last holder is dead."""
         end = time.monotonic() + LOCK_SECONDS
         while True:
             with connection.begin():
@@ -128,7 +128,7 @@ class Database:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and release the lock."""
         if self._connection is not None:
             self._connection.close()
         self.writer.dispose()
@@ -138,7 +138,7 @@ class Database:
 
 
 def _url(where: str) -> tuple[bool, sa.URL]:
-    """Whether it is SQLite, and the address as SQLAlchemy has it."""
+    """Whether it is SQLite, and the address in SQLAlchemy's form."""
     expected = "the path of a file, or postgresql://user@host/database"
     if "://" not in where:
         if not where or Path(where).is_dir():
@@ -156,15 +156,15 @@ def _url(where: str) -> tuple[bool, sa.URL]:
 
 
 def is_new(where: str) -> bool:
-    """Whether there is no such store yet, as far as can be said without making one."""
+    """Whether the store does not exist yet, as far as can be told without creating it."""
     sqlite, url = _url(where)
     return sqlite and not Path(str(url.database)).exists()
 
 
 def _make_file(path: Path) -> None:
-    """An empty file, where there is none; no other user may read it, nor what SQLite keeps beside it.
+    """Create an empty file if there is none; other users may not read it, nor the files that SQLite keeps beside it.
 
-    One that is there must not be opened: closing it would take away the locks that SQLite holds on it in this process,
+    An existing file must not be opened: closing it would release the locks that SQLite holds on it in this process,
     and another process would then delete the journal that this one writes.
     """
     if not path.exists():
@@ -177,7 +177,7 @@ def _make_file(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Take a file away from other users, where it is ours to do so."""
+    """Remove other users' access to a file, if it is ours."""
     with contextlib.suppress(FileNotFoundError):
         found = path.stat()
         if os.name != "nt" and found.st_uid == os.geteuid() and found.st_mode & 0o077:
@@ -185,7 +185,7 @@ def _make_private(path: Path) -> None:
 
 
 def _sqlite_writes(connection: Any, _: object) -> None:
-    connection.isolation_level = None  # transactions begin where we say
+    connection.isolation_level = None  # transactions begin explicitly
     for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={BUSY_MILLISECONDS}"):
         connection.execute(f"PRAGMA {pragma}")
 
@@ -197,7 +197,7 @@ def _sqlite_reads(connection: Any, _: object) -> None:
 
 
 def _locked_file(path: Path, where: str) -> IO[str]:
-    """A file that nobody else has locked; the lock goes with the process."""
+    """A file locked by this process; the lock ends with the process."""
     file = open(path, "a+", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
     try:
         if os.name == "nt":

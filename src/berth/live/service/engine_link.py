@@ -1,8 +1,8 @@
 """The link to the engine: reconciles the journal with it, listens to its events, and executes commands.
 
-A command is repeated until it succeeds or is no longer wanted. For each attempt only the latest command matters: a
-cancellation replaces the start before it, which may or may not have got through. Commands of one attempt are never
-under way together; those of different attempts do not wait for each other.
+A command is retried until it succeeds or is obsolete. For each attempt only the latest command matters: a cancellation
+replaces the start before it, which may or may not have arrived. Commands of one attempt never run in parallel; those
+of different attempts do not wait for each other.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ __all__ = ["Commander", "EngineLink"]
 
 log = logging.getLogger(__name__)
 PARALLEL = 8
-"""Commands that are under way together."""
+"""The most commands that run in parallel."""
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
-"""Seconds until a command that failed is tried again, at first and at most; in between they double."""
+"""Seconds until a failed command is retried, at first and at most; they double in between."""
 Key = tuple[str, int]
 log = logging.getLogger(__name__)
 
 
 class EngineLink:
-    """Runs until `close`; when the engine cannot be reached, it tries again and again."""
+    """Runs until `close`; retries while the engine cannot be reached."""
 
     def __init__(self, engine: Engine, dispatcher: Dispatcher, journal: JournalLoop) -> None:
         self.trouble: str | None = "not asked yet"
-        """What is wrong with the engine."""
+        """The engine's latest error."""
         self.tried = asyncio.Event()
-        """Set when the engine was asked for the first time, whatever it said."""
+        """Set after the first contact with the engine, successful or not."""
         self.refusal: InvalidInput | None = None
-        """Why the settings of the engine cannot be right, where that was its first answer."""
+        """Why the engine's settings are invalid, if that was its first answer."""
         self._engine, self._dispatcher, self._journal = engine, dispatcher, journal
         self._commander = Commander(engine, self._look)
         journal.act = self._commander.want
@@ -74,21 +74,21 @@ class EngineLink:
                         await self._adopt(event.job)
                     else:
                         self._journal.tell(event)
-                raise EngineError("the engine tells nothing more")
+                raise EngineError("the engine's event stream ended")
             except Closed:
                 return
-            except Exception as error:  # an engine may fail in any way, and the scheduler must go on
+            except Exception as error:  # an engine may fail in any way, and must not stop the scheduler
                 self._journal.deciding = False
                 self.trouble = str(error)
                 self.tried.set()
-                if self.refusal is not None:  # asking again would not help: the start is refused
+                if self.refusal is not None:  # retrying would not help: the start is refused
                     return
-                log.warning("engine: %s; again in %.2g s", error, wait)
+                log.warning("engine: %s; retrying in %.2g s", error, wait)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
     async def _reconcile(self) -> None:
-        """Reconcile journal and engine while no command is under way."""
+        """Reconcile journal and engine while no command runs."""
         await self._commander.pause()
         try:
             snapshot = await self._engine.snapshot()
@@ -103,7 +103,7 @@ class EngineLink:
         self.tried.set()
 
     async def _adopt(self, job: Job) -> None:
-        """Take a job that a user gave to the engine itself; one that was cancelled here is cancelled there."""
+        """Accept a job that a user submitted to the engine; if it was cancelled in berth, cancel it at the engine."""
         try:
             submission = Submission.of([self._dispatcher.state.queues.capped(job)], "", None)
             await self._journal.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
@@ -114,9 +114,9 @@ class EngineLink:
             if known.phase == "cancelled" and known.reason != f"cancelled by {job.origin}":
                 self._commander.want([Cancel(job.id, 0)])
             else:
-                log.warning("job %s waits at the engine again, has %s here, and is not taken", job.id, known.phase)
+                log.warning("job %s waits at the engine again, has %s in berth, and is ignored", job.id, known.phase)
         except InvalidInput as error:
-            log.warning("job %s waits at the engine and is not taken: %s", job.id, error)
+            log.warning("job %s waits at the engine and is ignored: %s", job.id, error)
 
     def _compare(self, round_: Round, snapshot: Snapshot) -> None:
         state = self._dispatcher.state
@@ -126,7 +126,7 @@ class EngineLink:
         round_.commands.extend([*orphans(state, snapshot), *outstanding(state)])
 
     async def close(self) -> None:
-        """Hear no more, do no more, and let go of the engine."""
+        """Stop listening, stop commands, and close the engine."""
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
         await self._commander.close()
@@ -134,7 +134,7 @@ class EngineLink:
 
 
 class Commander:
-    """`look` says whether a command is still wanted, and for which job it is (None: for none that is on paper)."""
+    """Executes commands. `look` says whether a command is wanted, and gives its job (None: not in the journal)."""
 
     def __init__(self, engine: Engine, look: Callable[[Command], tuple[bool, Job | None]]) -> None:
         self._engine, self._look = engine, look
@@ -147,19 +147,19 @@ class Commander:
         self._workers = [asyncio.create_task(self._work()) for _ in range(PARALLEL)]
 
     def want(self, commands: Iterable[Command]) -> None:
-        """Have these executed, soon."""
+        """Queue these commands."""
         for command in commands:
             key = command.job, command.attempt
             self._wanted[key] = command
             self._queue.put_nowait(key)
 
     async def pause(self) -> None:
-        """Begin nothing more, and wait until nothing is under way."""
+        """Start no more commands, and wait until none runs."""
         self._open.clear()
         await self._idle.wait()
 
     def go_on(self) -> None:
-        """Begin, or begin again."""
+        """Start, or resume."""
         self._open.set()
 
     async def _work(self) -> None:
@@ -197,11 +197,11 @@ class Commander:
         tries = self._tries[key] = self._tries.get(key, 0) + 1
         wait = min(FIRST_RETRY * 2 ** min(tries - 1, 20), LONGEST_RETRY)
         kind = type(command).__name__.lower()
-        log.warning("%s of job %s failed, again in %.2g s: %s", kind, key[0], wait, error)
+        log.warning("%s of job %s failed, retrying in %.2g s: %s", kind, key[0], wait, error)
         asyncio.get_running_loop().call_later(wait, self._queue.put_nowait, key)
 
     async def close(self) -> None:
-        """Stop; what is out may or may not be done."""
+        """Stop; running commands may or may not take effect."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

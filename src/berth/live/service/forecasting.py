@@ -22,11 +22,11 @@ from berth.live.service.store import StoreError
 __all__ = ["forecast_on", "forecast_one"]
 
 EVERY = 5.0
-"""Seconds from one forecast to the next, at least."""
+"""The least seconds between two forecasts."""
 SHARE = 0.02
-"""The part of the time that may be spent so."""
+"""The largest share of time to spend on them."""
 TRIES = 20
-"""Jobs that are drawn at most until one waits and has no forecast."""
+"""The most jobs to draw until one waits and has no forecast."""
 log = logging.getLogger(__name__)
 Question = tuple[State, JobRecord]
 Answer = Callable[[Question | None, float], Foretold | None]
@@ -35,7 +35,7 @@ Note = Callable[[Foretold], Awaitable[None]]
 
 
 async def forecast_on(think: Think, note: Note, seed: int, every: float = EVERY) -> None:
-    """Forecast one job after another until the scheduler is closed; `think` and `note` are of the scheduler."""
+    """Forecast one job after another until the scheduler is closed; `think` and `note` are the scheduler's methods."""
     rng = random.Random(seed)
     took = 0.0
     while True:
@@ -45,10 +45,10 @@ async def forecast_on(think: Think, note: Note, seed: int, every: float = EVERY)
             await forecast_one(think, note, rng)
         except Closed:
             return
-        except StoreError as error:  # the journal loop tells more about it
-            log.info("a forecast was not kept: %s", error)
+        except StoreError as error:  # the journal loop logs the details
+            log.info("a forecast could not be stored: %s", error)
         except Exception:
-            log.exception("a forecast was not made")
+            log.exception("a forecast failed")
         took = time.monotonic() - began
 
 

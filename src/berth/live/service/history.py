@@ -1,6 +1,6 @@
-"""Statistics of each minute since the service began, for the charts of its pages.
+"""Statistics of each minute since the service began, for the dashboard's charts.
 
-Times are those of events, so that a simulated cluster on a fast clock has its own minutes.
+Times are those of events, so a simulated cluster on a fast clock has its own minutes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from berth.live.core.state import State
 __all__ = ["History", "Minute"]
 
 KEPT = 1440
-"""Steps that are kept."""
+"""The number of steps kept."""
 LOOK = 1 / 60
-"""Parts of a step after which it is looked again, if nothing was decided."""
+"""The share of a step after which the state is sampled, if nothing was decided."""
 
 
 @dataclass
 class Minute:
-    """What happened in one step from `time` on; `used` are means over its time of the share of each resource."""
+    """Statistics of one step from `time` on; `used` is the mean share of each resource over the step."""
 
     time: float
     submitted: int = 0
@@ -33,16 +33,16 @@ class Minute:
     finished: int = 0
     failed: int = 0
     waits: float = 0.0
-    """Seconds that those which started had waited, added up."""
+    """Total seconds that the started jobs had waited."""
     decisions: int = 0
     refused: int = 0
     slowest: float = 0.0
     """Seconds of the slowest decision."""
     waiting: int = 0
-    """Jobs that waited when it was looked at last."""
+    """Waiting jobs at the last sample."""
     used: dict[str, float] = field(default_factory=dict)
     seen: float = 0.0
-    """Seconds of it over which `used` was taken."""
+    """Seconds of the step that `used` covers."""
 
 
 class History:
@@ -82,7 +82,7 @@ class History:
             self._look(minute)
 
     def _to(self, time: float) -> Minute:
-        """The step of a time, with what was used until then added to those on the way."""
+        """The step of a time; usage until then is added to the steps in between."""
         now = time if self._now is None else max(self._now, time - KEPT * self.step)
         while True:
             begin = self.step * (now // self.step)
@@ -100,7 +100,7 @@ class History:
         return minute
 
     def _look(self, minute: Minute) -> None:
-        """What is held, and how many wait, from now until it is looked at again."""
+        """Sample what is held and how many jobs wait, until the next sample."""
         state = self._state
         there = [record.index for record in state.servers.values() if not record.lost]
         whole = state.capacity[there].sum(axis=0)

@@ -29,13 +29,13 @@ from berth.live.whatif import what_if
 __all__ = ["explaining_routes", "trying_routes"]
 
 PATIENCE = 600.0
-"""Seconds that a history may be played."""
+"""Seconds that a replay may take."""
 MOST = 1_000_000
-"""Events of a history."""
+"""The most events of a replay."""
 
 
 class ExplanationView(BaseModel):
-    """Why a job is as it is; `text` is the whole for people, `why` its parts."""
+    """Why a job is in its phase; `text` is the explanation for users, `why` its parts."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,7 +46,7 @@ class ExplanationView(BaseModel):
 
 
 class PlanView(BaseModel):
-    """Where a job would go if it were submitted now; `text` is the whole for people."""
+    """Where a job would go if it were submitted now; `text` is the answer for users."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -62,7 +62,7 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
 
     @v1.get("/jobs/{job}/explain", tags=["jobs"])
     async def why(job: Name, caller: Caller = allow.read) -> ExplanationView:
-        """Why a job waits: all that is in its way, the smallest change that would help, and when it may start."""
+        """Why a job waits: what holds it back, the smallest changes that would help, and when it may start."""
         record = await known_job(scheduler, job)
         if job in scheduler.dispatcher.state.jobs:
             found = await scheduler.think(
@@ -71,14 +71,14 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
             )
             if found is not None:
                 return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
-            record = await known_job(scheduler, job)  # it came to its end in between
+            record = await known_job(scheduler, job)  # it ended in between
         shown = Visibility(caller).record(record)
         said = ": ".join(part for part in (f"job {job} is {record.phase}", shown.reason, shown.last_output) if part)
         return ExplanationView(job=job, phase=record.phase, text=said, why={})
 
     @v1.post("/plan", tags=["jobs"])
     async def dry_run(spec: JobSpec, caller: Caller = allow.read) -> PlanView:
-        """Where would this job go now, and what would it wait for? Nothing is submitted."""
+        """Where a job would go now, and what it would wait for. Nothing is submitted."""
         job = spec.job(spec.name or "planned", caller.user)
         check_ceilings(scheduler, job, caller)
         scheduler.dispatcher.state.check_queue(job)
@@ -94,24 +94,24 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
 
 
 def _unused(job: Job, spare: Spare) -> Job:
-    """The job under a name that nobody has."""
+    """The job under an unused name."""
     return job.replace(id=f"{job.id[:100]}.planned") if job.id in spare.state.jobs else job
 
 
 class Candidate(Spec):
-    """A policy to be tried."""
+    """A policy to try."""
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class Question(Candidate):
-    """What would another policy have made of the last hours?"""
+    """Replay the last hours with another policy."""
 
     hours: Annotated[float, Field(gt=0, le=24 * 366, allow_inf_nan=False)] = 24.0
 
 
 class Against(BaseModel):
-    """What a policy would have gained or lost against the one that decided; `text` is the whole for people."""
+    """What a policy would have gained or lost against the current policy; `text` is the answer for users."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -121,13 +121,13 @@ class Against(BaseModel):
 
 
 class ShadowView(Against):
-    """What a candidate would have gained, nothing where none is tried; and the fallback, where it does not decide."""
+    """What the shadow policy would have gained, if there is one; and the fallback, if it is not the policy."""
 
     fallback: Against | None = None
 
 
 class Answer(BaseModel):
-    """What would have been: `text` is the whole for people."""
+    """The result of a replay; `text` is the answer for users."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -136,31 +136,31 @@ class Answer(BaseModel):
 
 
 def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
-    """Candidates: in the shadow of the policy, and on what has been."""
+    """Routes that try policies: as shadow policy, and in a replay of the journal."""
     busy = asyncio.Lock()
 
     def seen() -> ShadowView:
         base = scheduler.baseline.report()
         beside = None if base is None else Against(policy=base.policy, text=str(base), report=base.as_dict())
         if scheduler.shadow is None:
-            return ShadowView(policy=None, text="no candidate is tried", report={}, fallback=beside)
+            return ShadowView(policy=None, text="no shadow policy is set", report={}, fallback=beside)
         found = scheduler.shadow.report()
         return ShadowView(policy=found.policy, text=str(found), report=found.as_dict(), fallback=beside)
 
     @v1.get("/shadow", tags=["policies"])
     async def shadow(caller: Caller = allow.read) -> ShadowView:
-        """What the candidate in the shadow would have gained or lost, so far."""
+        """What the shadow policy would have gained or lost so far."""
         return seen()
 
     @v1.put("/shadow", tags=["policies"])
     async def try_shadow(candidate: Candidate, caller: Caller = allow.operate) -> ShadowView:
-        """Let a candidate see everything and decide nothing, from now on."""
+        """Set a shadow policy: it sees everything and decides nothing."""
         await scheduler.change_shadow(candidate.policy, caller.user)
         return seen()
 
     @v1.delete("/shadow", tags=["policies"])
     async def end_shadow(caller: Caller = allow.operate) -> ShadowView:
-        """Try no candidate any more."""
+        """Remove the shadow policy."""
         last = seen()
         if scheduler.shadow is not None:
             await scheduler.change_shadow(None, caller.user)
@@ -168,10 +168,10 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
     @v1.post("/what-if", tags=["policies"])
     async def would_have(question: Question, caller: Caller = allow.operate) -> Answer:
-        """Play the last hours of the journal again, with the policy that decided and with another."""
-        await asyncio.to_thread(scheduler.dispatcher.warm, question.policy)  # refuses what is no policy
+        """Replay the last hours of the journal, with the actual policy and with another."""
+        await asyncio.to_thread(scheduler.dispatcher.warm, question.policy)  # raises if it is no policy
         if busy.locked():
-            raise Refused(429, "busy", "another history is being played", Retry_After="30")
+            raise Refused(429, "busy", "another replay is running", Retry_After="30")
         async with busy:
             since = scheduler.clock() - 3600.0 * question.hours
             work = scheduler.settings.store, question.policy, since, scheduler.settings.seed
@@ -180,7 +180,7 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
                 running = asyncio.get_running_loop().run_in_executor(pool, play_again, *work)
                 text, report = await asyncio.wait_for(running, PATIENCE)
             except (TimeoutError, BrokenProcessPool):
-                raise Refused(503, "too long", f"the history was not played within {PATIENCE:g} s") from None
+                raise Refused(503, "too long", f"the replay took longer than {PATIENCE:g} s") from None
             finally:
                 for process in list((pool._processes or {}).values()):
                     process.kill()
@@ -189,7 +189,7 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
 
 def play_again(where: str, policy: str, since: float, seed: int) -> tuple[str, dict[str, Any]]:
-    """Play the journal of a store again; in a process of its own, since it may take minutes."""
+    """Replay the journal of a store; in a process of its own, since it may take minutes."""
     store = Store(where)
     try:
         events = [event for _, event in store.events(limit=MOST)]

@@ -1,8 +1,8 @@
 """The journal loop: the only task that changes the state.
 
-It takes what has come in, lets the dispatcher take note of it, writes all of it in one transaction, and only then
-answers and acts. Between rounds it decides. What was not written was never answered nor done. When the store does not
-answer, the loop waits for it, and refuses requests until it does.
+It takes pending requests and events, lets the dispatcher handle them, writes all of them in one transaction, and only
+then answers and acts. Between rounds it decides. What is not in the journal was neither answered nor done. When the
+store does not answer, the loop waits for it, and refuses requests until it does.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from berth.live.service.store import Store, StoreError, packed
 __all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "JournalLoop", "Journaled", "Unsettled"]
 
 ROUND = 1_000
-"""The most requests and events that are taken together."""
+"""The most requests and events in a round."""
 RECENT = 2_000
-"""Events that are kept in memory for those who follow."""
+"""The number of events kept in memory for subscribers."""
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
-"""Seconds until store or engine are tried again, at first and at most; in between they double."""
+"""Seconds until the store or engine is retried, at first and at most; they double in between."""
 REISSUE = 30.0
-"""Seconds after which commands that are still out are given again."""
+"""Seconds after which outstanding commands are issued again."""
 GIVE_UP, SILENT = 2.0, 10.0
-"""Seconds after which requests no longer wait for the store: since it failed, and since it was asked and is silent."""
+"""Seconds for which requests wait for the store: after a failure, and after a query without an answer."""
 READ_SECONDS = 15.0
-"""Seconds after which a read from the store is given up."""
+"""Seconds after which a read from the store times out."""
 SNAPSHOT_SECONDS = 600.0
-"""Seconds after which a snapshot is written also of few events: what a candidate has seen is in no event."""
+"""Seconds after which a snapshot is written even after few events: what a shadow policy has seen is in no event."""
 CLOSE_SECONDS = 10.0
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class Closed(BerthError):
-    """The scheduler does not take anything more."""
+    """The scheduler accepts no more requests."""
 
 
 class Unsettled(StoreError):
@@ -67,9 +67,9 @@ class Journaled:
 
 @dataclass(eq=False)
 class _Request:
-    """Something to be done in a round, and who waits for it; what it must know from the store.
+    """An action for a round, the client that waits for it, and what it needs from the store.
 
-    A `patient` request waits for the store however long it takes. `noted` says that the state has changed, so that the
+    A `patient` request waits for the store without a time limit. `noted` says that the state has changed, so the
     change will be written as soon as the store can be written again.
     """
 
@@ -81,30 +81,30 @@ class _Request:
     noted: bool = False
 
     def refuse(self, error: BerthError) -> None:
-        """Answer with an error, unless it was answered."""
+        """Answer with an error, unless it has an answer."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
     @property
     def unsettled(self) -> bool:
-        """Whether it was given up on after the state had changed."""
+        """Whether the client was refused after the state had changed."""
         answer = self.answer
         return answer.done() and not answer.cancelled() and isinstance(answer.exception(), Unsettled)
 
 
 class JournalLoop:
-    """Runs until `close`, or until something happens that must not."""
+    """Runs until `close`, or until an unexpected error."""
 
     def __init__(self, settings: ServiceSettings, store: Store, dispatcher: Dispatcher, seq: int, clock: Clock) -> None:
         self.seq = self._snapshot_seq = seq
         self.trouble: str | None = None
-        """What is wrong with the store."""
+        """The store's latest error."""
         self.stuck = False
-        """Whether the store has been in trouble for so long that requests are refused at once."""
+        """Whether the store has failed for so long that requests are refused at once."""
         self.deciding = False
-        """Whether decisions may be made: not before the engine was heard."""
+        """Whether decisions may be made: not before the first contact with the engine."""
         self.act: Callable[[Sequence[Command]], None] = lambda commands: None
-        """Has commands executed."""
+        """Executes commands."""
         self._settings, self._store, self._dispatcher, self._clock = settings, store, dispatcher, clock
         self._inbox: deque[_Request | Event] = deque()
         self._taken: Sequence[_Request] = ()
@@ -113,14 +113,14 @@ class JournalLoop:
         self._closing, self._changed = False, True
         self._decide_at = self._reissue_at = 0.0
         self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
-        # one thread writes, so that writes have an order; deciding and reading do not wait for it
+        # one thread writes, so writes are ordered; decisions and reads do not wait for it
         self._writer, self._decider = ThreadPoolExecutor(1, "write"), ThreadPoolExecutor(1, "decide")
         self._reader = ThreadPoolExecutor(2, "read")
         self._snapshotting: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Answer what has come in, and write a snapshot."""
+        """Answer pending requests, and write a snapshot."""
         self._closing = True
         self._wake.set()
         await asyncio.wait([self.task], timeout=CLOSE_SECONDS)
@@ -143,10 +143,10 @@ class JournalLoop:
         job: str | None = None,
         patient: bool = False,
     ) -> T:
-        """Have something done in a round; what it gave, when that is durable.
+        """Run an action in a round; returns its result once it is durable.
 
         While the store does not answer, a request that is not `patient` gets a `StoreError`, and nothing is done; or
-        `Unsettled`, where it may already be under way.
+        `Unsettled`, if it may already be under way.
         """
         if self._closing:
             raise Closed("the scheduler is closed")
@@ -165,17 +165,17 @@ class JournalLoop:
         return run()
 
     def tell(self, event: Event) -> None:
-        """Something happened."""
+        """Queue an event of the engine."""
         self._inbox.append(event)
         self._wake.set()
 
     def wake(self) -> None:
-        """Look whether there is something to decide."""
+        """Check whether there is something to decide."""
         self._changed = True
         self._wake.set()
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Ask the store something, in a thread that reads; `StoreError` where it does not answer in time."""
+        """Read from the store, in a reader thread; `StoreError` if it does not answer in time."""
         try:
             return await asyncio.wait_for(self._reading(function, *arguments), READ_SECONDS)
         except TimeoutError:
@@ -185,7 +185,7 @@ class JournalLoop:
         return asyncio.get_running_loop().run_in_executor(self._reader, partial(function, *arguments))
 
     async def follow(self, at: int) -> AsyncIterator[Journaled]:
-        """Everything that is written after number `at`, until the loop ends."""
+        """All events after number `at`, until the loop ends."""
         while True:
             published = self._published
             if self._recent and self._recent[0].seq <= at + 1:
@@ -261,20 +261,20 @@ class JournalLoop:
         answers: list[Callable[[], None]] = []
         for item in items:
             if isinstance(item, _Request):
-                if not item.answer.done():  # else it was refused, or the client has gone: it must not happen any more
+                if not item.answer.done():  # else it was refused, or the client has gone: it must not be done
                     answers.append(_answered(item, round_))
             elif is_news(self._dispatcher.state, item):
                 round_.note(item)
         await self._finish(round_)
         self._changed |= bool(round_.batch.events)
         for answer in answers:
-            with suppress(asyncio.InvalidStateError):  # it was given up on, or the client has gone
+            with suppress(asyncio.InvalidStateError):  # it was refused, or the client has gone
                 answer()
         self._taken = ()
         await self._undo(requests)
 
     async def _undo(self, requests: Sequence[_Request]) -> None:
-        """Cancel jobs that were written after their client was told 503, and that no key protects from a second try."""
+        """Cancel jobs that were written after their client got a 503, unless an idempotency key makes a retry safe."""
         given_up = [request.submission for request in requests if request.noted and request.unsettled]
         jobs = [job for one in given_up if one is not None and one.key is None for job in one.jobs]
         if jobs:
@@ -293,7 +293,7 @@ class JournalLoop:
         await self._end_overdue(now)
         decided = await asyncio.get_running_loop().run_in_executor(self._decider, self._dispatcher.decide, now)
         ended = time.monotonic()
-        self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is for deciding
+        self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is spent deciding
         if decided is not None:
             round_ = Round(self._dispatcher, self.seq + 1, now)
             round_.note(decided)
@@ -308,7 +308,7 @@ class JournalLoop:
             await self._finish(round_)
 
     async def _finish(self, round_: Round) -> None:
-        """Write what was noted; then, and not before, let it be known and act."""
+        """Write the round; only then publish it and act."""
         batch = round_.batch
         if batch.events:
             loop = asyncio.get_running_loop()
@@ -321,11 +321,11 @@ class JournalLoop:
         new = self.seq - self._snapshot_seq
         due = new >= self._settings.snapshot_every or (new and time.monotonic() >= self._snapshot_at)
         if due and not busy:
-            # the dump is made here, where state and journal agree
+            # the snapshot is taken here, where state and journal agree
             self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump()))
 
     async def _retried(self, run: Callable[[], Any]) -> Any:
-        """Ask the store until it answers; clients that wait for it are refused after a while."""
+        """Retry until the store answers; waiting clients are refused after a while."""
         wait = FIRST_WAIT
         loop = asyncio.get_running_loop()
         patience = loop.call_later(SILENT, self._give_up)
@@ -334,7 +334,7 @@ class JournalLoop:
                 try:
                     found = await run()
                 except StoreError as error:
-                    log.warning("%s; again in %.2g s", error, wait)
+                    log.warning("%s; retrying in %.2g s", error, wait)
                     if self.trouble is None:
                         patience.cancel()
                         patience = loop.call_later(GIVE_UP, self._give_up)
@@ -348,7 +348,7 @@ class JournalLoop:
             patience.cancel()
 
     def _give_up(self) -> None:
-        """Refuse the requests that wait for the store, and those that come until it answers."""
+        """Refuse the requests that wait for the store, and new ones until it answers."""
         self.trouble = self.trouble or f"the store has not answered for {SILENT:g} s"
         self.stuck = True
         waiting = [item for item in (*self._taken, *self._inbox) if isinstance(item, _Request) and not item.patient]
@@ -360,7 +360,7 @@ class JournalLoop:
                 request.refuse(StoreError(f"{self.trouble}; nothing was changed"))
 
     async def _snapshot(self, seq: int, dumped: Dumped) -> None:
-        """Write what the events up to `seq` lead to; nobody waits for it."""
+        """Write a snapshot of the state after event `seq`; no request waits for it."""
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
         try:
             body = await self._reading(packed, dumped)
@@ -371,7 +371,7 @@ class JournalLoop:
 
 
 def _answered(request: _Request, round_: Round) -> Callable[[], None]:
-    """Run a request; how to answer it when the round is written. What it refuses must not have changed anything."""
+    """Run a request; returns how to answer it once the round is written. A request that raises must change nothing."""
     before = len(round_.batch.events)
     try:
         given = request.run(round_)

@@ -25,7 +25,7 @@ LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0, 7 *
 
 
 class _Now(Collector):
-    """What is so when it is asked for."""
+    """Metrics of the current state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -44,34 +44,34 @@ class _Now(Collector):
         yield servers
         usable = [record.index for record in state.servers.values() if not record.lost]
         for name, text, table in (
-            ("berth_resource_capacity", "What servers that are there have.", state.capacity),
-            ("berth_resource_used", "What jobs hold of it.", state.used - state.taken),
-            ("berth_resource_taken", "What others have taken of it.", state.taken),
+            ("berth_resource_capacity", "Capacity of the servers that are present.", state.capacity),
+            ("berth_resource_used", "Capacity that berth's jobs hold.", state.used - state.taken),
+            ("berth_resource_taken", "Capacity that foreign jobs hold.", state.taken),
         ):
             family = GaugeMetricFamily(name, f"{text} In base units: cores, bytes, devices.", labels=["resource"])
             for resource, column in state.resources.items():
                 family.add_metric([resource], float(table[usable, column].sum()) / MILLI)
             yield family
-        kept = GaugeMetricFamily("berth_servers_kept", "Servers kept for a job that has waited too long.")
+        kept = GaugeMetricFamily("berth_servers_kept", "Servers reserved for a job that has waited too long.")
         kept.add_metric([], len(state.reserved))
         yield kept
         oldest = min((r.submitted for r in state.jobs.values() if r.phase not in HOLDING), default=state.time)
-        wait = GaugeMetricFamily("berth_oldest_wait_seconds", "How long the job has waited that came first.")
+        wait = GaugeMetricFamily("berth_oldest_wait_seconds", "Wait of the oldest waiting job.")
         wait.add_metric([], max(state.time - oldest, 0.0))
         yield wait
-        channels = GaugeMetricFamily("berth_learned_channels", "Pairs of job type and server with a known speed.")
+        channels = GaugeMetricFamily("berth_learned_channels", "Pairs of job type and server with a learned speed.")
         channels.add_metric([], len(state.learned))
         yield channels
-        held = GaugeMetricFamily("berth_forecasts_held_ratio", "The part of the latest forecasts of starts that held.")
+        held = GaugeMetricFamily("berth_forecasts_held_ratio", "Share of the latest start forecasts that held.")
         held.add_metric([], state.foresight.at(state.time).held)
         yield held
-        info = InfoMetricFamily("berth_build", "Which berth this is.")
+        info = InfoMetricFamily("berth_build", "Version of berth.")
         info.add_metric([], {"version": VERSION})
         yield info
 
 
 class Metrics:
-    """Counts events as they are written, and looks at the state when asked."""
+    """Counts events as they are written, and reads the state when scraped."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -85,11 +85,11 @@ class Metrics:
             return Histogram(name, text, buckets=buckets, registry=self.registry)
 
         self._submitted = counter("berth_jobs_submitted_total", "Jobs accepted.")
-        self._finished = counter("berth_attempts_ended_total", "Attempts that ended, by how.", "end")
-        self._decisions = counter("berth_decisions_total", "Decisions, by who made them.", "by")
-        self._refusals = counter("berth_refusals_total", "Decisions of the policy that were refused, by why.", "reason")
-        self._starts = counter("berth_starts_total", "Gangs that were told to start.")
-        self._decide = histogram("berth_decision_seconds", "How long the policy took to decide.", FAST)
+        self._finished = counter("berth_attempts_ended_total", "Attempts that ended, by end.", "end")
+        self._decisions = counter("berth_decisions_total", "Decisions, by decider.", "by")
+        self._refusals = counter("berth_refusals_total", "Refused decisions of the policy, by reason.", "reason")
+        self._starts = counter("berth_starts_total", "Start commands given.")
+        self._decide = histogram("berth_decision_seconds", "Time to decide.", FAST)
         self._wait = histogram("berth_wait_seconds", "From submission to start.", LONG)
         self._run = histogram("berth_run_seconds", "How long finished attempts ran.", LONG)
 
@@ -118,7 +118,7 @@ class Metrics:
                 pass
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """All of it, in the OpenMetrics format for those who take it, else in the older one."""
+        """All metrics, in the OpenMetrics format if the client accepts it, else in the older text format."""
         if "application/openmetrics-text" in accept:
             return generate_openmetrics(self.registry), CONTENT_TYPE_LATEST
         return generate_latest(self.registry), PLAIN

@@ -1,7 +1,7 @@
-"""Middleware: limits on what a client may ask, and no requests from web pages of another origin.
+"""Middleware: limits on a client's requests, and protection against web pages of another origin.
 
-A browser on the operator's machine can reach the service, and any page that it shows may send forms and simple requests
-there. Such a page can neither set the content type `application/json` nor hide where it comes from.
+A browser on the operator's machine can reach the service, and any page that it shows may send forms and simple
+requests there. Such a page can neither set the content type `application/json` nor hide its origin.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from berth.live.service.problems import problem
 __all__ = ["Limits", "RateLimit", "SameOrigin"]
 
 CLIENTS = 10_000
-"""So many clients are remembered; the one that was quiet longest is forgotten."""
+"""The most clients remembered; the one that was quiet longest is dropped."""
 STREAM = "/v1/events"
 STREAMS = 50
-"""Streams of events of one client at a time; those of all clients take at most half of the connections."""
+"""The most event streams of one client; those of all clients take at most half of the connections."""
 READING = ("GET", "HEAD", "OPTIONS")
 JSON = "application/json"
 
 
 class RateLimit:
-    """A bucket for each client: `rate` tokens a second, `burst` at most.
+    """A token bucket for each client: `rate` tokens a second, `burst` at most.
 
     >>> now = [0.0]
     >>> limit = RateLimit(rate=1.0, burst=2, clock=lambda: now[0])
@@ -43,7 +43,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
-        """Take a token; 0 where there was one, else the seconds until there is."""
+        """Take a token; 0 if there was one, else the seconds until there is one."""
         now = self._clock()
         left, then = self._buckets.pop(client, (float(self.burst), now))
         left = min(left + (now - then) * self.rate, float(self.burst))
@@ -55,22 +55,22 @@ class RateLimit:
 
 
 class Clients:
-    """Tells clients apart: by their token where the service has accepted it before, else by their address.
+    """Tells clients apart: by their token if the service has accepted it before, else by their address.
 
-    So users behind one proxy do not share a limit, and tokens that are made up do not raise it.
+    So users behind one proxy do not share a limit, and invented tokens do not raise it.
     """
 
     def __init__(self) -> None:
         self._accepted: OrderedDict[str, None] = OrderedDict()
 
     def name(self, scope: Scope) -> str:
-        """Who sends this request."""
+        """The name of the client that sends this request."""
         address = str((scope.get("client") or ("?", 0))[0])
         token = self._token(scope)
         return token if token is not None and token in self._accepted else address
 
     def note(self, scope: Scope, status: int) -> None:
-        """Take note of how a request was answered."""
+        """Note how a request was answered."""
         token = self._token(scope)
         if token is not None and status < 400:
             self._accepted[token] = None
@@ -116,7 +116,7 @@ class Limits:
             await self._serve(scope, receive, noted)
 
     async def _stream(self, client: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a stream, where the client may have one more."""
+        """Serve a stream, if the client may open one more."""
         each, together = STREAMS, most_connections() // 2
         if self._streams[client] >= each or self._streams.total() >= together:
             detail = f"at most {each} of one client and {together} of all"
@@ -127,13 +127,13 @@ class Limits:
             await self._serve(scope, receive, send)
         finally:
             self._streams[client] -= 1
-            self._streams += Counter()  # forgets clients without a stream
+            self._streams += Counter()  # drops clients without a stream
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         told = dict(scope["headers"]).get(b"content-length", b"")
         if told.isdigit():
             large, read = int(told) > self._largest, receive
-        else:  # its size is not known before it is there
+        else:  # its size is not known in advance
             large, read = await self._read(receive)
         if large:
             await problem(413, "request too large", f"at most {self._largest} bytes")(scope, receive, send)
@@ -141,7 +141,7 @@ class Limits:
         await self._app(scope, read, send)
 
     async def _read(self, receive: Receive) -> tuple[bool, Receive]:
-        """Read a request up to the limit: whether it is larger, and how it can be read again."""
+        """Read a request up to the limit: whether it is larger, and how to read it again."""
         seen: list[Message] = []
         size = 0
         while True:
@@ -162,9 +162,9 @@ class Limits:
 
 
 class SameOrigin:
-    """Middleware for requests that may change something: JSON alone, and from no foreign page.
+    """Middleware for requests that may change something: only JSON, and not from a foreign page.
 
-    `names` are hosts by which a proxy in front of the service is called.
+    `names` are host names of a proxy in front of the service.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
@@ -179,7 +179,7 @@ class SameOrigin:
                 return
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != JSON and scope["method"] != "DELETE":  # no form sends DELETE
-                detail = f"send Content-Type: {JSON}, also where there is no body"
+                detail = f"send Content-Type: {JSON}, even without a body"
                 await problem(415, "unsupported content type", detail)(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Errors as the API tells them: problem+json (RFC 9457), with the offending field where one is known."""
+"""Errors of the API: problem+json (RFC 9457), with the offending field if it is known."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["PROBLEM", "SHAPES", "Refused", "answer_problems", "problem"]
 
 PROBLEM = "application/problem+json"
 SHOWN = 200
-"""Characters of a refused value that are shown."""
+"""The most characters of a refused value that are shown."""
 SAID = 2000
-"""Characters of what is said about it, which may name all that would be right."""
+"""The most characters of its explanation, which may list all valid values."""
 
 SHAPES = ("one job", "several jobs")
-"""What a body may be; in the place of an error this is no field."""
+"""The shapes of a body; in the location of an error they are not fields."""
 
 WHERE = ("body", "query", "path", "header")
 """Parts of a request; left out of messages."""
@@ -38,13 +38,13 @@ NOT_NOW: dict[type[BerthError], str] = {
     StoreDamaged: "the store cannot be used",
     Closed: "the service is stopping",
 }
-"""What a client is told, by the kind of error; the log says more."""
+"""The client's message for each kind of error; the log has the details."""
 
 log = logging.getLogger("berth.service")
 
 
 class Refused(Exception):
-    """A request that is not served: its status, what is wrong in a few words, and which field."""
+    """A request that is refused: its status, a short title, details, and the field."""
 
     def __init__(self, status: int, title: str, detail: str = "", field: str | None = None, **headers: str) -> None:
         self.status, self.title, self.detail, self.field, self.headers = status, title, detail, field, headers
@@ -68,7 +68,7 @@ def problem(
 
 
 def _shown(value: object, most: int = SHOWN) -> object:
-    """A value as far as it can be shown in JSON."""
+    """A value as JSON can show it, shortened."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, bool | int | float | None):
@@ -79,7 +79,7 @@ def _shown(value: object, most: int = SHOWN) -> object:
 
 
 def answer_problems(app: FastAPI) -> None:
-    """Make every error of the app a problem."""
+    """Turn every error of the app into a problem."""
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
@@ -104,9 +104,9 @@ def answer_problems(app: FastAPI) -> None:
     @app.exception_handler(StoreDamaged)
     @app.exception_handler(Closed)
     async def unable(request: Request, error: BerthError) -> JSONResponse:
-        log.error("not now: %s", error, extra={"path": request.url.path})
+        log.error("temporarily unavailable: %s", error, extra={"path": request.url.path})
         detail = next(text for kind, text in NOT_NOW.items() if isinstance(error, kind))
-        return problem(503, "not now", detail, headers={"Retry-After": "5"})
+        return problem(503, "temporarily unavailable", detail, headers={"Retry-After": "5"})
 
     @app.exception_handler(BerthError)
     async def berth(_: Request, error: BerthError) -> JSONResponse:
@@ -123,4 +123,4 @@ def answer_problems(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         log.error("failed", extra={"path": request.url.path}, exc_info=error)
-        return problem(500, "the service failed", "the log says more")
+        return problem(500, "internal error", "see the log of the service")

@@ -1,11 +1,11 @@
 """Reconcile the journal with the engine.
 
-* A server that is not known, or came back, joins; one that is different changes; one that is not there is lost.
-* An attempt that has ended there has ended. One that runs there and was to start has started.
-* An attempt that was running and that the engine does not know any more has failed by the engine's fault, so it is
-  tried again. One that was to start is started: the command may not have got there, and twice is once.
-* Whatever runs there and is not on paper is cancelled.
-* A job that was given to the engine itself, and that does not wait there any more, was cancelled there.
+* An unknown or returned server joins; a server that differs is changed; a server that is absent is lost.
+* An attempt that has ended at the engine has ended. An attempt that was to start and runs there has started.
+* A running attempt that the engine no longer knows has failed by the engine's fault, so the job is retried. An attempt
+  that was to start is started: the command may not have arrived, and it is idempotent.
+* An attempt that is not in the journal is cancelled.
+* A job that was submitted to the engine, and no longer waits there, was cancelled there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["differences", "is_news", "orphans", "outstanding"]
 
 
 def differences(state: State, snapshot: Snapshot, now: float) -> Iterator[Event]:
-    """What must have happened for the engine to be as it is. The state may take note of each before the next comes."""
+    """The events that lead from the state to the engine's snapshot. The state may apply each before taking the next."""
     there = {server.name: server for server in snapshot.servers}
     for name, server in there.items():
         known = state.servers.get(name)
@@ -54,7 +54,7 @@ def differences(state: State, snapshot: Snapshot, now: float) -> Iterator[Event]
         attempt = attempts.get(key)
         if attempt is None:
             if record.phase != "starting":
-                yield Failed(now, *key, "the engine does not know it any more", "engine")
+                yield Failed(now, *key, "the engine no longer knows it", "engine")
         elif attempt.end is not None:
             yield attempt.end
         elif record.phase == "starting" and attempt.began:
@@ -62,7 +62,7 @@ def differences(state: State, snapshot: Snapshot, now: float) -> Iterator[Event]
 
 
 def outstanding(state: State) -> list[Command]:
-    """Commands that are out: they may be given again at any time."""
+    """Outstanding commands, which may be issued again at any time."""
     return [
         Start(record.job.id, record.attempt, record.places)
         if record.phase == "starting"
@@ -73,7 +73,7 @@ def outstanding(state: State) -> list[Command]:
 
 
 def orphans(state: State, snapshot: Snapshot) -> list[Command]:
-    """What runs there and is not on paper is to end."""
+    """Cancel commands for attempts that are not in the journal."""
     commands: list[Command] = []
     for attempt in snapshot.attempts:
         record = state.jobs.get(attempt.job)
@@ -84,7 +84,7 @@ def orphans(state: State, snapshot: Snapshot) -> list[Command]:
 
 
 def is_news(state: State, event: Event) -> bool:
-    """Whether what an engine tells changes anything: it may tell things twice."""
+    """Whether an engine's event changes anything: engines may repeat events."""
     match event:
         case Started() | Finished() | Failed():
             record = state.jobs.get(event.job)

@@ -1,4 +1,4 @@
-"""A round of the journal loop: requests and events that are noted together and then written together."""
+"""A round of the journal loop: requests and events that are handled together and then written together."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _JOBS = TypeAdapter(tuple[Job, ...])
 
 
 class Conflict(BerthError):
-    """The same idempotency key with other content, or a job id that is taken."""
+    """An idempotency key that was used with other content, or a job id that is taken."""
 
 
 def check_key(key: str) -> str:
-    """An idempotency key as it should be."""
+    """Check an idempotency key."""
     if not KEY.fullmatch(key):
         raise InvalidInput("1 to 256 printable ASCII characters without spaces", value=key, key="idempotency key")
     return key
 
 
 def digest_of(jobs: Sequence[Job]) -> str:
-    """What makes two submissions the same."""
+    """A digest that is equal for equal submissions."""
     whole = json.dumps(_JOBS.dump_python(tuple(jobs), mode="json"), sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Jobs that come together, and under which key."""
+    """Jobs that are submitted together, and their idempotency key."""
 
     jobs: tuple[Job, ...]
     owner: str = ""
@@ -52,7 +52,7 @@ class Submission:
 
     @classmethod
     def of(cls, jobs: Sequence[Job], owner: str, key: str | None) -> Submission:
-        """Checked as far as it can be without looking at anything else."""
+        """A submission, with the checks that need no other data."""
         ids = [job.id for job in jobs]
         if len(set(ids)) < len(ids):
             raise InvalidInput("each job id once", value=max(ids, key=ids.count), key="job.id")
@@ -67,7 +67,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What the store was asked before a round: ids that are taken, what came under keys, and records of ended jobs."""
+    """Data that a round needs from the store: taken ids, known keys, and records of ended jobs."""
 
     taken: set[str] = field(default_factory=set)
     keys: Mapping[tuple[str, str], Key] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Lookup:
 
 
 def look_up(store: Store, submissions: Sequence[Submission], ids: Sequence[str]) -> Lookup:
-    """Ask the store all that a round needs to know."""
+    """Read all that a round needs from the store."""
     keys = store.keys([(one.owner, one.key) for one in submissions if one.key is not None])
     taken = store.taken([job.id for one in submissions for job in one.jobs])
     wanted = [*ids, *(job for key in keys.values() for job in key.ids)]
@@ -83,7 +83,7 @@ def look_up(store: Store, submissions: Sequence[Submission], ids: Sequence[str])
 
 
 class Round:
-    """Takes note of events and gathers what is to be written, and what is to be done once it is."""
+    """Handles events, and collects what to write and what to do once it is written."""
 
     def __init__(self, dispatcher: Dispatcher, first: int, now: float, lookup: Lookup | None = None) -> None:
         self.now = now
@@ -93,7 +93,7 @@ class Round:
         self._keys: dict[tuple[str, str], Key] = {}
 
     def note(self, event: Event) -> tuple[JobRecord, ...]:
-        """Take note of an event; the records that changed. Its time is never before that of an earlier one."""
+        """Handle an event; returns the records that changed. Its time is never before that of an earlier event."""
         time = min(max(event.time, self._dispatcher.state.time), self.now)
         if time != event.time:
             event = replace(event, time=time)
@@ -104,12 +104,12 @@ class Round:
         return handled.changed
 
     def record(self, job: str) -> JobRecord | None:
-        """The record of a job, also of one that has ended."""
+        """The record of a job, also after its end."""
         state = self._dispatcher.state
         return state.jobs.get(job) or self.batch.records.get(job) or self._lookup.records.get(job)
 
     def submit(self, submission: Submission) -> list[JobRecord]:
-        """Accept all jobs or none; those of a key that came before were accepted then."""
+        """Accept all jobs or none; jobs of a repeated key were accepted before."""
         pair = submission.owner, submission.key or ""
         before = self._keys.get(pair) or self._lookup.keys.get(pair)
         if submission.key is not None and before is not None:
@@ -130,18 +130,18 @@ class Round:
         return records
 
     def cancel(self, job: str, by: str) -> JobRecord | None:
-        """End a job, unless it is ending or has ended."""
+        """Cancel a job, unless it is ending or has ended."""
         record = self._dispatcher.state.jobs.get(job)
         if record is None or record.unwanted:
             return self.record(job)
         return self.note(Cancelled(self.now, job, by))[0]
 
     def drain(self, server: str, drained: bool, by: str) -> ServerRecord:
-        """Drain a server, or use it again; nothing happens where that is so."""
+        """Drain or resume a server, unless it already is."""
         if self._dispatcher.state.server(server).drained != drained:
             self.note((ServerDrained if drained else ServerResumed)(self.now, server, by))
         return self._dispatcher.state.server(server)
 
     def change(self, event: Event) -> None:
-        """Take note of a change of settings."""
+        """Apply a change of settings."""
         self.note(replace(event, time=self.now))

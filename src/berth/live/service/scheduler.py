@@ -1,8 +1,8 @@
-"""The scheduler: a dispatcher whose every event is in the journal before anything is done about it, and an engine.
+"""The scheduler: a dispatcher, a journal and an engine. Every event is in the journal before it has any effect.
 
-One task, the journal loop, is the only one that changes the state. It takes requests and the engine's events, lets the
-dispatcher handle them, writes all of them in one transaction, and only then answers and acts. So whatever was answered
-or done is in the journal; what was not written was never answered.
+The journal loop is the only task that changes the state. It takes requests and the engine's events, lets the
+dispatcher handle them, writes all of them in one transaction, and only then answers and acts. So everything that was
+answered or done is in the journal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from berth.live.service.store import Store, StoreError
 __all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
 
 PING_SECONDS = 2.0
-"""Seconds that the store may take to answer when it is asked whether it is there."""
+"""Seconds that the store has to answer a health check."""
 T = TypeVar("T")
 U = TypeVar("U")
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Page:
-    """Jobs, latest first, and where the next page begins (None: this was the last)."""
+    """Jobs, latest first, and where the next page begins (None: this was the last page)."""
 
     records: tuple[JobRecord, ...]
     after: int | None
@@ -53,7 +53,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Health:
-    """Whether all is well: `store` and `engine` say what is wrong with them, None where nothing is."""
+    """Health of the service: `store` and `engine` are their errors, or None."""
 
     seq: int
     store: str | None
@@ -72,7 +72,7 @@ class Health:
 
 
 def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
-    """Ids for jobs that came without one: new ones, or, with an idempotency key, always the same.
+    """Ids for jobs without one: random, or derived from the idempotency key.
 
     >>> fresh_ids(2, "key", "ada") == fresh_ids(2, "key", "ada")
     True
@@ -82,11 +82,11 @@ def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
 
 
 class Scheduler:
-    """All changes are awaited until they are durable; a `BerthError` says that nothing was done."""
+    """The public interface. Changes return once they are durable; a `BerthError` means that nothing was done."""
 
     settings: ServiceSettings
     dispatcher: Dispatcher
-    """The live state. It may be looked at between awaits, and is never to be changed."""
+    """The live state. It may be read between awaits, and must never be changed."""
 
     def __init__(self, settings: ServiceSettings, store: Store, dispatcher: Dispatcher, seq: int) -> None:
         self.settings, self.dispatcher, self.store = settings, dispatcher, store
@@ -94,10 +94,10 @@ class Scheduler:
         self.baseline = Baseline().go_on(dispatcher.watched.get("fallback"))
         self.shadow: Shadow | None = None
         self.preparing: str | None = None
-        """The policy that is being tried on made-up jobs before it decides."""
+        """The policy that is being warmed up before it decides."""
         self._watch_on()
         now = time.time()
-        # a journal that is ahead of the system clock goes on from where it ended; only simulated time may stay ahead
+        # a journal ahead of the system clock continues from its last time; only simulated time may stay ahead
         anchor = None if settings.engine.partition(":")[0] == "simulated" else now
         self.clock = Clock(settings.faster, max(now, dispatcher.state.time), anchor)
         owner = Owner(store.name, store.where)
@@ -108,7 +108,7 @@ class Scheduler:
 
     @classmethod
     async def open(cls, settings: ServiceSettings) -> Scheduler:
-        """Read the journal, reconcile it with the engine if it can be reached, and begin."""
+        """Read the journal, reconcile it with the engine if that can be reached, and start."""
         store, dispatcher, seq = await asyncio.to_thread(_restored, settings)
         try:
             scheduler = cls(settings, store, dispatcher, seq)
@@ -131,14 +131,14 @@ class Scheduler:
         return scheduler
 
     async def _warm(self) -> None:
-        """Prepare the policy of the journal; one that cannot decide is kept, and the fallback decides."""
+        """Warm up the journal's policy; if it cannot decide, it stays, and the fallback decides."""
         try:
             await asyncio.to_thread(self.dispatcher.warm)
         except BerthError as error:
             log.error("%s; the fallback decides until another policy is chosen", error)
 
     async def close(self) -> None:
-        """Answer what has come in, write a snapshot, and let go of store and engine."""
+        """Answer pending requests, write a snapshot, and close store and engine."""
         if self._forecasting is not None:
             self._forecasting.cancel()
             await asyncio.gather(self._forecasting, return_exceptions=True)
@@ -148,7 +148,7 @@ class Scheduler:
         self.store.close()
 
     async def wait(self) -> None:
-        """Wait until the scheduler ends; an error that ended it is raised."""
+        """Wait until the scheduler ends; raises the error that ended it."""
         await asyncio.shield(self._journal.task)
 
     # ------------------------------------------------------------------ changes
@@ -161,7 +161,7 @@ class Scheduler:
         return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)
 
     async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
-        """End a job; its record now. None where no such job was ever there; one that has ended stays as it is."""
+        """Cancel a job; returns its current record, None if it does not exist. A job that has ended stays as it is."""
         return await self._journal.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
 
     async def drain(self, server: str, by: str = "") -> ServerRecord:
@@ -173,7 +173,7 @@ class Scheduler:
         return await self._journal.ask(lambda round_: round_.drain(server, False, by))
 
     async def note(self, event: Event) -> None:
-        """Take note of something that asks for nothing."""
+        """Write an event that has no answer."""
         await self._journal.ask(lambda round_: round_.note(event))
 
     async def change_queues(self, queues: Queues, by: str = "") -> None:
@@ -181,7 +181,7 @@ class Scheduler:
         await self._journal.ask(lambda round_: round_.change(QueuesChanged(0.0, queues, by)))
 
     async def change_policy(self, policy: str, by: str = "", reason: str = "") -> None:
-        """Let another policy decide from now on; it is tried on made-up jobs first, so that it is not late then."""
+        """Change the policy; it is warmed up first, so that its first decision is not late."""
         self.preparing = policy
         try:
             await asyncio.to_thread(self.dispatcher.warm, policy)
@@ -190,9 +190,9 @@ class Scheduler:
         await self._journal.ask(lambda round_: round_.change(PolicyChanged(0.0, policy, by, reason)))
 
     async def change_shadow(self, policy: str | None, by: str = "") -> None:
-        """Try another candidate from now on, or none; the figures of the one before are forgotten."""
+        """Change or remove the shadow policy; the comparison with the previous one is dropped."""
         if policy is not None:
-            await asyncio.to_thread(self.dispatcher.warm, policy)  # refuses what is no policy
+            await asyncio.to_thread(self.dispatcher.warm, policy)  # raises if it is no policy
 
         def change(round_: Round) -> None:
             shadow = None if policy is None else self._candidate(policy)
@@ -205,28 +205,28 @@ class Scheduler:
         return Shadow(policy, seed=self.settings.seed, memory=list(self.dispatcher.memory))
 
     def _watch(self, shadow: Shadow | None) -> None:
-        """Have the fallback and a candidate watch."""
+        """Let the fallback and the shadow policy watch decisions."""
         self.shadow = shadow
         self.dispatcher.watchers = (self.baseline,) if shadow is None else (self.baseline, shadow)
 
     def _watch_on(self) -> None:
-        """Go on with who watched before a restart, and with what was seen."""
+        """Restore the watchers of before a restart, with what they had seen."""
         policy, watched = self.dispatcher.state.shadow, self.dispatcher.watched
         try:
             shadow = None if policy is None else self._candidate(policy).go_on(watched.get("shadow"))
         except BerthError as error:
-            log.warning("the candidate %s cannot be tried any more: %s", policy, error)
+            log.warning("the shadow policy %s cannot be used any more: %s", policy, error)
             shadow = None
         self._watch(shadow)
 
     # ------------------------------------------------------------------ reading
 
     async def get(self, job_id: str) -> JobRecord | None:
-        """A job, also one that has ended."""
+        """A job, also after its end."""
         return self.dispatcher.state.jobs.get(job_id) or await self._journal.read(self.store.record, job_id)
 
     async def was_accepted(self, key: str, user: str) -> bool:
-        """Whether something was accepted from this user under this idempotency key."""
+        """Whether this user used this idempotency key before."""
         return bool(await self._journal.read(self.store.keys, [(user, key)]))
 
     async def list_jobs(
@@ -240,9 +240,9 @@ class Scheduler:
         after: int | None = None,
         limit: int = 100,
     ) -> Page:
-        """Jobs that fit all of these filters, latest first; `after` is the `Page.after` of the page before.
+        """Jobs that match all of these filters, latest first; `after` is the `Page.after` of the previous page.
 
-        Where the store cannot be read, jobs that have not ended are listed from memory.
+        If the store cannot be read, jobs that have not ended are listed from memory.
         """
         given = {"user": user, "team": team, "queue": queue, "type": type_}
         wanted = {name: value for name, value in given.items() if value is not None}
@@ -263,7 +263,7 @@ class Scheduler:
         return Page(records, records[-1].number if records and len(records) == limit else None)
 
     async def decisions(self, after: int | None = None, limit: int = 100) -> list[tuple[int, Decided]]:
-        """Decisions and their numbers in the journal: the first after that number, or the latest; in their order."""
+        """Decisions and their journal numbers, in order: the first after that number, or the latest."""
 
         def read() -> list[tuple[int, Decided]]:
             events = self.store.events(after or 0, limit, "decided", latest=after is None)
@@ -272,7 +272,7 @@ class Scheduler:
         return await self._journal.read(read)
 
     async def think(self, look: Callable[[Dispatcher], T], answer: Callable[[T, float], U]) -> U:
-        """Work out something that takes long: `look` copies what is needed while nothing changes, and is to be quick.
+        """Compute something slow: `look` quickly copies what is needed while nothing changes.
 
         `answer` is called with the copy and the time of the clock in a thread, one at a time.
         """
@@ -282,11 +282,11 @@ class Scheduler:
             return await asyncio.get_running_loop().run_in_executor(self._thinker, answer, copied, now)
 
     def servers(self) -> tuple[ServerRecord, ...]:
-        """All servers that were ever there."""
+        """All servers that ever joined."""
         return tuple(self.dispatcher.state.servers.values())
 
     def subscribe(self, after: int | None = None) -> AsyncIterator[Journaled]:
-        """Every event that is written, from the one after this number on, or from now on, until the scheduler ends."""
+        """All written events after this number, or from now on, until the scheduler ends."""
         return self._journal.follow(self._journal.seq if after is None else after)
 
     @property
@@ -296,7 +296,7 @@ class Scheduler:
         return Health(self._journal.seq, self._journal.trouble or stopped, self._link.trouble)
 
     async def checked_health(self) -> Health:
-        """The same, after the store was asked something."""
+        """The same, after a query to the store."""
         health = self.health
         if health.store is None:
             try:
@@ -307,11 +307,11 @@ class Scheduler:
 
 
 def _restored(settings: ServiceSettings) -> tuple[Store, Dispatcher, int]:
-    """The store, and what its journal leads to."""
+    """The store, and the state that its journal gives."""
     store = Store(settings.store)
     try:
         store.lock()
-        store.name  # noqa: B018  (asked for here, where it may take long)
+        store.name  # noqa: B018  (read here, where it may block)
         dispatcher = Dispatcher(
             seed=settings.seed, budget=settings.budget, stopwatch=time.perf_counter, learn_by=settings.learn_by
         )

@@ -1,6 +1,6 @@
 """The tables of a store, and the numbered migrations that lead to them.
 
-A step is never changed once it was released: what is to be different is a new step at the end of the list.
+A released migration never changes: a change of the schema is a new migration at the end of the list.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def _token_lifetimes(connection: sa.Connection) -> None:
 
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _token_lifetimes)
 SCHEMA = len(MIGRATIONS)
-"""The number of the last step."""
+"""The number of the last migration."""
 
 
 def migrate(connection: sa.Connection, where: str, steps: tuple[Callable[[Any], None], ...] = MIGRATIONS) -> None:
-    """Bring a store up to date, in the transaction that is open; refuse one that is newer than this program."""
+    """Migrate a store to this version, in the open transaction; refuse a store of a newer version."""
     others = sorted(set(sa.inspect(connection).get_table_names()) - set(meta.metadata.tables))
     if others and not sa.inspect(connection).has_table(meta.name):
         raise BerthError(

@@ -1,4 +1,4 @@
-"""`berth serve`: the scheduler, its API and its pages in one process, until it is told to end."""
+"""`berth serve`: the scheduler, its API and its dashboard in one process, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from berth.live.service.store import Store
 __all__ = ["Address", "Config", "JsonLines", "Repeats", "read_config", "serve", "service"]
 
 GRACE = 5
-"""Seconds that open requests get when the service ends."""
+"""Seconds that open requests get when the service stops."""
 
 log = logging.getLogger("berth.service")
 
@@ -70,12 +70,12 @@ class Address(Part):
 
     @property
     def url(self) -> str:
-        """How it is reached."""
+        """The URL of the service."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 class JsonLines(logging.Formatter):
-    """A line of JSON for each message; extra fields stand beside it."""
+    """One line of JSON a message, with its extra fields."""
 
     KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
@@ -93,7 +93,7 @@ class JsonLines(logging.Formatter):
 
 
 class Config(ServiceSettings, Address):
-    """All that a configuration file may say."""
+    """All keys of a configuration file."""
 
 
 def read_config(file: Path | None, options: Mapping[str, Any] | None = None) -> Config:
@@ -113,15 +113,15 @@ def read_config(file: Path | None, options: Mapping[str, Any] | None = None) -> 
 
 @asynccontextmanager
 async def service(settings: ServiceSettings, address: Address) -> AsyncIterator[tuple[Scheduler, FastAPI]]:
-    """An open scheduler with its application; closed in good order whatever happens inside."""
+    """An open scheduler with its application; both are closed in order, whatever happens inside."""
     store = await asyncio.to_thread(Store, settings.store)
     try:
         if not settings.guarded:
-            await asyncio.to_thread(Authenticator.at, store, address.host)  # refuses before anything is started
+            await asyncio.to_thread(Authenticator.at, store, address.host)  # raises before anything is started
         scheduler = await Scheduler.open(settings)
         try:
             if settings.guarded and (file := await asyncio.to_thread(ensure_local_token, store, address.url)):
-                log.info("this user's token as operator is in %s", file)
+                log.info("the operator token of this user is in %s", file)
             authenticator = await asyncio.to_thread(Authenticator.at, store, address.host)
             metrics = Metrics(scheduler.dispatcher.state)
             hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if authenticator.open else None
@@ -155,7 +155,7 @@ async def _run(settings: ServiceSettings, address: Address, ready: Callable[[str
 
 
 def _bound(address: Address) -> socket.socket:
-    """The socket that it listens on, taken before anything else is done."""
+    """The listening socket, bound before anything else is done."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -170,7 +170,7 @@ def _bound(address: Address) -> socket.socket:
 
 
 def _check(settings: ServiceSettings, address: Address) -> None:
-    """Refuse what cannot be served, before anything is made."""
+    """Refuse invalid settings, before anything is created."""
     if settings.policy not in (None, FALLBACK):
         make_driver(str(settings.policy), settings.seed, ())
     check_engine(settings.engine)
@@ -206,7 +206,7 @@ async def _serve(
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await running
-        if stopped.done():  # it never stops by itself but for an error
+        if stopped.done():  # it only stops by itself after an error
             await stopped
         stopped.cancel()
 
@@ -214,7 +214,7 @@ async def _serve(
 def serve(
     settings: ServiceSettings, address: Address, *, log_format: str = "text", ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until told to end (SIGINT, SIGTERM): then answer what is open, write a snapshot, and leave."""
+    """Serve until told to stop (SIGINT, SIGTERM): then answer open requests, write a snapshot, and exit."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
@@ -229,7 +229,7 @@ def serve(
 
 
 class Repeats(logging.Filter):
-    """Lets each line of the program log a few warnings or errors in a period, and says how many were left out.
+    """Lets each logging call emit a few warnings or errors in a period, and says how many were suppressed.
 
     >>> now = [0.0]
     >>> repeats = Repeats(most=2, period=10.0, clock=lambda: now[0])
@@ -238,14 +238,14 @@ class Repeats(logging.Filter):
     [True, True, False, False]
     >>> now[0] = 11.0
     >>> repeats.filter(record), record.getMessage()
-    (True, 'no store (2 more like this were left out)')
+    (True, 'no store (2 similar messages suppressed)')
     """
 
     def __init__(self, most: int = 20, period: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._most, self._period, self._clock = most, period, clock
         self._seen: dict[tuple[str, str, int], tuple[float, int]] = {}
-        """For each line of the program: when its period began, and how many messages came since."""
+        """For each logging call: when its period began, and how many messages it has had since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a message is logged."""
@@ -255,7 +255,7 @@ class Repeats(logging.Filter):
         began, count = self._seen.get(key, (now, 0))
         if now - began >= self._period:
             if count > self._most:
-                record.msg = f"{record.getMessage()} ({count - self._most} more like this were left out)"
+                record.msg = f"{record.getMessage()} ({count - self._most} similar messages suppressed)"
                 record.args = None
             began, count = now, 0
         self._seen[key] = began, count + 1

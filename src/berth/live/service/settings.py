@@ -1,4 +1,4 @@
-"""Settings of a service, and queues, shares and quotas as people write them."""
+"""Settings of a service, and queues, shares and quotas as users write them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def _queues(value: object) -> object:
 
 
 class ServiceSettings(Part):
-    """What `Scheduler.open` needs.
+    """The settings of `Scheduler.open`.
 
     `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.live.engines`).
-    `policy` and `queues` left out are what they were, or the defaults in a new store. `faster` is how many seconds of
-    the clock pass in one. A decision is made every `tick` seconds, and `soon` after something happened. A snapshot is
-    written every `snapshot_every` events. Of the journal all is kept, or what is younger than `retention` seconds.
-    `engine_state` is a file in which a simulated engine remembers what runs. What is learned of a server is learned of
-    all with the same value of the label `learn_by`. With `show_commands`, every reader sees the commands of all jobs.
-    A service with a real engine and no token makes one for its own user, unless it is `open` to all local users.
+    Without `policy` or `queues` the store's values stay, or the defaults of a new store. `faster` is how many seconds
+    of the clock pass in one. A decision is made every `tick` seconds, and `soon` after something happened. A snapshot
+    is written every `snapshot_every` events. The journal is kept in full, or for `retention` seconds. `engine_state`
+    is a file in which a simulated engine keeps its running jobs. Servers with the same value of the label `learn_by`
+    share what is learned. With `show_commands`, every reader sees the commands of all jobs. A service with a real
+    engine and no token creates one for its own user, unless it is `open` to all local users.
     """
 
     store: str = "berth.db"
@@ -49,7 +49,7 @@ class ServiceSettings(Part):
 
     @property
     def guarded(self) -> bool:
-        """Whether the service demands a token from the first start on; on a simulated cluster there is no harm."""
+        """Whether the service demands a token from the first start on; a simulated cluster needs none."""
         return not self.open and self.engine.partition(":")[0] != "simulated"
 
 
@@ -60,17 +60,17 @@ Names = Annotated[list[Name], Field(max_length=10_000)]
 
 
 class QueueSpec(Spec):
-    """A queue: its priority, whether it takes jobs and lets them start, and the most that its jobs may hold.
+    """A queue: its priority, whether it accepts jobs and starts them, and the most that its jobs may hold.
 
-    For users who are no operators, `max_priority` is the highest priority of a job. With `users` or `teams`, only these
-    users and the members of these teams may use the queue.
+    For users who are not operators, `max_priority` is the highest priority of a job. With `users` or `teams`, only
+    these users and the members of these teams may use the queue.
     """
 
     priority: Priority = 0
     accepts: bool = True
     starts: bool = True
     limit: Amounts = Field(default_factory=dict)
-    default_time: Annotated[Duration, Field(description="time limit of jobs that give none")] = None
+    default_time: Annotated[Duration, Field(description="time limit of jobs without one")] = None
     max_time: Annotated[Duration, Field(description="the longest time limit that a job may have")] = None
     max_priority: Priority = 0
     users: Names = Field(default_factory=list)
@@ -78,9 +78,9 @@ class QueueSpec(Spec):
 
 
 class QueuesSpec(Spec):
-    """All that orders the waiting, and who may use which queue and team.
+    """All settings that order waiting jobs, and who may use which queue and team.
 
-    Where any team has `members`, users who are no operators may only submit for teams that list them, and for the team
+    If any team has `members`, users who are not operators may only submit for teams that list them, and for the team
     `default`.
     """
 
@@ -96,7 +96,7 @@ class QueuesSpec(Spec):
     members: Annotated[dict[Name, Names], Field(max_length=10_000)] = Field(default_factory=dict)
 
     def queues_(self) -> Queues:
-        """As the dispatcher takes it."""
+        """Convert to the dispatcher's type."""
         limits: Mapping[str, Queue] = {
             name: Queue(
                 queue.priority,
@@ -118,7 +118,7 @@ class QueuesSpec(Spec):
 
     @classmethod
     def of(cls, queues: Queues) -> QueuesSpec:
-        """What the dispatcher has."""
+        """Convert from the dispatcher's type."""
         return cls(
             queues={
                 name: QueueSpec(

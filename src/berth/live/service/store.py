@@ -1,7 +1,7 @@
 """The store: the journal of all events, the record of every job, snapshots, idempotency keys and tokens.
 
-The journal is the truth. The table of jobs is written in the same transactions, so that it never tells anything else; a
-snapshot is what the journal leads to, so that a restart need not read all of it.
+The journal is authoritative. The table of jobs is written in the same transactions, so they always agree. A snapshot
+holds the state after an event, so that a restart need not read the whole journal.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from berth.live.service.schema import idempotency, jobs, journal, meta, migrate,
 __all__ = ["Batch", "InUse", "Key", "Store", "StoreError", "Token", "packed", "read_record", "row_of"]
 
 PAGE = 5_000
-"""Rows that are read at once."""
+"""The number of rows read at once."""
 MANY = 500
-"""Values in one question."""
+"""The most values in one query."""
 HOUR, DAY = 3600.0, 86400.0
 KEY_SECONDS = 7 * DAY
-"""So long idempotency keys are remembered."""
+"""How long idempotency keys are remembered."""
 _RECORD = TypeAdapter(JobRecord)
 
 
@@ -50,9 +50,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Token:
-    """Who may come in: `hash` is the SHA-256 of a secret that is not kept.
+    """A token: `hash` is the SHA-256 of a secret that is not stored.
 
-    A rotated token has a new secret; the one before, whose hash is `previous`, is valid until `previous_until`.
+    A rotated token has a new secret; the previous one, whose hash is `previous`, is valid until `previous_until`.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Token:
 
     @property
     def lifetime(self) -> float | None:
-        """Seconds from its creation or latest rotation to its expiry; None where it does not expire."""
+        """Seconds from its creation or latest rotation to its expiry; None if it does not expire."""
         return None if self.expires is None else self.expires - (self.rotated or self.created)
 
 
 @dataclass
 class Batch:
-    """What is written together: events from number `first` on, records that changed, and keys."""
+    """One transaction: events from number `first` on, changed records, and keys."""
 
     first: int
     events: list[Event] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Batch:
 
 
 class Store:
-    """All methods wait for the database: call them in a thread."""
+    """Access to the tables. All methods block on the database: call them in a thread."""
 
     def __init__(self, where: str) -> None:
         self._database = Database(where)
@@ -108,15 +108,15 @@ class Store:
 
     @cached_property
     def name(self) -> str:
-        """What this store is called in other places: no other store has this name, wherever it is moved to."""
+        """A unique name of this store, which stays the same when the store is moved."""
         return self._database.write(_named)
 
     def lock(self) -> None:
-        """Be the only one who schedules with this store."""
+        """Take the lock that lets only one scheduler use this store."""
         self._database.lock()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the database and release the lock."""
         self._database.close()
 
     def _rows(self, asked: Any) -> Sequence[Any]:
@@ -139,7 +139,7 @@ class Store:
                 if last == batch.last:
                     return
                 if last != batch.first - 1:
-                    raise InUse(f"somebody else has written to the store {self.where}")
+                    raise InUse(f"another process has written to the store {self.where}")
             for statement, values in (
                 (sa.insert(journal), lines),
                 (self._upsert, rows),
@@ -156,13 +156,13 @@ class Store:
         self._doubtful = False
 
     def last(self) -> int:
-        """The number of the last event; 0 where there is none."""
+        """The number of the last event; 0 if there is none."""
         return self._rows(sa.select(sa.func.max(journal.c.seq)))[0][0] or 0
 
     def events(
         self, after: int = 0, limit: int | None = None, kind: str | None = None, latest: bool = False
     ) -> Iterator[tuple[int, Event]]:
-        """Events after a number, in their order, perhaps only the first or the `latest` of them."""
+        """Events after a number, in order; optionally only the first or the `latest` of them."""
         asked = sa.select(journal.c.seq, journal.c.body)
         if kind is not None:
             asked = asked.where(journal.c.kind == kind)
@@ -185,7 +185,7 @@ class Store:
         return next((read_record(body) for (body,) in self._rows(asked)), None)
 
     def records(self, ids: Sequence[str]) -> dict[str, JobRecord]:
-        """Those of these jobs that were ever there."""
+        """The records of those of these jobs that exist."""
         records = {}
         for i in range(0, len(ids), MANY):
             asked = sa.select(jobs.c.id, jobs.c.body).where(jobs.c.id.in_(ids[i : i + MANY]))
@@ -222,7 +222,7 @@ class Store:
     # ------------------------------------------------------------------ snapshots
 
     def write_snapshot(self, seq: int, now: float, body: bytes, retention: float | None = None) -> None:
-        """Keep what all events up to `seq` lead to, as `packed` gave it, and forget what is too old."""
+        """Keep the state after event `seq`, as `packed` gave it, and delete what is too old."""
 
         def run(connection: sa.Connection) -> None:
             connection.execute(sa.delete(snapshots).where(snapshots.c.seq == seq))
@@ -238,7 +238,7 @@ class Store:
         self._database.write(run)
 
     def snapshot(self, time: float | None = None) -> tuple[int, Dumped] | None:
-        """The latest snapshot, or the latest that is not later than `time`."""
+        """The latest snapshot, or the latest not after `time`."""
         asked = sa.select(snapshots.c.seq, snapshots.c.body).order_by(snapshots.c.seq.desc()).limit(1)
         if time is not None:
             asked = asked.where(snapshots.c.time <= time)
@@ -270,7 +270,7 @@ class Store:
         return [Token(**_renamed(dict(row._mapping), "owner", "user")) for row in self._rows(asked)]
 
     def replace_token(self, token: Token) -> None:
-        """Keep a token, instead of the one with its name if there is one."""
+        """Store a token, replacing one of the same name."""
         row = _renamed(vars(token), "user", "owner")
 
         def run(connection: sa.Connection) -> None:
@@ -280,7 +280,7 @@ class Store:
         self._database.write(run)
 
     def revoke_token(self, name: str, time: float) -> bool:
-        """Let nobody in with this token any more; whether there was one that did."""
+        """Revoke a token; whether there was a valid one."""
         change = sa.update(tokens).where(tokens.c.name == name, tokens.c.revoked.is_(None)).values(revoked=time)
         return bool(self._database.write(lambda connection: connection.execute(change).rowcount))
 
@@ -294,17 +294,17 @@ def _named(connection: sa.Connection) -> str:
 
 
 def packed(dumped: Dumped) -> bytes:
-    """A dump as a snapshot has it."""
+    """A snapshot in the format of the store."""
     return zlib.compress(write_dump(dumped), 1)
 
 
 def _renamed(row: dict[str, Any], old: str, new: str) -> dict[str, Any]:
-    """`user` is a word of SQL, so columns say `owner`."""
+    """Rename a key: `user` is a reserved word of SQL, so the column is `owner`."""
     return {new if name == old else name: value for name, value in row.items()}
 
 
 def _thinned(there: Sequence[tuple[int, float]], now: float, retention: float | None) -> list[int]:
-    """Which of these (number, time) may go: the latest two stay, one of each hour of the last day, one of each day."""
+    """Which of these (number, time) to delete: the latest two stay, one an hour of the last day, and one a day."""
     gone = []
     seen: set[tuple[str, int]] = set()
     for place, (seq, time) in enumerate(reversed(there)):

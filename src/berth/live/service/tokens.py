@@ -29,7 +29,7 @@ RoleName = Literal["metrics", "read", "submit", "operate"]
 ROLES: tuple[RoleName, ...] = ("metrics", "read", "submit", "operate")
 PREFIX = "berth_"
 LOCAL = "local-operator"
-"""The name of the token that a service makes for its own user."""
+"""The name of the token that a service creates for its own user."""
 QUOTED = re.compile(r"(exit code \d+|by signal \d+|could not be run): .*", re.DOTALL)
 
 
@@ -63,7 +63,7 @@ class Caller:
 
 
 ANYBODY = Caller("local", "operate")
-"""Where there is no authentication: on the machine itself, everybody is the operator."""
+"""The caller without authentication: on the machine itself, every caller is the operator."""
 
 
 def new_secret() -> str:
@@ -72,7 +72,7 @@ def new_secret() -> str:
 
 
 def digest(secret: str) -> str:
-    """What is kept of a token.
+    """The stored digest of a token.
 
     >>> digest("x")
     Traceback (most recent call last):

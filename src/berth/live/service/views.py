@@ -1,4 +1,4 @@
-"""Answers of the API: records as JSON, quantities as people write them, times as ISO 8601."""
+"""Answers of the API: records as JSON, quantities with units, times as ISO 8601."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Quantities = dict[str, str]
 
 
 def iso(time: float | None) -> str | None:
-    """A time as people write it.
+    """A time in ISO 8601.
 
     >>> iso(0.5)
     '1970-01-01T00:00:00.500Z'
@@ -68,7 +68,7 @@ class PlaceView(_View):
 
 
 class RoleView(_View):
-    """Tasks that are alike."""
+    """Equal tasks."""
 
     count: int
     minimum: int
@@ -76,7 +76,7 @@ class RoleView(_View):
 
 
 class JobView(_View):
-    """A job and how it stands.
+    """A job and its phase.
 
     `payload` is what the job runs. Values that the caller may not see are null, and `last_output` is then empty.
     """
@@ -152,7 +152,7 @@ def job_view(record: JobRecord, sight: Visibility) -> JobView:
 
 
 class Accepted(_View):
-    """Jobs that were accepted, in the order in which they were given; `warnings` say who cannot start as things are."""
+    """Accepted jobs, in the order given; `warnings` name those that cannot start on the cluster as it is."""
 
     jobs: list[JobView]
     warnings: list[str] = Field(default_factory=list)
@@ -166,7 +166,7 @@ class JobPage(_View):
 
 
 class QueuedView(_View):
-    """A job that waits: its place in the order, for how many seconds it has waited, and what is in its way."""
+    """A waiting job: its position in the queue, how many seconds it has waited, and why."""
 
     position: int
     waits: float
@@ -175,14 +175,14 @@ class QueuedView(_View):
 
 
 class QueueView(_View):
-    """How many wait, and the first of them in the order in which they are looked at."""
+    """The number of waiting jobs, and the first of them in queue order."""
 
     waiting: int
     jobs: list[QueuedView]
 
 
 def queue_view(state: State, time: float, limit: int, sight: Visibility) -> QueueView:
-    """Everybody who waits, as JSON."""
+    """The queue, as JSON."""
     waiting, first = waiting_in_order(state, time, limit)
     return QueueView(
         waiting=waiting,
@@ -196,7 +196,7 @@ def queue_view(state: State, time: float, limit: int, sight: Visibility) -> Queu
 
 
 class HolderView(_View):
-    """What the jobs of a user, a team or a queue hold now, and the most that they may."""
+    """What the jobs of a user, a team or a queue hold now, and their limits."""
 
     kind: Literal["user", "team", "queue"]
     name: str
@@ -206,7 +206,7 @@ class HolderView(_View):
 
 
 def holder_views(state: State) -> list[HolderView]:
-    """Who holds what, as JSON."""
+    """What each user, team and queue holds, as JSON."""
     limits = limits_of(state)
     jobs = Counter(owner for r in state.jobs.values() if r.phase in HOLDING for owner in state.owners(r.job))
     return [
@@ -224,7 +224,7 @@ def holder_views(state: State) -> list[HolderView]:
 
 
 class ServerView(_View):
-    """A server, what is free of it, and what others than berth's jobs have taken of it."""
+    """A server, its free resources, and what foreign jobs have taken."""
 
     name: str
     state: Literal["up", "closed", "drained", "lost"]
@@ -268,7 +268,7 @@ class StartView(_View):
 
 
 class DecisionView(_View):
-    """A decision: who decided, what, and why it was not the policy where it was not."""
+    """A decision: who decided, what, and why the policy's own decision was refused, if it was."""
 
     number: int
     time: str | None
@@ -295,12 +295,12 @@ def decision_view(number: int, decided: Decided) -> DecisionView:
 
 
 class LearnedView(_View):
-    """How fast jobs of a type are expected to be on a server of a class, with a 95 % interval from `low` to `high`.
+    """The expected speed of a job type on a server of a class, with a 95 % interval from `low` to `high`.
 
-    Servers of a class on which the type never ran are one line: `server` is the first of them, `servers` their number.
-    `runs` are those of the type there; of them `cut` were cut off, and count because they were slow already. The
-    estimate pools all runs; `level` is the nearest level with runs to speak of. `deviation` is the spread of the
-    logarithm of one run's speed.
+    Servers of a class on which the type never ran share a row: `server` is the first of them, `servers` their number.
+    `runs` counts the type's runs there; of them `cut` were cut off, and count because they were slow already. The
+    estimate pools all runs; `level` is the nearest level with enough runs. `deviation` is the spread of the logarithm
+    of one run's speed.
     """
 
     type: str
@@ -317,7 +317,7 @@ class LearnedView(_View):
 
 
 def learned_views(learned: Learned, type_: str) -> list[LearnedView]:
-    """What is known of a type on each server where it ran, and of each class on the others."""
+    """What is learned of a type on each server where it ran, and of each class on the others."""
     seen = learned.seen(type_)
     others: dict[str, list[str]] = {}
     for server in learned.servers:
@@ -345,7 +345,7 @@ def _learned_view(learned: Learned, type_: str, server: str, many: int) -> Learn
 
 
 class MinuteView(_View):
-    """One step of the history; `waits` are seconds added up, `used` shares of each resource, means over the step."""
+    """One step of the history; `waits` is a sum of seconds, `used` the mean share of each resource over the step."""
 
     time: float
     submitted: int
@@ -362,7 +362,7 @@ class MinuteView(_View):
 
 
 class PolicyView(_View):
-    """Who decides, who serves when it is refused, and how often that was; a policy that is made ready to decide."""
+    """The current policy, its fallback, the refused decisions, and the policy that is being warmed up."""
 
     policy: str
     fallback: str
@@ -371,7 +371,7 @@ class PolicyView(_View):
 
 
 class PolicyChange(Spec):
-    """Another policy, and why."""
+    """A new policy, and why."""
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
     reason: Annotated[str, Field(max_length=1000)] = ""

@@ -1,8 +1,8 @@
-"""Drivers: how policies of each family decide for a live cluster.
+"""Drivers: adapters through which policies of each family decide for a live cluster.
 
-A driver makes a problem of the servers and jobs that there are, shows the policy its slots, reads its decisions as
-places for jobs, and tells it what came of them. When servers or types of jobs come that the problem does not have,
-problem and policy are made anew, and the policy is shown the runs that are remembered.
+A driver builds a problem from the servers and jobs, shows the policy its slots, turns its decisions into places for
+jobs, and reports the results to it. When servers or job types appear that the problem does not have, the driver builds
+problem and policy anew, and shows the policy the remembered runs.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["Driver", "driver_of", "make_driver"]
 
 
 class Driver(Protocol):
-    """What the dispatcher needs of a policy."""
+    """The interface through which the dispatcher uses a policy."""
 
     gathers: bool = True
-    """Whether gangs are to take the fewest servers; not where the policy scatters them on purpose."""
+    """Whether to gather gangs on the fewest servers; False if the policy scatters them on purpose."""
     decides: bool = False
-    """Whether its decisions are final: no gang is gathered, and no job waits that it starts."""
+    """Whether its decisions are final: no gang is gathered, and no job is deferred."""
     waits: Waits
-    """Which of the jobs that could start do better to wait for faster servers."""
+    """Defers jobs that complete earlier on faster servers."""
 
     def propose(self, view: View, /) -> Placing:
-        """Who of the view starts now, and where."""
+        """Which jobs of the view start now, and where."""
         ...
 
     def learn(self, outcome: Outcome, /) -> None:
-        """A job came to its end."""
+        """Learn from the end of a job."""
         ...
 
     def warm(self) -> None:
@@ -45,13 +45,13 @@ class Driver(Protocol):
 
 
 def driver_of(spec: PolicySpec) -> Any:
-    """The class of the driver of a policy, None where the policy is of no family that berth knows."""
+    """The driver class of a policy; None if its family is unknown."""
     family = FAMILIES.get(str(getattr(spec.load(), "family", None)))
     return None if family is None else family.driver
 
 
 def make_driver(policy: str, seed: int, memory: Iterable[Outcome]) -> Driver:
-    """The driver of a policy, as a person writes it.
+    """The driver of a policy, given as a user writes it.
 
     >>> type(make_driver("best-fit", 0, [])).__name__
     'PlacementDriver'

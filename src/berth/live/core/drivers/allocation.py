@@ -1,10 +1,9 @@
-"""Allocation policies on a live cluster: they say how much each job gets, and so with how many tasks it starts.
+"""Allocation policies on a live cluster: they decide how much each job gets, and so with how many tasks it starts.
 
-A port is a type of job; what it can use on a server is all that its tasks ask for, as far as the server has it. What
-the policy gives it becomes as many whole tasks as fit into that, and not fewer than it needs, on servers where it was
-given something. A job that is given nothing waits, and so does one for which there is no room.
-Jobs of several roles are no question for this family: they are placed after the others, in order, where they leave
-least.
+A port is a type of job; what it can use on a server is the total demand of its tasks, as far as the server has it. The
+driver turns an allocation into as many whole tasks as fit into it, but not fewer than the job needs, on the servers of
+the allocation. A job with an empty allocation, or without room, waits. This family cannot express jobs of several
+roles: they are placed after the others, in order, on the tightest fit.
 
 Axes: L types, R servers, K resources, E channels.
 """
@@ -29,11 +28,11 @@ from berth.registry import PolicySpec
 __all__ = ["AllocationDriver"]
 
 UNITS = 8.0
-"""What the largest server has of each resource: utilities are made for such numbers."""
+"""The capacity of the largest server in each resource, in the units that utilities are made for."""
 OVERHEAD = 0.3
-"""What communication costs a unit of the dominant resource."""
+"""The communication cost of a unit of the dominant resource."""
 ROUNDING = 1e-6
-"""What a sum of floats may lack of a whole task."""
+"""The rounding error by which a sum of floats may miss a whole task."""
 Kind = tuple[str, tuple[Any, ...]]
 
 
@@ -50,10 +49,10 @@ class AllocationDriver(Driver):
         self._slot = 0
 
     def learn(self, outcome: Outcome, /) -> None:
-        """What this family learns are arrivals, and those it sees when it decides."""
+        """Learn nothing: this family learns from arrivals, which it sees when it decides."""
 
     def propose(self, view: View, /) -> Placing:
-        """Ask until nobody more starts, then serve those of several roles."""
+        """Ask until no more job starts, then place jobs of several roles."""
         waiting: dict[Kind, list[int]] = {}
         others = []
         for i, record in enumerate(view.records):
@@ -95,7 +94,7 @@ class AllocationDriver(Driver):
         return parts
 
     def _whole(self, view: View, problem: AllocationProblem, port: int, job: int, amounts: Any, free: Ints) -> Placing:
-        """Whole tasks of a job in what it was given, taken from `free`; nothing where they are too few."""
+        """Whole tasks of a job within its allocation, taken from `free`; none if they are too few."""
         graph, role = problem.instance, int(view.gangs.start[job])
         channels = np.flatnonzero(graph.channel_port == port)
         servers = graph.channel_server[channels]
@@ -126,7 +125,7 @@ class AllocationDriver(Driver):
         new = [kind for kind in waiting if kind not in self._kinds]
         if self._problem is not None and fleet.key == self._key and not new:
             return self._problem
-        self._key, self._problem = fleet.key, None  # there is none where the policy refuses the new one
+        self._key, self._problem = fleet.key, None  # stays None if the policy refuses the new problem
         self._kinds.update({kind: view.records[waiting[kind][0]] for kind in new})
         forget_old(self._kinds, waiting)
         most = view.capacity.max(axis=0)

@@ -1,8 +1,8 @@
-"""The policy `completion`: every job starts where it completes first, or waits while it completes earlier by waiting.
+"""The policy `completion`: start each job where it completes first, or defer it while waiting completes it earlier.
 
-Jobs are taken in order of their levels, and inside a level first come first. Each gets the servers on which its slowest
-task is expected to end first: one server where one is enough, else the fewest, over several tiers of speed only where
-that completes earlier. Jobs behind one that waits may start in what it leaves (backfill). There is nothing to set.
+Jobs are taken in order of their levels, and inside a level in order of arrival. Each gets the servers on which its
+slowest task is expected to end first: one server if one is enough, else the fewest, over several speed tiers only if
+that completes earlier. Jobs behind a waiting one may start in what it leaves (backfill). The policy has no settings.
 
 Axes: n jobs, R servers, K resources.
 """
@@ -20,11 +20,11 @@ from berth.live.core.view import ROWS, Placing, View
 __all__ = ["CompletionDriver"]
 
 COUNTED = 10
-"""How many of the jobs that do not fit now are counted among those that wait for a release."""
+"""How many of the jobs that do not fit now are counted as waiting for a release."""
 
 
 class CompletionDriver:
-    """Decides by expected completion alone. Without `mixes`, a gang takes servers of one tier of speed."""
+    """Decides by expected completion alone. Without `mixes`, a gang takes servers of one speed tier."""
 
     gathers, decides = False, True
     mixes = True
@@ -33,13 +33,13 @@ class CompletionDriver:
         self.waits = Waits()
 
     def warm(self) -> None:
-        """Nothing that made-up decisions do not reach."""
+        """Do nothing: made-up decisions reach all kernels."""
 
     def learn(self, outcome: Outcome, /) -> None:
-        """Speeds are learned by the state."""
+        """Learn nothing: the state learns speeds."""
 
     def propose(self, view: View, /) -> Placing:
-        """Who starts now, and where."""
+        """Which jobs start now, and where."""
         gangs, records = view.gangs, view.records
         if not records:
             return Placing.nothing()

@@ -1,14 +1,14 @@
-"""Whether a job completes earlier by waiting for faster servers than by starting where there is room now.
+"""Deferral: whether a job completes earlier by waiting for faster servers than by starting where there is room now.
 
-A policy that starts whatever fits lets a job hold servers that are slow for it for long, and so is in the way of those
-that are fast there. A job waits exactly while it is expected to complete earlier by waiting: the time until faster
-servers are expected to be free, plus its run there, is less than its run here. How long it has waited does not count:
-that would turn the rule off just when the cluster is full. What keeps jobs from starving is their order (levels, age)
-and `patience`, after which servers are reserved for a job wherever it fits.
+A policy that starts whatever fits lets jobs hold servers that are slow for them for long, in the way of jobs that are
+fast there. A job waits exactly while waiting is expected to complete it earlier: the time until faster servers are
+expected to be free, plus its run there, is less than its run here. How long it has waited does not count: that would
+switch the rule off just when the cluster is full. The queue order (levels, age) keeps jobs from starving, and so does
+`patience`, after which servers are reserved for a job wherever it fits.
 
-Speeds are the estimates of `berth.live.core.speeds`, so there is one for every type and server. What is left of a
-running job is the median of its run time given that it has lasted as long as it has: the longer it has run, the longer
-it may take. Jobs that wait for the same release are counted: the second gets the next one.
+Speeds are the estimates of `berth.live.core.speeds`, so there is one for every type and server. The remaining time of a
+running job is the median of its run time given how long it has lasted: the longer it has run, the longer it may take.
+Jobs that wait for the same release are counted: the second job gets the next one.
 
 Axes: n jobs, R servers, K resources, T types, L tiers.
 """
@@ -32,13 +32,13 @@ from berth.model import Floats, Ints
 __all__ = ["Waits", "paces_of"]
 
 SPARE = 4_000
-"""The most releases that are noted of jobs that start or wait in this decision."""
+"""The most releases that are recorded for jobs that start or wait in this decision."""
 HALF = 0.5
-"""The quantile of what is left of run times."""
+"""The quantile of remaining run times."""
 
 
 def paces_of(view: View, records: Sequence[JobRecord]) -> tuple[Paces, Ints]:
-    """The tiers of servers for the types of these jobs, and the number of each job's type (n,)."""
+    """The speed tiers of servers for the types of these jobs, and the number of each job's type (n,)."""
     learned = view.learned
     types: dict[str, int] = {}
     kind = np.array([types.setdefault(record.job.type, len(types)) for record in records], dtype=np.int64)
@@ -55,7 +55,7 @@ def _running(view: View) -> list[JobRecord]:
 
 
 def _elapsed(view: View, running: Sequence[JobRecord]) -> Floats:
-    """For how long each has run."""
+    """How long each has run."""
     began = np.array([record.since if record.started is None else record.started for record in running])
     return np.maximum(view.time - began, 0.0)
 
@@ -76,7 +76,7 @@ def _expected(learned: Learned, running: Sequence[JobRecord], server: Ints, each
 
 
 class Waits:
-    """What running jobs are expected to give back; what is known of a job's places is kept while it has them."""
+    """The expected releases of running jobs; what is known of a job's places is cached while it has them."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[object, Ints, Ints]] = {}
@@ -86,10 +86,10 @@ class Waits:
         self._begun: tuple[Learned, Sequence[JobRecord], Ints, Ints, Floats] | None = None
         """At the beginning of the decision: speeds, running jobs, their servers, how many each has, and run times."""
         self._supposed: tuple[Learned, int, object, Learned] | None = None
-        """What was supposed at the decision before: of what, by its version, and by which running jobs."""
+        """The assumed speeds of the last decision: from which speeds, at which version, and by which running jobs."""
 
     def begin(self, view: View) -> View:
-        """A new decision begins, and what runs may have changed; the view, with what running jobs tell."""
+        """Begin a decision, with the current running jobs; returns the view, with the speeds that they suggest."""
         self._releases = None
         learned, running = view.state.learned, _running(view)
         server, each = self._places(view, running)
@@ -103,7 +103,7 @@ class Waits:
         return replace(view, overdue=self._supposed[-1])
 
     def releases(self, view: View) -> Releases:
-        """When running jobs give back what they hold, the first at the front, less what jobs before wait for."""
+        """When running jobs release what they hold, earliest first, less what jobs ahead wait for."""
         if self._releases is None:
             self._releases = self._coming(view)
         return self._releases
@@ -127,7 +127,7 @@ class Waits:
         return Releases(time, where, much, np.array([size], dtype=np.int64))
 
     def _places(self, view: View, running: Sequence[JobRecord]) -> tuple[Ints, Ints]:
-        """The servers of running jobs, one job after another, and how many each has; holdings are noted."""
+        """The servers of running jobs, one job after another, and how many each has; holdings are cached."""
         before, self._held = self._held, {}
         new = [record for record in running if before.get(record.job.id, (None,))[0] is not record.places]
         whose, server, amount = holdings(view.state, new)
@@ -142,8 +142,7 @@ class Waits:
         return np.concatenate(servers) if servers else np.zeros(0, dtype=np.int64), each
 
     def _left(self, view: View, running: Sequence[JobRecord], seconds: Floats) -> Floats:
-        """How many more seconds each running job, expected to take `seconds` in all, runs: the median, given how long
-        it has run."""
+        """The remaining seconds of running jobs, expected to run `seconds` in all: the median, given how long each ran."""
         if not running:
             return np.zeros(0)
         learned = view.learned
@@ -159,7 +158,7 @@ class Waits:
         return ends
 
     def divided(self, view: View, placing: Placing) -> tuple[Placing, Ints]:
-        """The placing without jobs that do better to wait for faster servers, and those; they take their releases."""
+        """Split a placing: the jobs that start, and those that wait for faster servers and claim their releases."""
         if not len(placing.job):
             return placing, np.zeros(0, dtype=np.int64)
         jobs, ends = self._ends(view, placing)
@@ -168,7 +167,7 @@ class Waits:
         return Placing(placing.job[kept], placing.role[kept], placing.server[kept], placing.count[kept]), waiting
 
     def seconds_to_wait(self, view: View, placing: Placing) -> float | None:
-        """How long the first job of a view does better to wait than to start so; None where it should start."""
+        """How long the first job of a view should wait instead of starting as placed; None if it should start."""
         jobs, ends = self._ends(view, placing)
         if not len(jobs) or jobs[0] != 0 or not np.isfinite(ends[0]):
             return None
@@ -176,7 +175,7 @@ class Waits:
         return max(float(ends[0] - view.learned.work(job) / view.learned.speeds(job.type).max()), 0.0)
 
     def _ends(self, view: View, placing: Placing) -> tuple[Ints, Floats]:
-        """The jobs of a placing, and when each ends if it waits; infinity where it does better to start."""
+        """The jobs of a placing, and when each ends if it waits; infinity if it should start."""
         jobs = np.unique(placing.job)
         rows = np.argsort(placing.job, kind="stable")
         gangs = part(view.gangs, jobs)

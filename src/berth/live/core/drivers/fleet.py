@@ -19,9 +19,9 @@ from berth.model import Cluster, Floats, Ints, Resource
 __all__ = ["ServerFleet", "fleet_of", "forget_old", "reach_of"]
 
 LARGE = 4096.0
-"""Units of a resource on the largest server above which it is counted in larger ones."""
+"""If the largest server has more units of a resource than this, the resource is counted in larger units."""
 KINDS = 64
-"""So many kinds of jobs a problem has that do not wait at the moment when it is made."""
+"""The most job kinds without a waiting job that a problem has when it is built."""
 Kind = TypeVar("Kind", bound=Hashable)
 Known = TypeVar("Known")
 
@@ -63,7 +63,7 @@ def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:
-    """Put those that wait last, and drop the first of the others where they are too many.
+    """Move waiting kinds to the end, and drop the first of the others if they are too many.
 
     >>> kinds = {number: "" for number in range(100)}
     >>> forget_old(kinds, [0, 99])

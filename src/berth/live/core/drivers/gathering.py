@@ -1,8 +1,8 @@
-"""Gangs stay together: a gang takes the fewest servers of those that are as fast for it as where a policy puts it.
+"""Gather gangs: a gang takes the fewest servers among those that are as fast for it as where the policy put it.
 
-Policies place the tasks of a gang one by one, and most of them do not ask whether two of them share a server. Tasks on
-one server talk to each other faster, and leave larger pieces free on the others. Policies that draw servers at random
-or spread tasks on purpose (`scatters`) keep their places.
+Policies place the tasks of a gang one by one, and most ignore whether tasks share a server. Tasks on one server talk to
+each other faster, and leave larger pieces free on the others. Policies that draw servers at random or spread tasks on
+purpose (`scatters`) keep their places.
 
 Axes: n jobs, m roles, R servers.
 """
@@ -21,7 +21,7 @@ __all__ = ["gathered"]
 
 
 def gathered(view: View, placing: Placing) -> Placing:
-    """The same jobs with as many tasks, each on the fewest servers."""
+    """The same jobs with the same numbers of tasks, each on the fewest servers."""
     jobs, which = np.unique(placing.job, return_inverse=True)
     spread = _servers(placing, which, len(jobs)) > 1
     if not spread.any():
@@ -31,7 +31,7 @@ def gathered(view: View, placing: Placing) -> Placing:
     rows = moved[np.argsort(placing.job[moved], kind="stable")]
     free = np.where(view.usable[:, None], view.free, 0)
     np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
-    if (free < 0).any():  # the check of the dispatcher will say so
+    if (free < 0).any():  # the dispatcher's check reports it
         return placing
     chosen = jobs[spread]
     gangs = _exactly(view, placing, chosen)
@@ -59,13 +59,13 @@ def _rows(placing: Placing, rows: Ints) -> Placing:
 
 
 def _servers(placing: Placing, which: Ints, jobs: int) -> Ints:
-    """How many servers (n,) each job has."""
+    """The number of servers (n,) that each job has."""
     pairs = np.unique(np.stack([which.reshape(-1), placing.server]), axis=1)
     return np.bincount(pairs[0], minlength=jobs)
 
 
 def _exactly(view: View, placing: Placing, chosen: Ints) -> Gangs:
-    """These jobs with exactly as many tasks of each role as they were given."""
+    """These jobs with exactly the number of tasks of each role that they were given."""
     tasks = np.bincount(placing.role, weights=placing.count, minlength=len(view.gangs.minimum)).astype(np.int64)
     exact = view.gangs._replace(minimum=tasks, most=tasks, each=np.minimum(view.gangs.each, tasks))
     return part(exact, chosen)._replace(reach=np.arange(len(chosen)))

@@ -1,8 +1,8 @@
 """Placement policies on a live cluster: waiting jobs are tasks, their tasks are pieces.
 
-A job of one role with a fixed number of tasks is what this family knows; some policies know only single tasks that may
-use any server. All other jobs are placed after those that the policy was asked about, in what is left, in order, where
-they leave least.
+This family knows jobs of one role with a fixed number of tasks; some policies know only single tasks that may use any
+server. All other jobs are placed after those that the policy was asked about, in what is left, in order, on the
+tightest fit.
 
 Axes: n jobs, R servers, K resources.
 """
@@ -39,14 +39,14 @@ __all__ = ["PlacementDriver"]
 
 FOREVER = 1e15
 SOON = 1.0
-"""Seconds after which a place that is taken may be free at the earliest."""
+"""The earliest time, in seconds, after which an occupied place may be free."""
 ENDED = 10_000
-"""The most ends that are told with a slot."""
+"""The most ends that are reported with a slot."""
 Needs = tuple[tuple[str, str], ...]
 
 
 class PlacementDriver(Driver):
-    """Shows a placement policy the queue as it stands."""
+    """Shows a placement policy the current queue."""
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
         self._spec, self._seed = spec, seed
@@ -58,27 +58,27 @@ class PlacementDriver(Driver):
         self._single = False
         """The policy knows only single tasks that may use any server."""
         self._exact = False
-        """The policy takes the expected ends of jobs for exact."""
+        """The policy treats the expected ends of jobs as exact."""
         self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
         self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy that shares what is known of jobs that run: that is replaced, and never changed."""
+        """A copy that shares what is known of running jobs, which is replaced and never changed."""
         memo[id(self._held)] = dict(self._held)
         made = copy.copy(self)
         vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
         return made
 
     def learn(self, outcome: Outcome, /) -> None:
-        """What ended is told with the next slot."""
+        """Keep the end of a job, to report it with the next slot."""
         if outcome.cut:
             return
         self._ended.append(outcome.number)
         self._value += outcome.job.value
 
     def propose(self, view: View, /) -> Placing:
-        """The policy's answer, then those that it cannot be asked about."""
+        """The policy's answer, then the jobs that it cannot be asked about."""
         if self._policy is None:
             self._build(view)
         plain = self._known(view)
@@ -130,7 +130,7 @@ class PlacementDriver(Driver):
         return ports
 
     def _build(self, view: View) -> None:
-        """A problem of the servers that there are, and the policy for it."""
+        """Build a problem from the current servers, and the policy for it."""
         fleet = fleet_of(view)
         problem = _problem(view, fleet, self._ports)
         tries = [problem, problem.replace(gangs=False), problem.replace(gangs=False, exact=True)]
@@ -148,7 +148,7 @@ class PlacementDriver(Driver):
     def _shown(self, view: View, chosen: Ints, ports: Ints) -> PlacementSlot:
         fleet = self._fleet or fleet_of(view)
         records = [view.records[i] for i in chosen.tolist()]
-        arrival = np.maximum.accumulate([r.submitted for r in records])  # clocks may have been set back
+        arrival = np.maximum.accumulate([r.submitted for r in records])  # the clock may have been set back
         demand = fleet.amounts(view.gangs.demand[view.gangs.start[chosen]])
         owners: dict[str, int] = {}
         tasks = Tasks(
@@ -174,7 +174,7 @@ class PlacementDriver(Driver):
         )
 
     def _running(self, view: View, fleet: ServerFleet) -> Berths:
-        """What runs, a row for each place; what was found out about a job's places is kept as long as it has them."""
+        """Running jobs, a row for each place; what is known of a job's places is cached while it has them."""
         whole, work = np.int64, view.learned.work
         before, self._held = self._held, {}
         records = [record for record in view.state.jobs.values() if record.places]
@@ -201,7 +201,7 @@ class PlacementDriver(Driver):
 def _lumped(view: View, fleet: ServerFleet, held: Berths) -> Berths:
     """What is not free of each server as one berth, which ends with the last of the server's jobs and not before now.
 
-    A policy that takes ends for exact would use the place of a job that is late, and of one that this decision starts.
+    A policy that treats ends as exact would use the place of a job that is late, and of one that this decision starts.
     """
     servers = np.arange(len(view.servers))
     end = np.full(len(servers), view.time + SOON)
@@ -233,7 +233,7 @@ def _problem(view: View, fleet: ServerFleet, ports: Mapping[Needs, int]) -> Plac
 
 
 def _rows(view: View, chosen: Ints, decision: PlacementDecision) -> Placing:
-    """The decision as a placing; what is to wait, to start later or not at all waits."""
+    """The decision as a placing; jobs that it delays or rejects wait."""
     job, server, count = [], [], []
     now = np.asarray(decision.server) >= 0
     if decision.start is not None:

@@ -1,4 +1,4 @@
-"""What a policy starts at a moment: level by level, gangs together, and without jobs that do better to wait."""
+"""Proposed starts of a policy: level by level, gangs gathered, and without deferred jobs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from berth.model import Ints
 __all__ = ["proposed"]
 
 LEVELS = 8
-"""So many levels are decided one after another; all below the last of them are decided with it."""
+"""The first levels are decided one by one; from the last of these on, all levels are decided together."""
 AGAIN = 4
-"""How often a policy is asked at most about one level, where jobs that it would start do better to wait."""
+"""How often a policy is asked at most about one level, if jobs that it would start are deferred."""
 
 
 def proposed(driver: Driver, view: View) -> Placing:
-    """What a policy starts, level by level from the highest, the last of them together."""
+    """What a policy starts, level by level from the highest; the lowest are decided together."""
     view = driver.waits.begin(view)
     levels = np.unique(view.level)[::-1]
     if len(levels) <= 1:
@@ -40,14 +40,14 @@ def proposed(driver: Driver, view: View) -> Placing:
 
 
 def _started(driver: Driver, view: View) -> Placing:
-    """What a policy starts at one level; what jobs that do better to wait leave is offered to those behind them."""
+    """What a policy starts at one level; what deferred jobs leave is offered to the jobs behind them."""
     if driver.decides:
         return spread_out(view, driver.propose(view))
     left, free, parts = np.arange(len(view.records)), view.free.copy(), list[Placing]()
     part = replace(view, free=free)
     for _ in range(AGAIN):
         placing = spread_out(part, driver.propose(part))
-        if violations(part, placing):  # the check of the decision says so
+        if violations(part, placing):  # the check of the decision reports it
             return placing if not parts else Placing.joined(parts)
         if driver.gathers:
             placing = gathered(part, placing)
@@ -63,7 +63,7 @@ def _started(driver: Driver, view: View) -> Placing:
 
 
 def _take(free: Ints, view: View, parts: list[Placing], chosen: Ints, placing: Placing, part: View) -> None:
-    """Add a placing of some of the jobs of a view to those of the others, and take its places."""
+    """Add a placing of some jobs of a view to those of the others, and take its places."""
     np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
     shift = view.gangs.start[chosen] - part.gangs.start[:-1]
     parts.append(Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count))

@@ -1,11 +1,11 @@
 """Selection policies on a live cluster: they learn on which servers jobs of a type run fast.
 
-A port is a role of a type of job, a channel that role on a server. Whenever a job has ended, its speed is the gain of
-each of its tasks on each of its channels: half of it, at most 1, so that a channel of the speed that was said has gain
-.5 and twice as fast is the best there is. In a moment the policy is asked again and again, with one job of each type,
-until it starts no more or there is no more time. Two kinds of jobs are placed after the others, in order: those with a
-task that takes nothing (this family could not see that a server may not be used), and those whose types and sizes would
-make more than `CHANNELS` channels.
+A port is a role of a job type, a channel that role on a server. When a job has ended, its speed gives the gain of each
+of its tasks on each of its channels: half the speed, at most 1. So a channel of the stated speed has gain .5, and twice
+as fast is the best possible. In a moment the policy is asked repeatedly, with one job of each type, until it starts no
+more or the time is over. Two kinds of jobs are placed after the others, in order: those with a task that demands
+nothing (this family could not see that a server may not be used), and those whose types and sizes would make more than
+`CHANNELS` channels.
 
 Axes: J types, L roles of all types, R servers, E channels.
 """
@@ -44,18 +44,18 @@ def gain_of(speed: float) -> float:
 
 
 class SelectionDriver(Driver):
-    """Shows a selection policy one job of each type at a time, and tells it the speeds of what it opened."""
+    """Shows a selection policy one job of each type at a time, and reports the speeds of the channels it opened."""
 
     def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
         self._spec, self._seed = spec, seed
         self._memory = memory
         self._key: object = None
         self._kinds: dict[Kind, tuple[JobRecord, int]] = {}
-        """Of each type and shape the first job, and the number of its first role."""
+        """The first job of each type and shape, and the number of its first role."""
         self._problem: SelectionProblem | None = None
         self._policy: Any = None
         self._ports: dict[tuple[str, str], list[int]] = {}
-        """The ports of each type and role: what a job shows serves all of its type, whatever their size."""
+        """The ports of each type and role: what is learned from a job serves all jobs of its type, of any size."""
         self._rows: dict[str, int] = {}
         self._channel: Ints = np.zeros((0, 0), dtype=np.int64)
         """The channel of each port and server (L, R), -1 where there is none."""
@@ -66,7 +66,7 @@ class SelectionDriver(Driver):
         warm()
 
     def learn(self, outcome: Outcome, /) -> None:
-        """Tell the policy what each task gained."""
+        """Report the gain of each task to the policy."""
         if self._policy is not None:
             self._tell(outcome)
 
@@ -89,7 +89,7 @@ class SelectionDriver(Driver):
             self._policy.observe(SelectionOutcome(max(self._slot - 1, 0), channels, counts, told, float(told.sum())))
 
     def propose(self, view: View, /) -> Placing:
-        """Ask until nobody more starts, then serve those of which a task takes nothing."""
+        """Ask until no more job starts, then place the jobs with a task that demands nothing."""
         waiting, others = self._asked(view)
         free = np.where(view.usable[:, None], view.free, 0)
         parts = self._rounds(view, waiting, free) if waiting else []
@@ -132,7 +132,7 @@ class SelectionDriver(Driver):
             placing = self._placing(view, problem, waiting, tasks, opened)
             np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
             parts.append(placing)
-            if (free < 0).any():  # the check of the dispatcher will say so
+            if (free < 0).any():  # the dispatcher's check reports it
                 break
             for kind in {kinds[j] for j in problem.channel_job[opened]}:
                 waiting[kind].pop(0)
@@ -150,12 +150,12 @@ class SelectionDriver(Driver):
         return Placing(jobs, view.gangs.start[jobs] + ports - first, servers, tasks[opened].astype(np.int64))
 
     def _prepare(self, view: View, waiting: dict[Kind, list[int]]) -> SelectionProblem:
-        """A problem, and a policy, that know these servers and types."""
+        """A problem and a policy that know these servers and types."""
         fleet = fleet_of(view)
         new = [kind for kind in waiting if kind not in self._kinds]
         if self._problem is not None and fleet.key == self._key and not new:
             return self._problem
-        self._key, self._problem = fleet.key, None  # there is none where the policy refuses the new one
+        self._key, self._problem = fleet.key, None  # stays None if the policy refuses the new problem
         for kind in new:
             self._kinds[kind] = view.records[waiting[kind][0]], 0
         forget_old(self._kinds, waiting, CHANNELS // len(view.servers))

@@ -1,8 +1,8 @@
 """The agent of a node of a Ray cluster: an actor that runs tasks of gangs there, each under a guard (`guard`).
 
-It asks the keeper of gangs for a word every second, and tells its guards when it asked last and was answered. An agent
-that the keeper has given up is told to end when it asks again, and takes no orders before: so a node that hung, and
-comes back, runs nothing any more. Pickled by value, as are `gang` and `keeper`: nodes need nothing of berth.
+It sends the keeper of gangs a heartbeat every second, and tells its guards the time of the last one that was answered.
+If the keeper has given an agent up, the answer tells it to end, and it takes no orders before: so a node that hung and
+comes back runs nothing. Pickled by value, as are `gang` and `keeper`: nodes need nothing of berth.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 __all__ = ["LARGEST", "PULSE", "Agent"]
 
 PULSE = 1.0
-"""Seconds between two questions."""
+"""Seconds between two heartbeats."""
 LARGEST = 16 * 2**20
 """The largest result of a callable, in bytes of its pickle."""
 CALL = """
@@ -34,7 +34,7 @@ with open(sys.argv[2] + ".new", "wb") as file:
     cloudpickle.dump(found, file)
 os.rename(sys.argv[2] + ".new", sys.argv[2])
 """
-"""Calls what was pickled, in a process of its own."""
+"""Calls a pickled callable, in a process of its own."""
 
 
 def _clock() -> float:
@@ -51,13 +51,13 @@ class Agent:
         self._unwanted: set[tuple[str, int]] = set()
 
     async def attend(self) -> None:
-        """Ask for a word again and again, until there is none to be had; end at once when Ray's daemon here does."""
+        """Send heartbeats until the keeper gives this agent up; end at once when Ray's daemon here does."""
         asyncio.get_running_loop().add_reader(os.pidfd_open(os.getppid()), os._exit, 1)
         while _clock() < self._heard + self._lease:
             at = _clock()
             try:
                 word = await asyncio.wait_for(self._keeper.pulse.remote(self._node, self._life), self._lease)
-            except Exception:  # the keeper does not answer; until when it must, the guards know as well
+            except Exception:  # the keeper does not answer; the guards know the deadline too
                 await asyncio.sleep(PULSE / 2)
                 continue
             if word != "go on":
@@ -66,10 +66,10 @@ class Agent:
             for guard in self._guards.values():
                 _write(guard, struct.pack("d", at))
             await asyncio.sleep(PULSE)
-        os._exit(1)  # the guards see it, and kill what they guard
+        os._exit(1)  # the guards see it, and kill their tasks
 
     async def run(self, job: str, attempt: int, index: int, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one task to its end; how it went."""
+        """Run one task to its end; returns its result."""
         if _clock() > self._heard + self._lease:
             raise RuntimeError("this node was given up before it got the order")
         folder = Path(_logs(), "berth", f"{job}-{attempt}")
@@ -118,14 +118,14 @@ class Agent:
         return found
 
     async def end(self, job: str, attempt: int) -> None:
-        """End what runs here of an attempt; how it went is told by `run`."""
+        """End the tasks of an attempt here; `run` returns how they ended."""
         self._unwanted.add((job, attempt))
         for key, guard in self._guards.items():
             if key[:2] == (job, attempt):
                 _hang_up(guard)
 
     async def forget(self, job: str, attempt: int) -> None:
-        """An attempt is over everywhere."""
+        """Forget an attempt that is over everywhere."""
         self._unwanted.discard((job, attempt))
 
 
@@ -140,7 +140,7 @@ def _hang_up(guard: asyncio.subprocess.Process) -> None:
 
 
 def _own() -> dict[str, str]:
-    """The environment of this node, without what Ray tells its own processes."""
+    """The environment of this node, without the variables of Ray's own processes."""
     import ray
 
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -154,7 +154,7 @@ def _logs() -> str:
 
 
 def _left(name: str) -> dict[str, Any]:
-    """What a task left behind: its last words, and the result of a callable."""
+    """What a task left behind: its last output, and the result of a callable."""
     left: dict[str, Any] = {"words": "", "result": None, "large": 0}
     with suppress(OSError), open(f"{name}.err", "rb") as err:
         err.seek(max(err.seek(0, os.SEEK_END) - 4096, 0))

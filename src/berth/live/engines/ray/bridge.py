@@ -1,8 +1,8 @@
-"""A process between `berth.live.engines.ray.engine` and the keeper of gangs on a Ray cluster: `… ADDRESS LEASE [OWNER
-WHERE]`.
+"""The bridge: a process between `berth.live.engines.ray.engine` and the keeper of gangs on a Ray cluster.
 
-It speaks as `berth.live.engines.simulated.server` does, on standard input and output, and ends when its input does, or
-when the cluster or the keeper is gone.
+Its arguments are `ADDRESS LEASE [OWNER WHERE]`. It speaks the protocol of
+`berth.live.engines.simulated.server` on standard input and output, and ends when its input does, or when the cluster or
+the keeper is gone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TOO_LONG = 10.0
 
 
 def keeper_of(address: str, lease: float) -> Any:
-    """Connect to a cluster, and find its keeper; make it where there is none, with this lease."""
+    """Connect to a cluster, and find its keeper; create one with this lease if there is none."""
     import ray
     from ray import cloudpickle
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     if "bundle_label_selector" not in (placement_group.__doc__ or ""):
-        raise RuntimeError(f"Ray {ray.__version__} cannot pin bundles to nodes; a newer one can")
+        raise RuntimeError(f"Ray {ray.__version__} cannot pin bundles to nodes: install a newer version")
     ray.init(address=address, namespace=ray_keeper.NAMESPACE, log_to_driver=False, logging_level="ERROR")
     for module in (ray_agent, ray_gang, ray_keeper):
         cloudpickle.register_pickle_by_value(module)
@@ -55,7 +55,7 @@ def keeper_of(address: str, lease: float) -> Any:
 
 
 class Bridge:
-    """Passes on questions and events."""
+    """Forwards requests and events."""
 
     def __init__(self, address: str, lease: float, *owner: str) -> None:
         self._address, self._lease, self._owner = address, lease, owner
@@ -76,7 +76,7 @@ class Bridge:
     async def _answer(self, asked: dict[str, Any]) -> None:
         try:
             found = await self._ask(asked)
-        except Exception as error:  # Ray may fail in any way, and whoever asked is to know
+        except Exception as error:  # Ray may fail in any way, and the client gets the error
             _say({"id": asked["id"], "error": f"the Ray cluster at {self._address}: {_line(error)}"})
             return
         _say({"id": asked["id"], **found})
@@ -95,7 +95,7 @@ class Bridge:
         return found
 
     async def _listen(self, life: str, told: int) -> None:
-        """Pass on events until the keeper is lost, or is another one."""
+        """Forward events until the keeper is lost or replaced."""
         try:
             while True:
                 async with asyncio.timeout(TOO_LONG):
@@ -120,13 +120,13 @@ def _line(error: Exception) -> str:
 
 
 def _end(status: int) -> NoReturn:
-    """End at once: a thread may wait for the cluster for long."""
+    """Exit at once: a thread may be blocked on the cluster."""
     sys.stdout.flush()
     os._exit(status)
 
 
 def main() -> None:
-    """Pass on until the input ends."""
+    """Forward until the input ends."""
     asyncio.run(Bridge(sys.argv[1], float(sys.argv[2]), *sys.argv[3:]).run())
     _end(0)
 

@@ -1,13 +1,13 @@
 """Jobs on a Ray cluster (`--engine ray`, `--engine ray:ADDRESS`).
 
-Ray's client blocks, and ends its process when the head of the cluster is gone for long. So it lives in a process of its
-own (`bridge`), which comes and goes with the connection; what runs is in the hands of an actor on the cluster
-(`keeper`) and goes on without either. The service must run on a machine of the cluster, as every Ray program, and
-one service has a cluster for itself, though other programs of Ray may use it too; one with another store may have it
-when nothing of the first runs there any more.
+Ray's client blocks, and ends its process when the head of the cluster is gone for long. So it lives in a process of
+its own (`bridge`), which lasts as long as the connection. An actor on the cluster (`keeper`) runs the jobs, and they
+go on without either process. The service must run on a machine of the cluster, as every Ray program. A cluster serves
+one berth service at a time, beside other Ray programs; a service with another store may take it over when no job of
+the first one runs any more.
 
-A node that is not heard for the length of a lease is lost, and whatever it runs is killed there, by then or as soon as
-it goes on: 30 s, or what `BERTH_RAY_LEASE` says when the first service comes to a cluster.
+A node that is silent for the length of a lease is lost, and its tasks are killed there, by then or as soon as it
+resumes. The lease is 30 s, or `BERTH_RAY_LEASE` of the first service on the cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _lease() -> float:
 
 
 def _address(given: str) -> str:
-    """The address of a cluster, checked; nothing is connected to."""
+    """Check the address of a cluster, without connecting."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtra("running jobs on Ray", "ray")
     address = given or os.environ.get("RAY_ADDRESS") or "auto"
@@ -68,7 +68,7 @@ class RayEngine(RemoteEngine):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     _, tried = await asyncio.open_connection(*self._place)
                 tried.close()
-            except OSError as error:  # also where there is no answer in time
+            except OSError as error:  # also if there is no answer in time
                 why = os.strerror(error.errno) if error.errno else "no answer"
                 raise EngineError(f"no Ray cluster at {self._address}: {why}") from None
         here = str(HOME.parent)
@@ -83,7 +83,7 @@ class RayEngine(RemoteEngine):
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # what a person types at the service's terminal is not for it
+            start_new_session=True,  # signals from the service's terminal must not reach it
             limit=LINE,
         )
         reader, writer = self._process.stdout, self._process.stdin
@@ -92,7 +92,7 @@ class RayEngine(RemoteEngine):
         return reader, writer
 
     async def close(self) -> None:
-        """Let go of the cluster; what runs there goes on."""
+        """Disconnect from the cluster; jobs there go on running."""
         await super().close()
         process, self._process = self._process, None
         if process is not None:

@@ -1,7 +1,7 @@
 """One attempt of a job on a Ray cluster: a placement group that holds its places, and its tasks, run by nodes' agents.
 
-Nothing begins before the whole group is there. The attempt ends when nothing of it runs any more: of each task is known
-how it ended, or its node was silent for so long that its guard has killed it.
+Nothing begins before the whole group is ready. The attempt ends when none of its tasks runs any more: each has
+reported its end, or its node was silent for so long that the guard has killed it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["Gang", "Node", "Part"]
 RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
 NODE_LABEL = "ray.io/node-id"
 NUMBERED = {"GPU", "TPU", "NPU", "HPU", "neuron_cores"}
-"""Resources of which Ray says by environment variables which ones are whose."""
+"""Resources whose devices Ray assigns by environment variables."""
 PATIENCE = 10.0
-"""Seconds within which the group must be there."""
+"""Seconds within which the group must be ready."""
 WORKER = 60.0
-"""Seconds within which Ray must start a process on a node: on a busy one it takes long."""
+"""Seconds within which Ray must start a process on a node: on a busy node it takes long."""
 GRACE = 2.0
 """Seconds that a task has to end by itself."""
 FIRST_LOOK, LAST_LOOK = 0.01, 0.5
-"""Seconds between two looks whether the group is there, at first and at last."""
+"""Seconds between two checks of the group, at first and at last."""
 
 
 @dataclass
 class Node:
-    """A node as the keeper knows it; `heard` is when its agent asked last, by the keeper's clock."""
+    """A node as the keeper knows it; `heard` is the time of its agent's last heartbeat, by the keeper's clock."""
 
     id: str
     ip: str
@@ -64,7 +64,7 @@ class Part:
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What it takes, in Ray's words; a task that takes nothing still has a place on its node."""
+        """What it takes, in Ray's units; a task that takes nothing still has a place on its node."""
         given = {RAY_NAMES.get(name, name): milli / 1000 for name, milli in self.demand.items() if milli}
         return given or {f"node:{self.node.ip}": 0.001}
 
@@ -81,19 +81,19 @@ class Gang:
     parts: Sequence[Part]
     payload: Mapping[str, Any]
     lease: float
-    """Seconds after which a guard kills its task if the keeper was not heard."""
+    """Seconds without a heartbeat after which a guard kills its task."""
     margin: float
-    """Seconds more after which the keeper relies on that."""
+    """Further seconds after which the keeper relies on that."""
     probe: Any
-    """A Ray task that tells its environment."""
+    """A Ray task that returns its environment."""
     started: bool = False
     verdict: tuple[str, str, str] | None = None
-    """Why it is to end, and by whose fault; only the first counts."""
+    """Why it must end, and by whose fault; only the first counts."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def name(self) -> str:
-        """What its placement group is called."""
+        """The name of its placement group."""
         return f"berth-{self.job}-{self.attempt}"
 
     @property
@@ -102,7 +102,7 @@ class Gang:
         return max(part.seconds for part in self.parts)
 
     def end(self, reason: str, fault: str, last_output: str = "") -> None:
-        """All of it is to end."""
+        """End all of it."""
         if self.verdict is not None:
             return
         self.verdict = reason, fault, last_output
@@ -112,14 +112,14 @@ class Gang:
                 part.node.agent.end.remote(self.job, self.attempt)
 
     def lost_node(self, node: Node) -> None:
-        """A node is gone, with what it had."""
+        """Lose a node, with its tasks."""
         self._changed.set()
         for part in self.parts:
             if part.node is node and not part.over:
                 self.end(f"server {part.server} was lost", "server")
 
     async def run(self, told: Callable[[], None]) -> None:
-        """Start it, say so when all of it runs, and come back when none of it does."""
+        """Start it, report when all of it runs, and return when none of it does."""
         from ray.util.placement_group import placement_group, remove_placement_group
 
         group = None
@@ -136,7 +136,7 @@ class Gang:
                     told()
                     parts = zip(self.parts, devices, strict=True)
                     await asyncio.gather(*(self._run(i, *given) for i, given in enumerate(parts)))
-        except Exception as error:  # a ValueError is about what the job wants, such as one and a half of a device
+        except Exception as error:  # a ValueError is the job's fault, such as a demand for one and a half devices
             self.end(f"Ray refused it: {_line(error)}", "job" if isinstance(error, ValueError) else "engine")
         finally:
             for node in {part.node.id: part.node for part in self.parts if part.began and not part.node.lost}.values():
@@ -145,7 +145,7 @@ class Gang:
                 remove_placement_group(group)
 
     async def _there(self, group: Any) -> bool:
-        """Wait until the whole group is there; whether it is."""
+        """Wait until the whole group is ready; whether it is."""
         from ray.util.placement_group import placement_group_table
 
         until, wait = time.monotonic() + PATIENCE, FIRST_LOOK
@@ -163,7 +163,7 @@ class Gang:
         return False
 
     async def _devices(self, group: Any, index: int, part: Part) -> dict[str, str]:
-        """Environment variables that say which devices are this task's: those that Ray gives a task in its bundle."""
+        """Environment variables that select this task's devices: those that Ray sets for a task in its bundle."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         amounts = part.bundle
@@ -180,7 +180,7 @@ class Gang:
         return found
 
     async def _run(self, index: int, part: Part, devices: Mapping[str, str]) -> None:
-        """Have a task run by the agent of its node, and see how it went."""
+        """Let the agent of its node run a task, and judge the result."""
         if self.verdict is not None:
             return
         part.began = True
@@ -193,12 +193,12 @@ class Gang:
         else:
             self.end(f"server {part.server} was lost", "server")
             asked.cancel()
-            killed = (part.node.heard or 0.0) + self.lease + self.margin  # by its guard, at the latest
+            killed = (part.node.heard or 0.0) + self.lease + self.margin  # its guard has killed it by then
             await asyncio.sleep(max(killed - time.monotonic(), 0.0))
         part.over = True
 
     def _told(self, part: Part, devices: Mapping[str, str]) -> dict[str, Any]:
-        """What a task needs to know to run."""
+        """The order for the agent that runs a task."""
         there = {one.server: one.node.ip for one in self.parts}
         berth = {
             "BERTH_JOB": self.job,
@@ -225,7 +225,7 @@ class Gang:
         }
 
     def _judge(self, part: Part, went: Mapping[str, Any]) -> None:
-        """Take note of how a task went."""
+        """Judge how a task ended."""
         part.seconds, part.result = went["seconds"], went["result"]
         how, code = went["how"], went["code"]
         if how == "refused":

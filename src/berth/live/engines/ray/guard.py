@@ -1,11 +1,12 @@
-"""Runs one task on a node of a Ray cluster, and ends all of it when it must: a program by itself, for `python -c`.
+"""The guard of one task on a node of a Ray cluster: a program of its own, for `python -c`.
 
-The first line of its standard input says what to run. After that come times, eight bytes each: until when the keeper of
-gangs was heard, by this machine's clock. When none comes for the length of a lease, whatever hangs or is cut off, the
-task is killed: by then the keeper has given it up. When the input ends, the task is asked to end, and killed if it does
-not. Whatever the task has started ends with it. The last line of the output says how it went.
+The first line of its standard input says what to run. After that come times, eight bytes each: the agent's last
+heartbeat that the keeper answered, by this machine's clock. If none comes for the length of a lease, for whatever
+reason, the guard kills the task: by then the keeper has given it up. When the input ends, the guard asks the task to
+end, and kills it if it does not. All descendants of the task end with it. The last line of the output reports how it
+ended.
 
-It imports nothing of berth: a Ray cluster needs nothing but Ray.
+It imports nothing of berth: nodes need only Ray.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36
-"""Numbers of `prctl`."""
+"""Options of `prctl`."""
 STUBBORN = 30.0
-"""Seconds after which a process that does not die even so is left behind."""
+"""Seconds after which a process that survives even SIGKILL is left behind."""
 
 
 def clock() -> float:
-    """Seconds that went by, also those in which the machine slept."""
+    """Elapsed seconds, including those of a suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -42,7 +43,7 @@ def die_with_parent() -> None:
 
 
 def arguments(told: dict[str, Any]) -> list[str]:
-    """What to execute. A script is run by its `#!` line, or by /bin/sh, from a file that need not be executable."""
+    """The command to execute. A script runs by its `#!` line or by /bin/sh, from a file that need not be executable."""
     script = told.get("script")
     if script is None:
         return list(told["command"])
@@ -53,7 +54,7 @@ def arguments(told: dict[str, Any]) -> list[str]:
 
 
 def watch(task: subprocess.Popen[bytes], lease: float, heard: float, rest: bytes) -> str:
-    """Wait until the task has `ended`, is `told` to end, or the lease has run out in `silence`."""
+    """Wait until the task has `ended`, is `told` to end, or the lease has expired in `silence`."""
     ended = os.pidfd_open(task.pid)
     while True:
         left = heard + lease - clock()
@@ -73,7 +74,7 @@ def watch(task: subprocess.Popen[bytes], lease: float, heard: float, rest: bytes
 
 
 def descendants(parent: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
+    """All descendants of a process."""
     mine = []
     with suppress(OSError):
         for file in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -82,7 +83,7 @@ def descendants(parent: int) -> list[int]:
 
 
 def end_all(task: subprocess.Popen[bytes], grace: float) -> None:
-    """Nothing that the task has started is left; it may end by itself within `grace` seconds."""
+    """End all descendants of the task; the task may end by itself within `grace` seconds."""
     if grace:
         with suppress(ProcessLookupError):
             os.killpg(task.pid, signal.SIGTERM)
@@ -101,7 +102,7 @@ def end_all(task: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def run(told: dict[str, Any], rest: bytes) -> dict[str, Any]:
-    """Run a task to its end: its exit code, the seconds that it ran, and how it ended."""
+    """Run a task to its end; returns its exit code, its run time in seconds, and how it ended."""
     prctl(ADOPT_ORPHANS, 1)
     try:
         with open(told["out"], "ab") as out, open(told["err"], "ab", buffering=0) as err:
@@ -124,13 +125,13 @@ def run(told: dict[str, Any], rest: bytes) -> dict[str, Any]:
     how = watch(task, told["lease"], told["heard"], rest)
     seconds = clock() - began
     if how == "ended":
-        task.wait()  # before anybody else takes its exit code
+        task.wait()  # before another wait takes its exit code
     end_all(task, told["grace"] if how == "told" else 0.0)
     return {"how": how, "error": None, "code": task.returncode, "seconds": seconds}
 
 
 def main() -> None:
-    """Read what to do, do it, and say how it went."""
+    """Read the order, carry it out, and report how it ended."""
     read = b""
     while b"\n" not in read:
         found = os.read(0, 2**16)

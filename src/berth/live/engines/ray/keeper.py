@@ -1,11 +1,11 @@
 """The keeper of gangs: a detached actor on a Ray cluster that starts them, watches them, and remembers their ends.
 
-There is one for a cluster, because actors have unique names; whoever schedules comes and goes, and what runs goes on.
-What it must not forget stands in the cluster's own key-value store before anything begins: which attempts there were,
-and how they ended. So an attempt begins once, even if the keeper dies. With it dies all that runs: it is started again,
-waits until that must be over, and tells that those attempts failed by the engine's fault.
+A cluster has one keeper, because actors have unique names; services come and go, and gangs go on. The keeper writes to
+the cluster's own key-value store, before anything begins, which attempts there are and how they ended. So an attempt
+begins once, even if the keeper dies. All gangs die with the keeper: the new one waits until they must be over, and
+reports that those attempts failed by the engine's fault.
 
-It speaks JSON in the words of `berth.live.engines.wire`, and is pickled by value: nodes need nothing of berth.
+It speaks the JSON of `berth.live.engines.wire`, and is pickled by value: nodes need nothing of berth.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ __all__ = ["NAME", "NAMESPACE", "Keeper"]
 
 NAME, NAMESPACE = "keeper", "berth"
 MARGIN = 2.0
-"""Seconds after the end of a lease until the keeper relies on it that what was leased has ended."""
+"""Seconds after the end of a lease until the keeper relies on the end of the leased tasks."""
 LOOK = 1.0
-"""Seconds between two looks at the nodes."""
+"""Seconds between two checks of the nodes."""
 FIRST_WORD = 20.0
-"""Seconds that agents have to begin: whoever asks first waits so long for them, and then they are tried again."""
+"""Seconds that agents have to begin: the first request waits this long for them, and then they are retried."""
 TWINS = 60.0
-"""Seconds after which two nodes of one name are taken to be two: one of them may be lost, and nobody knows yet."""
+"""Seconds after which two nodes of one name count as two: before, one of them may be lost and not yet detected."""
 AWAY = 6.0
-"""Seconds after which an owner that is not heard any more is taken to be away."""
+"""Seconds after which an owner without requests counts as away."""
 NEWS = 2.0
-"""Seconds after which somebody who asks for news gets an answer even if there is none."""
+"""Seconds after which a poll for events gets an empty answer."""
 REMEMBERED = 10_000
-"""Attempts that have ended and are still known."""
+"""The number of ended attempts that are remembered."""
 EVENTS = 50_000
-"""Events that are still known."""
+"""The number of events that are remembered."""
 RESULTS = 256 * 2**20
-"""Bytes of results of callables that are kept; the oldest go first."""
+"""The most bytes of callables' results that are kept; the oldest go first."""
 OURS = {"CPU": "cpu", "GPU": "gpu"}
 HIDDEN = ("node:", "object_store_memory", "accelerator_type:", "bundle_group_")
 Key = tuple[str, int]
@@ -49,7 +49,7 @@ Json = dict[str, Any]
 
 
 def _devices() -> dict[str, str]:
-    """The environment variables by which Ray says which devices a task may use."""
+    """The environment variables by which Ray assigns devices to a task."""
     return {name: value for name, value in os.environ.items() if "VISIBLE" in name}
 
 
@@ -62,14 +62,14 @@ class Keeper:
         self._born = time.monotonic()
         self._gangs: dict[Key, Gang] = {}
         self._known: dict[Key, Json] = {}
-        """Every attempt: its places, and its end once it has one."""
+        """Every attempt: its places, and its end once it has ended."""
         self._ended: deque[Key] = deque()
         self._results: dict[Key, list[bytes | None]] = {}
         self._events: deque[Json] = deque(maxlen=EVENTS)
         self._told = 0
         self._nodes: dict[str, Node] = {}
         self._twins: dict[str, float] = {}
-        """Nodes with the name of another, and since when: it may be about to be lost."""
+        """Nodes with the name of another, and since when: the other may be about to be lost."""
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._probe: Any = None
@@ -80,7 +80,7 @@ class Keeper:
     # ------------------------------------------------------------------ what others ask
 
     async def ask(self, text: str) -> str:
-        """A question, or an order, as JSON; the answer."""
+        """Answer a request or command, in JSON."""
         self._begin()
         asked = json.loads(text)
         if refusal := self._claim(asked.get("owner") or []):
@@ -96,7 +96,7 @@ class Keeper:
         return json.dumps({"done": True})
 
     async def news(self, life: str, since: int) -> str:
-        """Events after the first `since`, as soon as there are some; null for somebody who has missed too many."""
+        """Events after the first `since`, as soon as there are some; null for a client that has missed too many."""
         self._begin()
         if life != self._life or since < self._told - len(self._events):
             return "null"
@@ -107,7 +107,7 @@ class Keeper:
         return json.dumps(list(self._events)[len(self._events) - (self._told - since) :])
 
     async def pulse(self, node: str, life: str) -> str:
-        """The agent of a node asks for a word."""
+        """Answer the heartbeat of a node's agent."""
         known = self._nodes.get(node)
         if known is None or known.life != life or known.lost:
             return "end"
@@ -117,13 +117,13 @@ class Keeper:
         return "go on"
 
     async def result(self, job: str, attempt: int) -> list[bytes | None] | None:
-        """What the callable of a job gave, pickled, for each task in the order of roles and ranks."""
+        """The result of a job's callable, pickled, for each task in the order of roles and ranks."""
         return self._results.get((job, attempt))
 
     def _claim(self, owner: list[str]) -> str | None:
-        """Let an owner have the cluster, or say why not: what runs there belongs to one, and only to that one.
+        """Give the cluster to an owner, or say why not: running gangs belong to one owner only.
 
-        When another comes, all that the first one did there is forgotten.
+        When another owner takes over, the attempts of the first are forgotten.
         """
         if owner and owner[:1] != self._owner[:1]:
             running = [key[0] for key, known in self._known.items() if known["end"] is None]
@@ -207,7 +207,7 @@ class Keeper:
         self._close(key, {"kind": "failed", "reason": reason, "fault": fault, "last_output": last_output})
 
     def _close(self, key: Key, end: Json) -> None:
-        """An attempt has ended: this is written, then told."""
+        """Record the end of an attempt, then report it."""
         end = {"time": time.time(), "job": key[0], "attempt": key[1], **end}
         self._write(key, self._known[key]["places"], end)
         self._ended.append(key)
@@ -234,7 +234,7 @@ class Keeper:
         return getattr(internal_kv, what)(*given, namespace=NAMESPACE.encode())
 
     def _write(self, key: Key, places: list[Json], end: Json | None, new: bool = False) -> bool:
-        """Write an attempt down; False for one that should be `new` and is not."""
+        """Write an attempt to the store; False if it should be `new` and is not."""
         known = {"places": places, "end": end}
         there = self._store("_internal_kv_put", _name(key), json.dumps(known).encode(), not new)
         if new and there:
@@ -243,7 +243,7 @@ class Keeper:
         return True
 
     def _recall(self) -> None:
-        """What a keeper before this one has written."""
+        """Read the attempts that an earlier keeper wrote."""
         for name in self._store("_internal_kv_list", b"attempt/"):
             text = self._store("_internal_kv_get", name)
             if text is not None:
@@ -253,7 +253,7 @@ class Keeper:
         self._ended.extend(key for _, key in sorted(ended))
 
     async def _bury(self) -> None:
-        """What ran when a keeper before this one died must have ended by now, or is about to."""
+        """Report the end of gangs that ran when an earlier keeper died, once they must have ended."""
         from ray.util.placement_group import get_placement_group, placement_group_table, remove_placement_group
 
         left = [key for key, known in self._known.items() if known["end"] is None]
@@ -271,7 +271,7 @@ class Keeper:
     # ------------------------------------------------------------------ nodes
 
     def _begin(self) -> None:
-        """Begin to watch, when somebody asks for the first time."""
+        """Begin to watch, at the first request."""
         if not self._tasks:
             import ray
 
@@ -290,12 +290,12 @@ class Keeper:
             before = time.monotonic()
             await asyncio.sleep(LOOK)
             if time.monotonic() > before + 3 * LOOK:
-                continue  # this process was held up: those who asked meanwhile are to be heard first
-            with suppress(Exception):  # the head of the cluster does not answer: it may do so again
+                continue  # this process stalled: handle the heartbeats that came meanwhile first
+            with suppress(Exception):  # the head of the cluster does not answer: retry later
                 self._look()
 
     def _look(self) -> None:
-        """Which nodes are there, and whose agents are heard."""
+        """Check which nodes are there, and which agents send heartbeats."""
         import ray
 
         now = time.monotonic()
@@ -321,10 +321,10 @@ class Keeper:
             there_too = {group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED"}
             for gang in running:
                 if gang.name not in there_too:
-                    gang.end("somebody removed its placement group", "cancelled")
+                    gang.end("its placement group was removed by another program", "cancelled")
 
     def _lose(self, node: Node) -> None:
-        """A node is lost, and all gangs that have a part there; if it is still there, it gets another agent."""
+        """Lose a node and all gangs with a part there; if it is still there, it gets a new agent."""
         import ray
 
         del self._nodes[node.id]
@@ -336,7 +336,7 @@ class Keeper:
             gang.lost_node(node)
 
     def _name(self, found: Json) -> str | None:
-        """What a new node is called; None where another has its name, which may be one that was started again."""
+        """The name of a new node; None while another node has it, which may be the same node before a restart."""
         node = found["NodeID"]
         name = str((found["Labels"] or {}).get("name") or found["NodeManagerAddress"].replace(":", "-"))
         name = name if name[0].isalnum() else f"node{name}"
@@ -347,7 +347,7 @@ class Keeper:
         return f"{name}-{node[:8]}" if time.monotonic() > since + TWINS else None
 
     def _node(self, name: str, found: Json) -> Node:
-        """A node that is new, or has lost its agent."""
+        """Start the agent of a node that is new, or has lost its agent."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -361,7 +361,7 @@ class Keeper:
 
 
 def _server(name: str, found: Json) -> Json:
-    """A node as a server. What Ray calls CPU stands above what somebody else may call cpu."""
+    """A node as a server. Ray's CPU takes precedence over a custom resource named cpu."""
     capacity = {
         OURS.get(resource, resource): round(amount * 1000)
         for resource, amount in sorted(found["Resources"].items(), reverse=True)

@@ -1,8 +1,8 @@
 """A simulated cluster: jobs start at once, or after a latency, and run as long as their work takes on their servers.
 
-What the scheduler does not know is how fast a type of job runs on a server: a factor for each, and luck for each
+The scheduler does not know how fast a job type runs on a server: there is a factor for each pair, and luck for each
 attempt. Both come from named random streams, so that the same jobs meet the same luck whatever is decided. There is no
-clock here: whoever calls says what time it is.
+clock here: the caller gives the time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from berth.random import stream
 __all__ = ["Latency", "SimulatedCluster", "Truth"]
 
 REMEMBERED = 10_000
-"""Attempts that have ended and are still known."""
+"""The number of ended attempts that are remembered."""
 
 
 @dataclass(frozen=True)
 class Truth:
     """How servers differ: by `spread` between types and servers and `noise` between runs, deviations of logarithms.
 
-    `faults` is the part of attempts that fail halfway; jobs whose command is `false` fail always.
+    `faults` is the share of attempts that fail halfway; jobs whose command is `false` always fail.
     """
 
     seed: int = 0
@@ -52,7 +52,7 @@ class Truth:
         return job.expected_seconds / slowest * math.exp(self.noise * luck)
 
     def fails(self, job: Job, attempt: int) -> bool:
-        """Whether an attempt fails halfway; what has the command `false` always does."""
+        """Whether an attempt fails halfway; jobs whose command is `false` always do."""
         if job.payload.get("command") == ["false"]:
             return True
         return bool(self.faults) and stream(self.seed, "fault", job.id, str(attempt)).random() < self.faults
@@ -77,7 +77,7 @@ class _Attempt:
 
 
 def _taken(job: Job, start: Start) -> dict[tuple[str, str], int]:
-    """What it takes of each resource of a server."""
+    """What an attempt takes of each resource of each server."""
     demands = {role.name: role.demand for role in job.roles}
     takes: dict[tuple[str, str], int] = {}
     for place in start.places:
@@ -88,17 +88,17 @@ def _taken(job: Job, start: Start) -> dict[tuple[str, str], int]:
 
 
 class SimulatedCluster:
-    """Servers, and what runs on them."""
+    """Servers, and the attempts that run on them."""
 
     def __init__(self, servers: Iterable[Server], truth: Truth | None = None, latency: Latency | None = None) -> None:
         self.servers = {server.name: server for server in servers}
         self.truth, self.latency = truth or Truth(), latency or Latency()
         self.lost: set[str] = set()
         self.started: dict[tuple[str, int], int] = {}
-        """How often each attempt was really begun: never more than once."""
+        """How often each attempt really began: never more than once."""
         self._attempts: dict[tuple[str, int], _Attempt] = {}
         self._used: dict[tuple[str, str], int] = {}
-        """What is taken of each resource of a server."""
+        """What is taken of each resource of each server."""
         self._ended: deque[tuple[str, int]] = deque()
         self._ends: list[tuple[float, int, tuple[str, int]]] = []
         self._order = itertools.count()
@@ -109,7 +109,7 @@ class SimulatedCluster:
         return [ServerJoined(time, server) for name, server in self.servers.items() if name not in self.lost]
 
     def execute(self, command: Start | Cancel, job: Job | None, time: float) -> bool:
-        """Do as told; what was done already is not done again. Whether there was something to do."""
+        """Execute a command, idempotently; whether there was something to do."""
         self._advance(time)
         key = command.job, command.attempt
         attempt = self._attempts.get(key)
@@ -145,7 +145,7 @@ class SimulatedCluster:
         return True
 
     def _refusal(self, start: Start, takes: Mapping[tuple[str, str], int], time: float) -> Failed | None:
-        """Why something cannot start whole, if it cannot."""
+        """Why an attempt cannot start as a whole, if it cannot."""
         for place in start.places:
             if place.server in self.lost or place.server not in self.servers:
                 return Failed(time, start.job, start.attempt, f"server {place.server} is away", "server")
@@ -162,7 +162,7 @@ class SimulatedCluster:
         return self.servers[name]
 
     def lose(self, name: str, time: float) -> None:
-        """A server goes away with everything on it; gangs lose all of their parts."""
+        """Lose a server with everything on it; gangs lose all of their parts."""
         self._server(name)
         self._advance(time)
         if name in self.lost:
@@ -174,12 +174,12 @@ class SimulatedCluster:
                 self._end(attempt, Failed(time, *key, f"server {name} was lost", "server"))
 
     def restore(self, name: str, time: float) -> None:
-        """A server comes back, empty."""
+        """Bring a server back, empty."""
         if name in self.lost:
             self.join(self._server(name), time)
 
     def join(self, server: Server, time: float) -> None:
-        """A server is there from now on, or has changed."""
+        """Add or change a server."""
         self.lost.discard(server.name)
         self.servers[server.name] = server
         self._told.append(ServerJoined(time, server))
@@ -201,7 +201,7 @@ class SimulatedCluster:
         return key not in self._attempts or self._attempts[key].end is not None
 
     def _advance(self, time: float) -> None:
-        """Whatever ends up to this time ends."""
+        """End all attempts that end up to this time."""
         while self._ends and self._ends[0][0] <= time:
             ends, _, key = heapq.heappop(self._ends)
             if self._over(key):
@@ -213,7 +213,7 @@ class SimulatedCluster:
                 self._end(attempt, Finished(ends + self.latency.report, *key, ends - attempt.began))
 
     def due(self, time: float) -> list[Event]:
-        """Everything that is reported up to this time and was not told yet, in the order in which it happened."""
+        """All events up to this time that were not reported yet, in order."""
         self._advance(time)
         told = [event for event in self._told if event.time <= time]
         if told:
@@ -222,7 +222,7 @@ class SimulatedCluster:
 
     @property
     def next_end(self) -> float:
-        """When the next job ends or the next report comes, if nothing else happens; infinity where nothing runs."""
+        """When the next job ends or the next report is due; infinity if nothing runs."""
         while self._ends and self._over(self._ends[0][2]):
             heapq.heappop(self._ends)
         report = min((event.time for event in self._told), default=math.inf)
@@ -230,7 +230,7 @@ class SimulatedCluster:
 
     @property
     def running(self) -> dict[tuple[str, int], Start]:
-        """What runs now."""
+        """Running attempts."""
         return {key: attempt.start for key, attempt in self._attempts.items() if attempt.end is None}
 
     def attempt(self, job: str, attempt: int) -> Attempt | None:

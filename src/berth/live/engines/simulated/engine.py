@@ -1,7 +1,7 @@
-"""The simulated cluster as an engine: it has a clock, and may keep a file of what it was told to do.
+"""The simulated cluster as an engine: it has a clock, and may keep a file of its commands.
 
-Without such a file nothing is known after a restart of what ran before. With it the same commands are played again, and
-everything ends when it would have ended.
+Without the file, a restart forgets what ran before. With it, the engine replays the commands, and every attempt ends
+when it would have ended.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class SimulatedEngine:
             self._file = self._resumed(state_file)
 
     def _resumed(self, path: Path) -> TextIO:
-        """Play a file of commands again; the file, with only those that still matter, open for more."""
+        """Replay a file of commands; returns the file, with only those that still matter, open for more."""
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         played: list[tuple[tuple[str, int], str]] = []
         for number, line in enumerate(lines, 1):
             try:
                 time, command, job = read_order(json.loads(line))
             except (ValueError, BerthError):
-                if number == len(lines):  # a line that was cut off when the process was killed
+                if number == len(lines):  # the line was cut off when the process was killed
                     break
                 raise InvalidInput("a command", found=line[:80], file=path, line=number) from None
             self.cluster.execute(command, job, time)
@@ -63,15 +63,15 @@ class SimulatedEngine:
         beside.unlink(missing_ok=True)
         with open(beside, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write("".join(f"{line}\n" for key, line in played if key in known))
-        beside.replace(path)  # it has commands and environments of jobs, and is for this user alone
+        beside.replace(path)  # private to this user: it has the commands and environments of jobs
         return path.open("a", encoding="utf-8")
 
     async def snapshot(self) -> Snapshot:
-        """What is there."""
+        """The current state."""
         return self.cluster.snapshot()
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens, when it does."""
+        """Events, when they happen."""
         while True:
             self._changed.clear()
             for event in self.cluster.due(self.clock()):
@@ -82,7 +82,7 @@ class SimulatedEngine:
                     await self._changed.wait()
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
-        """Do as told."""
+        """Execute a command."""
         time = self.clock()
         if self.cluster.execute(command, job, time) and self._file is not None:
             self._file.write(json.dumps(write_order(time, command, job)) + "\n")
@@ -90,17 +90,17 @@ class SimulatedEngine:
         self.look()
 
     def look(self) -> None:
-        """Look at the cluster now, which somebody has changed."""
+        """Check the cluster now, after a change from outside."""
         self._changed.set()
 
     async def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
 
 def example_cluster() -> SimulatedCluster:
-    """A small cluster to begin with: four servers without and four with accelerators, some faster than others."""
+    """A small example cluster: four servers without and four with accelerators, some faster than others."""
     plain = [Server(f"cpu-{i}", amounts({"cpu": 16, "memory": "64Gi"}), {"class": "cpu"}) for i in range(4)]
     with_gpu = [
         Server(f"gpu-{i}", amounts({"cpu": 32, "memory": "128Gi", "gpu": 4}), {"class": "gpu"}) for i in range(4)

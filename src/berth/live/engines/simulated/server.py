@@ -1,9 +1,9 @@
 """A simulated cluster as a process of its own: `python -m berth.live.engines.simulated.server --socket PATH`.
 
-It goes on when the scheduler that uses it is killed; with `--state` what runs goes on when it is killed itself. It
-speaks JSON, a line for each message, on a Unix socket: whoever connects asks (`snapshot`, `start`, `cancel`), gets an
-answer to each question, and hears of all events. With `--log` it writes a line for every attempt that really begins or
-ends, and for every command that contradicts an earlier one.
+It outlives the scheduler that uses it; with `--state`, running jobs also outlive a kill of this process. It speaks
+JSON, one message a line, on a Unix socket: a client sends requests (`snapshot`, `start`, `cancel`), gets an answer to
+each, and receives all events. With `--log` it writes a line for every attempt that really begins or ends, and for
+every command that contradicts an earlier one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["SimulatedServer", "main"]
 
 
 class SimulatedServer:
-    """Serves one simulated engine to whoever connects."""
+    """Serves one simulated engine to all clients."""
 
     def __init__(self, engine: SimulatedEngine, log: TextIO | None = None) -> None:
         self._engine, self._log = engine, log
@@ -38,7 +38,7 @@ class SimulatedServer:
             socket.unlink()
         server = await asyncio.start_unix_server(self._client, path=str(socket), limit=LINE)
         for attempt in (await self._engine.snapshot()).attempts:
-            if attempt.end is not None:  # while nobody was here to see it, or before
+            if attempt.end is not None:  # it ended before this process could see it
                 self._note("ended", job=attempt.job, attempt=attempt.attempt, how=attempt.end.kind)
         print(f"listening on {socket}", flush=True)
         async with server:
@@ -100,9 +100,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="berth.live.engines.simulated.server", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--cluster", type=Path, help="a YAML file with servers")
-    parser.add_argument("--faster", type=float, default=1.0, help="how many seconds of the cluster pass in one")
-    parser.add_argument("--log", type=Path, help="a file for what really begins and ends")
-    parser.add_argument("--state", type=Path, help="a file for commands, which are played again at the next start")
+    parser.add_argument("--faster", type=float, default=1.0, help="how many cluster seconds pass in a real second")
+    parser.add_argument("--log", type=Path, help="a file for the attempts that begin and end")
+    parser.add_argument("--state", type=Path, help="a file for commands, which are replayed at the next start")
     given = parser.parse_args(arguments)
     try:
         cluster = example_cluster() if given.cluster is None else read_cluster(given.cluster)

@@ -1,8 +1,9 @@
-"""Slurm as an engine: jobs are submitted with their final node lists, and every one is known by a tag of ours.
+"""Slurm as an engine: jobs are submitted with their final node lists, and each is identified by berth's tag.
 
-`engine` drives, `commands` (or `rest`) talk to Slurm, `reading` and `writing` are its words, `judging` says what they
-mean, `spool` remembers, and `companion` serves people who give their jobs to Slurm itself. `users`, `outputs` and
-`environment` say as whom a job runs, where it prints, and what its process gets.
+`engine` executes commands, `commands` or `rest` talk to Slurm, `parsing` reads its output, `layout` and `submission`
+write its jobs, `interpret` says what its records mean, `watch` and `attempts` follow jobs, `spool` remembers attempts,
+and `companion` serves users who submit to Slurm itself. `outputs` and `environment` decide where a job prints, as whom
+it runs, and what environment it gets.
 """
 
 from berth.live.engines.slurm.engine import SlurmEngine, check_settings

@@ -1,9 +1,9 @@
 """The follow-up of attempts in Slurm, from their submission to their end.
 
-A job can wait for ever for tasks that were killed together with the slurmd of their node, when that slurmd soon ran
-again: Slurm does not see that. Nor does an srun begin tasks that was cut off by the death of slurmctld at the wrong
-moment. So when a daemon was started after an attempt, it is asked whether the tasks are there. Where those of a node
-had ended before, and others run, that looks like a loss.
+A job can wait for ever for tasks that were killed together with the slurmd of their node, if that slurmd soon ran
+again: Slurm does not notice. Nor does an srun start its tasks if the death of slurmctld cut it off at the wrong
+moment. So when a daemon was started after an attempt, berth asks it whether the tasks are there. If the tasks of a
+node had ended before, and others run, that looks like a loss.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from berth.live.engines.slurm.spool import AttemptRecord, Spool
 __all__ = ["Attempts", "is_ending"]
 
 SLOW = 3.0
-"""Seconds after which it is said why Slurm does not start a job."""
+"""Seconds after which berth logs why Slurm does not start a job."""
 LAUNCHING = 10.0
-"""Seconds for which tasks must be missing until they are taken for lost: they may be about to begin."""
+"""Seconds for which tasks must be missing until they count as lost: they may be about to begin."""
 log = logging.getLogger(__name__)
 
 
 class Attempts:
-    """Says in `told` what happens to attempts, and sets `wake` when Slurm is to be looked at soon.
+    """Reports in `told` what happens to attempts, and sets `wake` when Slurm is to be polled soon.
 
-    `nodes` and `boot` are what was last seen of the nodes, and when slurmctld was started.
+    `nodes` and `boot` are the last known nodes, and when slurmctld was started.
     """
 
     def __init__(
@@ -53,24 +53,24 @@ class Attempts:
         wake: asyncio.Event,
     ) -> None:
         self.unwanted: set[int] = set()
-        """Numbers of Slurm's jobs that are to end."""
+        """Slurm job ids that are to end."""
         self.nodes: Mapping[str, Node] = {}
         self.nodes_due = False
-        """Whether the next look is to include the nodes."""
+        """Whether the next poll is to include the nodes."""
         self.boot = 0.0
         self._told, self._wake = told, wake
         self._patience, self._slurm, self._spool, self._outputs, self._hooks = patience, slurm, spool, outputs, hooks
         self._returned: list[tuple[AttemptRecord, Failed]] = []
 
     def one_job(self, record: AttemptRecord, parts: Sequence[SlurmJob]) -> tuple[SlurmJob, ...]:
-        """The parts of one job; should Slurm have taken an attempt twice, the later one is ended."""
+        """The parts of one job; if Slurm has accepted an attempt twice, the later job is ended."""
         leaders = sorted({job.leader or job.id for job in parts}, key=lambda id: (id != record.slurm, id))
         self.unwanted.update(job.id for job in parts if (job.leader or job.id) in leaders[1:] and not job.ended)
         self._spool.taken(record, leaders[0])
         return tuple(sorted((j for j in parts if (j.leader or j.id) == leaders[0]), key=lambda job: job.id))
 
     def follow(self, record: AttemptRecord, parts: tuple[SlurmJob, ...], began: float) -> None:
-        """Take note of how an attempt stands; Slurm was asked at `began`."""
+        """Note the state of an attempt; Slurm was asked at `began`."""
         now, clock = time.time(), time.monotonic()
         if self._hooks is not None:
             record.hooked = self._hooks.of(record.key, [job.id for job in parts])
@@ -82,7 +82,7 @@ class Attempts:
                 self._runs(record, now)
             end = how_it_ended(record, parts, self.nodes, now, self._outputs.mark(record))
             if isinstance(end, Failed) and end.fault == "cancelled" and not record.verdict:
-                if not record.doubted:  # what its nodes say now may explain it
+                if not record.doubted:  # the current state of its nodes may explain it
                     record.doubted = self.nodes_due = True
                     self._wake.set()
                     return
@@ -92,7 +92,7 @@ class Attempts:
                 if self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
                     end = replace(end, fault="engine", reason="slurmd removed its script before it began")
                 else:
-                    self._runs(record, now)  # so that its number and its output are told
+                    self._runs(record, now)  # so that its number and its output are reported
             self._gone(record, end)
             return
         if is_theirs(record.key):
@@ -124,7 +124,7 @@ class Attempts:
                 self._stop(record, why, self._outputs.mark(record))
 
     async def _parted(self, record: AttemptRecord) -> str | None:
-        """What is wrong with an attempt that should run; None where nothing is, or nobody knows yet."""
+        """What is wrong with an attempt that should run; None if nothing is, or if it is unknown yet."""
         if not record.parts or not all(job.running for job in record.parts):
             return None
         since = [self.nodes[name].since or 0.0 for job in record.parts for name in job.nodes if name in self.nodes]
@@ -140,7 +140,7 @@ class Attempts:
         elif record.parted is None:
             record.parted = time.monotonic()
         elif time.monotonic() - record.parted > LAUNCHING:
-            return "tasks of it are gone, or never began, after a daemon of Slurm was started again"
+            return "some of its tasks are gone, or never began, after a Slurm daemon was restarted"
         return None
 
     def _runs(self, record: AttemptRecord, now: float) -> None:
@@ -150,12 +150,12 @@ class Attempts:
             self._told.append(Started(record.started, *record.key, self.details(record)))
 
     def details(self, record: AttemptRecord) -> dict[str, str]:
-        """What people may want to know of it; where their own jobs print is their affair."""
+        """Facts about it for users; companion jobs choose their own output."""
         number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
         return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
 
     def _stop(self, record: AttemptRecord, reason: str, mark: Mark | None = None) -> None:
-        """Have Slurm end it; when it has, this is told. One of their jobs is held again instead."""
+        """Let Slurm end it; then this reason is reported. A companion job is held again instead."""
         if record.verdict is not None:
             return
         failed = _failed(record, reason, "engine")
@@ -168,21 +168,21 @@ class Attempts:
             self.unwanted.update(job.id for job in record.parts if not job.ended)
 
     def missing(self, record: AttemptRecord) -> None:
-        """Slurm took it and does not know it; it has ended when its nodes were told so."""
+        """End an attempt that Slurm accepted and no longer knows, unless one of its nodes is silent."""
         if any(self.nodes[place.server].silent for place in record.places if place.server in self.nodes):
             return
-        reason = "Slurm does not know it any more: slurmctld was killed right after it took it, or it ended long ago"
+        reason = "Slurm no longer knows it: slurmctld was killed right after it took it, or it ended long ago"
         mark = self._outputs.mark(record)
         self._gone(record, (mark and mark.end(record.key)) or record.verdict or _failed(record, reason, "engine"))
 
     def _gone(self, record: AttemptRecord, end: Finished | Failed) -> None:
-        """It has ended, and Slurm has nothing of it any more; one of their jobs cannot be tried again."""
+        """It has ended, and Slurm has no trace of it; a companion job cannot be retried."""
         self.end(record, end)
         if is_theirs(record.key) and isinstance(end, Failed) and end.fault in ("server", "engine"):
             self._told.append(Cancelled(end.time, record.key[0], ORIGIN))
 
     def end(self, record: AttemptRecord, end: Finished | Failed) -> None:
-        """It has ended, and this is told."""
+        """Record and report its end."""
         self._spool.ended(record, end)
         if self._hooks is not None:
             self._hooks.forget(record.key)
@@ -190,13 +190,13 @@ class Attempts:
         self._wake.set()
 
     async def hold_again(self) -> None:
-        """Hold jobs of Slurm's users that did not start, or are to start again."""
+        """Hold companion jobs that did not start, or are to start again."""
         while self._returned:
             record, end = self._returned[-1]
             assert record.slurm is not None
-            with suppress(Refused):  # it has ended meanwhile, which is seen at the next look
+            with suppress(Refused):  # it has ended meanwhile, which the next poll shows
                 await self._slurm.hold(record.slurm)
-                # one that ran would have to wait for two minutes more
+                # a job that ran would have to wait for two minutes more
                 changes = {"ReqNodeList": "", **({"StartTime": "now"} if record.began else {})}
                 await self._slurm.update(record.slurm, changes)
                 self.end(record, end)

@@ -1,4 +1,4 @@
-"""Slurm's commands, run without a shell: what they are asked, and what their failures mean."""
+"""Slurm's commands, run without a shell: their arguments, and what their failures mean."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from berth.live.engines.slurm.submission import Component, Submission
 __all__ = ["Away", "Refused", "Slurm", "SlurmCommands", "sbatch_arguments"]
 
 PARALLEL = 4
-"""Commands that run together."""
+"""The most commands that run in parallel."""
 NOT_SENT = re.compile(
     "connect failure|Connection refused|Protocol authentication error|Munge|cannot stat file|"
     "Unable to process configuration|establish a configuration source|resolve hostname"
 )
-"""What the commands say when slurmctld has certainly heard nothing."""
+"""Errors of the commands after which slurmctld has certainly not received the request."""
 AWAY = re.compile(
     "Unable to contact|Socket timed out|Zero Bytes|Transport|temporarily unable|Unable to establish|"
     "connection shutdown|not responding|Connection reset|Connection timed out|in standby mode|Unexpected message|"
     "invalid during node|No response|missing socket|Message (receive|send) failure|Communication|Header lengths|"
     "message length|Broken pipe"
 )
-"""What they say when slurmctld did not answer; it may or may not have heard."""
+"""Errors of the commands when slurmctld did not answer; it may or may not have received the request."""
 
 
 log = logging.getLogger(__name__)
 
 
 class Away(EngineError):
-    """slurmctld did not answer. `heard` says whether it may have done what it was asked."""
+    """slurmctld did not answer. `heard` says whether it may have received the request."""
 
     def __init__(self, message: str, heard: bool) -> None:
         super().__init__(message)
@@ -55,14 +55,14 @@ class Away(EngineError):
 
 
 class Refused(EngineError):
-    """Slurm answered that it will not."""
+    """Slurm refused the request."""
 
 
 class Slurm(Protocol):
-    """What an engine needs of Slurm, by whatever way."""
+    """The operations of Slurm that the engine needs, by commands or REST."""
 
     async def jobs(self) -> list[SlurmJob]:
-        """All jobs that slurmctld knows, lately ended ones included."""
+        """All jobs that slurmctld knows, including recently ended ones."""
         ...
 
     async def nodes(self) -> list[Node]: ...
@@ -70,25 +70,25 @@ class Slurm(Protocol):
     async def partitions(self) -> dict[str, Partition]: ...
 
     async def reservations(self) -> list[Reservation]:
-        """Reservations of nodes that are to come or have begun."""
+        """Current and future reservations of nodes."""
         ...
 
     async def config(self) -> Config: ...
 
     async def lost_steps(self, job: int) -> bool | None:
-        """Whether slurmctld takes steps of a job to run that are not on all of their nodes; None where it has none."""
+        """Whether slurmctld believes that steps of a job run which some of their nodes lack; None if it has none."""
         ...
 
     async def skip(self, number: int) -> None:
-        """Use up numbers of jobs up to this one: what nodes say of jobs that slurmctld forgot is taken for others."""
+        """Use up job ids up to this one: reports of nodes about forgotten jobs would be taken for new jobs."""
         ...
 
     async def submit(self, submission: Submission) -> int:
-        """Slurm's number of the job; `Refused` or `Away`."""
+        """Slurm's id of the job; raises `Refused` or `Away`."""
         ...
 
     async def cancel(self, jobs: Sequence[int]) -> None:
-        """End jobs, those that have ended already too."""
+        """End jobs, including those that have ended already."""
         ...
 
     async def update(self, job: int, changes: Mapping[str, str]) -> None: ...
@@ -101,7 +101,7 @@ class Slurm(Protocol):
 
 
 def sbatch_arguments(submission: Submission) -> list[str]:
-    """The options of sbatch, those of several components with `:` between."""
+    """The options of sbatch; those of several components are separated by `:`."""
     words: list[str] = []
     for component in submission.components:
         if words:
@@ -123,13 +123,13 @@ def sbatch_arguments(submission: Submission) -> list[str]:
             words.append(f"--partition={submission.partition}")
         if submission.minutes is not None:
             words.append(f"--time={submission.minutes}")
-        if submission.user is not None:  # with its other groups, which Slurm looks up
+        if submission.user is not None:  # with its supplementary groups, which Slurm looks up
             words += [f"--uid={submission.user.pw_uid}", f"--gid={submission.user.pw_gid}"]
     return words
 
 
 def _shares(component: Component) -> list[str]:
-    """The options that say how many tasks and how much memory and GRES each node gives."""
+    """The options for how many tasks and how much memory and GRES each node gives."""
     memory = component.memory_mib
     if component.tasks is None:
         words = [f"--ntasks={component.total}"]
@@ -146,7 +146,7 @@ class SlurmCommands:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._seconds, self._partition = settings.command_seconds, settings.partition
-        # nothing of our own environment may be taken for an option
+        # no variable of berth's own environment may act as an option
         self._environment = {
             name: value
             for name, value in os.environ.items()
@@ -159,7 +159,7 @@ class SlurmCommands:
         self._room = asyncio.Semaphore(PARALLEL)
 
     async def _ask(self, *words: str, given: bytes = b"", variables: bytes | None = None) -> str:
-        """The answer of a command. Files in memory take the place of pipes, whose ends may wait for each other."""
+        """Run a command and return its output. Memory files replace pipes, which could deadlock."""
         name = " ".join(words[:3] if words[0] == "scontrol" else words[:1])
         with ExitStack() as stack:
             files = [stack.enter_context(_memory(content)) for content in (given, b"", b"")]
@@ -180,7 +180,7 @@ class SlurmCommands:
 
     async def _run(self, name: str, words: Sequence[str], files: Sequence[BinaryIO]) -> int:
         try:
-            # it ends itself in time even if nobody is left to end it
+            # it times out by itself even if berth is gone
             process = await asyncio.create_subprocess_exec(
                 "timeout",
                 "--signal=KILL",
@@ -230,7 +230,7 @@ class SlurmCommands:
         return bool((before & await self._steps(job)) - there)
 
     async def _steps(self, job: int) -> set[str]:
-        """The numbers of steps that slurmctld takes to run."""
+        """The ids of steps that slurmctld believes to run."""
         said = await self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i")
         return {line.strip().rpartition(".")[2] for line in said.splitlines()} - {"batch", "extern"}
 
@@ -242,7 +242,7 @@ class SlurmCommands:
             while not used or used[-1] < number:
                 used.append(_number(await self._ask("sbatch", *words)))
         except Refused as error:
-            log.warning("numbers of jobs that slurmctld may have forgotten are used again: %s", error)
+            log.warning("ids of jobs that slurmctld may have forgotten are reused: %s", error)
         finally:
             if used:
                 await self.cancel(used)
@@ -279,7 +279,7 @@ class SlurmCommands:
         await self._ask("scontrol", "release", str(job))
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept."""
 
 
 def _number(answer: str) -> int:
@@ -290,7 +290,7 @@ def _number(answer: str) -> int:
 
 
 def _memory(content: bytes) -> BinaryIO:
-    """A file in memory, to be read from its beginning."""
+    """A file in memory, positioned at its beginning."""
     file = os.fdopen(os.memfd_create("berth"), "w+b")
     file.write(content)
     file.seek(0)
@@ -303,7 +303,7 @@ def _content(file: BinaryIO) -> str:
 
 
 def failure(name: str, said: str) -> EngineError:
-    """What a command said, as an error: slurmctld is away, or it refused."""
+    """The error of a command: slurmctld is away, or it refused."""
     last = re.sub(r"^(\w+): (error|fatal): ", "", said.splitlines()[-1].strip())
     if "configuration source" in last:
         last += " (say where slurm.conf is: with `conf` in the settings of the engine, or with SLURM_CONF)"

@@ -1,11 +1,11 @@
 """Jobs that users submit to Slurm itself: held in one partition until berth pins and releases them.
 
-A job of theirs is one task on each of its nodes, with what it takes of a node. Its comment may say more, such as
-`berth:type=resnet,work=2h`; else its name is its type. It is taken when it may run (`--begin`). Jobs that ask for what
-berth has no words for (`wishes`; their own nodes, ranges of node numbers) are left alone, held, with a warning.
+A companion job is one task on each of its nodes, with what it takes of a node. Its comment may say more, such as
+`berth:type=resnet,work=2h`; else its name is its type. It is accepted when it may run (`--begin`). Jobs with options
+that berth does not support (`unsupported`; fixed nodes, ranges of node counts) stay held, with a warning.
 
-A job keeps its node count, so `-N` belongs into what people submit; where it is left out, it is what Slurm says. When a
-job is released, the number of its nodes and the CPUs of each are pinned, so that Slurm gives what berth has booked.
+A job keeps its node count, so users should submit with `-N`; without it, Slurm's value counts. When a job is released,
+its node count and the CPUs of each node are pinned, so that Slurm gives what berth has booked.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ class HeldJob:
 
 
 def is_theirs(key: Key) -> bool:
-    """Whether an attempt is one of a job that was given to Slurm."""
+    """Whether an attempt is of a companion job."""
     return ID.fullmatch(key[0]) is not None
 
 
 def is_own(key: Key, job: SlurmJob) -> bool:
-    """Whether an attempt is one of this job; users write the comments of their jobs, and might name another's."""
+    """Whether an attempt is of this job; users write the comments of their jobs, and might name another's."""
     return is_theirs(key) and key[0].split("-")[1] == str(job.id)
 
 
 def _tag(job: SlurmJob, instance: str) -> Key | None:
-    """The attempt that the comment of a job names, if it is one of this job."""
+    """The attempt that the comment of a job names, if it is of this job."""
     tagged = read_tag(job.comment, instance)
     return tagged if tagged is not None and is_own(tagged, job) else None
 
 
 def _name(job: SlurmJob, instance: str) -> str:
-    """Our id of their job; its tag says it once it was pinned, since Slurm changes what it is made of.
+    """berth's id of a companion job; once pinned, its tag has the id, since Slurm changes what the id is made of.
 
-    A job that somebody released and held again, or that may run at another time, is another one to berth.
+    A job that is released and held again, or may run at another time, is a new job to berth.
     """
     tagged = _tag(job, instance)
     return tagged[0] if tagged is not None else f"slurm-{job.id}-{int(job.eligible or job.submit or 0)}"
 
 
 class Companion:
-    """Finds the jobs of a partition (none where it is empty) that wait to be placed."""
+    """Finds the jobs of a partition (none if it is empty) that wait to be placed."""
 
     def __init__(self, partition: str, spool: Spool) -> None:
         self._partition, self._spool = partition, spool
         self._warned: set[int] = set()
 
     def waiting(self, jobs: Iterable[SlurmJob]) -> dict[str, HeldJob]:
-        """Jobs that are held, that nobody has released, and that might run now, by our ids."""
+        """Held jobs that were not released and may run now, by berth's ids."""
         held, now = {}, time.time()
         for job in jobs:
             if job.partition != self._partition or not job.pending or not job.reason.startswith("JobHeld"):
@@ -86,23 +86,23 @@ class Companion:
                 if record is not None and record.end is None:
                     continue
             elif read_tag(job.comment, self._spool.instance) is not None:
-                continue  # one of berth's own jobs, or one that pretends to be
+                continue  # one of berth's own jobs, or a job that pretends to be
             if (job.eligible or 0.0) > now:
                 continue
             try:
-                if job.required and tagged is None:  # else they are what it was pinned to
+                if job.required and tagged is None:  # else berth pinned it to them
                     raise InvalidInput("a job without nodes of its own (--nodelist, --nodefile)")
                 asked = request(job, self._spool.instance)
                 held[asked.id] = HeldJob(asked, job.id)
             except InvalidInput as error:
                 if job.id not in self._warned:
                     self._warned.add(job.id)
-                    log.warning("job %d waits in Slurm and is not taken: %s", job.id, error)
+                    log.warning("job %d waits in Slurm and is ignored: %s", job.id, error)
         return held
 
 
 def request(job: SlurmJob, instance: str) -> Job:
-    """Their request as a job of ours; `InvalidInput` where berth has no words for it."""
+    """A companion job as a job of berth; raises `InvalidInput` if berth does not support it."""
     if job.beyond:
         raise InvalidInput(f"a job without {job.beyond}")
     said = _said(job.comment)
@@ -134,18 +134,18 @@ def request(job: SlurmJob, instance: str) -> Job:
 
 
 def pinned(job: Job, places: Sequence[Place]) -> dict[str, str]:
-    """What to change of their job, so that Slurm gives it just these places."""
+    """The changes of a companion job that make Slurm give it exactly these places."""
     nodes = list(dict.fromkeys(place.server for place in places))
     cpus = job.roles[0].demand["cpu"] // MILLI
     return {
         "ReqNodeList": ",".join(nodes),
         "NumNodes": f"{len(nodes)}-{len(nodes)}",
-        "MinCPUsNode": str(cpus),  # at least so many of each, and so no more of any
+        "MinCPUsNode": str(cpus),  # a minimum for each node, and so the exact number of each
     }
 
 
 def _said(comment: str) -> dict[str, str]:
-    """What a comment like `berth:type=resnet,work=3600` says.
+    """Read a comment like `berth:type=resnet,work=3600`.
 
     >>> _said("berth:type=resnet,work=3600"), _said("mine"), _said("berth:0a:slurm-1-2:3")
     ({'type': 'resnet', 'work': '3600'}, {}, {})
@@ -161,7 +161,7 @@ def _plain(text: str) -> str | float:
 
 
 def _word(text: str) -> str:
-    """A text as an id: what may not stand there becomes `_`."""
+    """A text as an id: invalid characters become `_`."""
     plain = re.sub(r"[^A-Za-z0-9._@-]", "_", text)[:128]
     return plain if re.match(r"[A-Za-z0-9]", plain) else f"x{plain}"[:128] if plain else "default"
 

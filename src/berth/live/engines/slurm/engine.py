@@ -1,7 +1,7 @@
 """Slurm as an engine.
 
-Slurm is looked at again and again: soon after something was asked of it, every `poll` seconds otherwise, and at once
-when a hook of slurmctld calls (`watch`). Each attempt is written down before it is submitted (`spool`).
+The engine polls Slurm: soon after a command, otherwise every `poll` seconds, and at once when a hook of slurmctld
+calls (`watch`). Each attempt is recorded before it is submitted (`spool`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from berth.live.engines.slurm.watch import Watch
 __all__ = ["ENGINE", "SlurmEngine", "check_settings"]
 
 SURE = 5.0
-"""Seconds after which a submission that was not answered is not under way any more."""
+"""Seconds after which an unanswered submission is no longer under way."""
 log = logging.getLogger(__name__)
 
 
 def check_settings(settings: SlurmSettings) -> None:
-    """Refuse settings that cannot be right on this machine; makes nothing."""
+    """Refuse settings that are wrong on this machine, without making anything."""
     conf = settings.conf
     if conf is not None and not settings.rest:
         try:
@@ -80,7 +80,7 @@ class SlurmEngine:
     ) -> None:
         self.settings = (settings or SlurmSettings()).of(owner)
         self._file = file
-        """Where the settings stand, for errors."""
+        """The file of the settings, for errors."""
         check_settings(self.settings)
         way = SlurmRest if self.settings.rest else SlurmCommands
         self.slurm: Slurm = slurm or way(self.settings)
@@ -105,8 +105,8 @@ class SlurmEngine:
         except (NotADirectoryError, FileExistsError) as error:
             found = f"{outputs}: {error.strerror}"
             raise InvalidInput("a directory", found=found, key="output") from None
-        except OSError as error:  # it may be one that only the nodes have
-            log.warning("%s, where jobs write what they print, is not here: %s", outputs, error.strerror or error)
+        except OSError as error:  # perhaps only the nodes have it
+            log.warning("the output directory %s is not reachable here: %s", outputs, error.strerror or error)
 
     async def _check_partitions(self) -> None:
         """Refuse partitions that Slurm does not have."""
@@ -119,7 +119,7 @@ class SlurmEngine:
         self._checked = True
 
     def refusal(self, job: Job) -> str | None:
-        """Why Slurm could never run a job, wherever its tasks are; None where it could."""
+        """Why Slurm could never run a job, on any servers; None if it could."""
         places = tuple(Place("any", role.name, role.count) for role in job.roles)
         known = self._watch.config, None, self._watch.partition
         try:
@@ -129,9 +129,9 @@ class SlurmEngine:
         return None
 
     async def snapshot(self) -> Snapshot:
-        """All that Slurm knows of our attempts, and all that is remembered of those that have ended.
+        """All that Slurm knows of berth's attempts, and the remembered ends of attempts.
 
-        `InvalidInput` where Slurm knows that the settings are wrong.
+        Raises `InvalidInput` if Slurm shows that the settings are wrong.
         """
         if not self._checked:
             await self._check_partitions()
@@ -155,7 +155,7 @@ class SlurmEngine:
         return Snapshot(tuple(self._watch.servers.values()), tuple(attempts), waiting)
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens."""
+        """Events."""
         self._watch.listen()
         while True:
             while self._watch.told:
@@ -167,7 +167,7 @@ class SlurmEngine:
             await self._watch.look()
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
-        """Do as told."""
+        """Execute a command."""
         key = command.job, command.attempt
         async with self._locks[key]:
             if isinstance(command, Cancel):
@@ -218,7 +218,7 @@ class SlurmEngine:
         return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
 
     def _submission(self, start: Start, job: Job, secret: str) -> Submission | NotPossible:
-        """What Slurm is to be told, once its user has a directory for its output; or why it cannot be run."""
+        """The submission to Slurm, once its user has an output directory; or why the job cannot run."""
         known = self._watch.config, self._room((start.job, start.attempt)), self._watch.partition
         try:
             told = submission(start, job, self.settings, self._spool.instance, *known, secret=secret)
@@ -238,7 +238,7 @@ class SlurmEngine:
         there = self._watch.waiting.get(start.job)
         record = self._spool.asked(key, start.places, job=None if there is None else there.job)
         if there is None:
-            self._fail(record, "it does not wait in Slurm any more", "cancelled")
+            self._fail(record, "it no longer waits in Slurm", "cancelled")
             return
         if self._is_away(start, record):
             return
@@ -264,13 +264,13 @@ class SlurmEngine:
         self._watch.attempts.end(record, Failed(time.time(), *record.key, reason, fault))
 
     async def _known(self, key: Key) -> bool:
-        """Whether an attempt was submitted. `EngineError` while that cannot be known."""
+        """Whether an attempt was submitted. Raises `EngineError` while that is unknown."""
         if not self._watch.has_looked:
             await self._watch.look()
         record = self._spool.records.get(key)
         if record is None:
             return False
-        if record.end is None and record.slurm is None:  # it was being submitted when something failed
+        if record.end is None and record.slurm is None:  # its submission failed halfway
             await self._watch.look()
         if record.end is not None or record.slurm is not None:
             return True
@@ -296,7 +296,7 @@ class SlurmEngine:
                 record.since = time.monotonic()
 
     async def close(self) -> None:
-        """Let go; what runs goes on."""
+        """Close; jobs go on running."""
         await self.slurm.close()
         self._watch.close()
         self._spool.close()

@@ -25,7 +25,7 @@ __all__ = ["MPI_TYPE", "NotPossible", "enter_directory", "job_environment", "job
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MPI_TYPE = "SLURM_MPI_TYPE"
-"""The only variable of a job that berth's srun heeds: how MPI programs find each other."""
+"""The only variable of a job that reaches berth's srun: how MPI programs find each other."""
 RESERVED = re.compile(r"BERTH_(JOB|ATTEMPT|TASKS|SERVERS|ROLE|RANK|SERVER|WORKDIR|ENV(_\d+)?|NUMBER|PAIR)", re.ASCII)
 """Names that berth itself uses."""
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -49,7 +49,7 @@ LOGIN_DEFS = Path("/etc/login.defs")
 
 
 def enter_directory(otherwise: str) -> str:
-    """Shell text that enters the working directory of the job, if it was given one: Slurm would use another."""
+    """Shell text that enters the job's working directory, if it has one: Slurm would use another."""
     return f"{ENTER}{otherwise}; fi"
 
 
@@ -62,14 +62,14 @@ def run_job(words: str) -> str:
 
 
 def node_path() -> str:
-    """The PATH of berth's commands on nodes: the usual one, and where Slurm's commands are on this machine."""
+    """The PATH of berth's commands on nodes: the usual one, and the directory of Slurm's commands on this machine."""
     srun = shutil.which("srun")
     here = "" if srun is None else str(Path(os.path.abspath(srun)).parent)
     return PATH if not here or here in PATH.split(":") else f"{PATH}:{here}"
 
 
 def job_environment(job: Job, start: Start, user: pwd.struct_passwd) -> dict[str, str]:
-    """What Slurm sets for the batch script, from which `run_job` makes the environment of the job."""
+    """The environment of the batch script, from which `run_job` makes that of the job."""
     given: Mapping[str, str] = job.payload.get("environment") or {}
     for name, value in given.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
@@ -105,7 +105,7 @@ class NotPossible(BerthError):
 
 @cache
 def ordinary_uids(file: Path = LOGIN_DEFS) -> range:
-    """The uids of people on this system: UID_MIN to UID_MAX of /etc/login.defs, by default 1000 to 60000."""
+    """The uids of ordinary users on this system: UID_MIN to UID_MAX of /etc/login.defs, by default 1000 to 60000."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -123,10 +123,10 @@ def job_user(job: Job, settings: SlurmSettings) -> pwd.struct_passwd:
     if not settings.users:
         return pwd.getpwuid(os.getuid())
     try:
-        # two names may have one uid: Slurm shows the name that the uid has
+        # two names may share a uid: Slurm shows the primary name of the uid
         user = pwd.getpwuid(pwd.getpwnam(job.user).pw_uid)
     except KeyError:
-        raise NotPossible(f"{job.user} is no user of this system, as which the job would run") from None
+        raise NotPossible(f"{job.user}, as whom the job would run, is not a user of this system") from None
     if not re.fullmatch(r"[^/\0.][^/\0]*", user.pw_name):
         raise NotPossible(f"{user.pw_name!r} cannot be the name of an output directory")
     ordinary = user.pw_uid in ordinary_uids() and user.pw_name != "nobody"

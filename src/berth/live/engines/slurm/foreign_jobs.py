@@ -1,7 +1,7 @@
-"""Resources of each node that jobs of others hold, or that berth's jobs hold beyond their requests.
+"""Resources of each node that foreign jobs hold, or that berth's jobs hold beyond their requests.
 
-Slurm tells it of each job node by node: the cores, the memory and the GRES. Where it leaves something out, as some
-versions do, it is what the job asked for, in equal parts. 22.05 tells cores, of which one may be several CPUs.
+Slurm lists the cores, memory and GRES of each job node by node. What it leaves out, as some versions do, is estimated
+as equal parts of the job's request. 22.05 lists cores, each of which may be several CPUs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Taken", "asked_for", "room", "shares"]
 
 
 class _Part(NamedTuple):
-    """What Slurm says that a job has of a node; 0 where it does not say."""
+    """What a job has of a node, as Slurm reports; 0 if it does not say."""
 
     node: str
     cpus: int = 0
@@ -36,7 +36,7 @@ class Taken:
         self._amounts: dict[str, dict[str, int]] = {}
 
     def add(self, job: SlurmJob, asked: Mapping[str, Amounts] | None = None) -> None:
-        """What a job holds, beyond what it asked for where it is one of ours."""
+        """Add what a job holds; of berth's own jobs, what they hold beyond their requests."""
         for node, share in shares(job).items():
             there = self._amounts.setdefault(node, {})
             for name, milli in share.items():
@@ -62,7 +62,7 @@ def asked_for(places: Sequence[Place], demands: Mapping[str, Amounts]) -> dict[s
 
 
 def room(servers: Iterable[Server], asked: Iterable[Mapping[str, Amounts]]) -> dict[str, dict[str, int]]:
-    """What each server has free beside what jobs of ours asked for."""
+    """What each server has free beside the requests of berth's jobs."""
     free = {one.name: {name: milli - one.taken.get(name, 0) for name, milli in one.capacity.items()} for one in servers}
     for job in asked:
         for server, amounts in job.items():
@@ -78,7 +78,7 @@ def shares(job: SlurmJob) -> dict[str, dict[str, int]]:
     details = job.gres if len(job.gres) == len(parts) else [job.tres_per_node] * len(parts)
     found = {}
     for part, gres in zip(parts, details, strict=True):
-        if part.node not in job.nodes:  # it is cleaned up there
+        if part.node not in job.nodes:  # already cleaned up there
             continue
         cpus = part.cpus or math.ceil(job.cpus * (part.cores / cores if cores else 1 / len(parts)))
         memory = part.memory_mib or job.memory_per_node or (job.memory_per_cpu or 0) * cpus
@@ -90,7 +90,7 @@ def shares(job: SlurmJob) -> dict[str, dict[str, int]]:
 
 
 def _parts(resources: object) -> Iterator[_Part]:
-    """Each node of what Slurm writes as `job_resources`: a list of nodes, or since 24.05 an object that has one."""
+    """The nodes of Slurm's `job_resources`: a list of nodes, or since 24.05 an object that has one."""
     if not isinstance(resources, Mapping):
         return
     nodes = resources.get("nodes")
@@ -107,7 +107,7 @@ def _parts(resources: object) -> Iterator[_Part]:
 
 
 def _cores(socket: object) -> int:
-    """Cores of a socket that it has: each says "allocated", or has a status that does."""
+    """Allocated cores of a socket: each says "allocated", or has a status that does."""
     cores = _each(socket.get("cores")) if isinstance(socket, Mapping) else ()
     return sum("ALLOCATED" in str(core.get("status") if isinstance(core, Mapping) else core).upper() for core in cores)
 

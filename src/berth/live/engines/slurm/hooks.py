@@ -1,7 +1,7 @@
-"""Hooks of slurmctld: they say when jobs begin and end, to fractions of a second, and wake berth at once.
+"""Hooks of slurmctld: they report when jobs begin and end, to fractions of a second, and wake berth at once.
 
-A hook appends a line to the file `told` of a directory and writes to the pipe `wake` there. The directory must be on
-the host of slurmctld and on that of berth, and the user that slurmctld runs as must be able to write to it.
+A hook appends a line to the file `told` of a directory and writes to the pipe `wake` there. The hosts of slurmctld and
+of berth must share the directory, and the user of slurmctld must be able to write to it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from berth.live.engines.slurm.submission import read_tag
 __all__ = ["Hooks", "hold_script", "hook_script"]
 
 MOST = 20_000
-"""Attempts of which times are kept."""
+"""The most attempts whose times are kept."""
 MOST_JOBS = 1000
-"""Jobs of Slurm that may tell of one attempt: its components, and jobs that pretend to be."""
+"""The most Slurm jobs that may report for one attempt: its components, and jobs that pretend to be."""
 LARGE = 1_000_000
-"""Bytes of the file after which a new one is begun."""
+"""The size of the file, in bytes, after which a new one is begun."""
 
 
 def _shipped(name: str) -> str:
@@ -46,9 +46,9 @@ def hold_script(partition: str) -> str:
 
 
 class Hooks:
-    """Listens in a directory to what is told of the attempts of an instance.
+    """Reads the reports of hooks about the attempts of an instance.
 
-    Users write the comments of their jobs, so what a job tells counts only for the attempt that it is (`of`).
+    Users write the comments of their jobs, so a job's report counts only for its own attempt (`of`).
     """
 
     def __init__(self, directory: Path, instance: str, wake: Callable[[], object]) -> None:
@@ -71,7 +71,7 @@ class Hooks:
         self.read()
 
     def listen(self) -> None:
-        """Have the loop that runs listen."""
+        """Listen in the running event loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._pipe, self._called)
@@ -84,7 +84,7 @@ class Hooks:
         self._wake()
 
     def read(self) -> None:
-        """Read what was told since the last time."""
+        """Read new reports."""
         try:
             with self._told.open("rb") as file:
                 file.seek(self._at)
@@ -110,14 +110,14 @@ class Hooks:
                 at = float(time)
             except ValueError:
                 continue
-            while len(self._times) > MOST:  # of attempts that are not ours any more
+            while len(self._times) > MOST:  # of attempts that are no longer known
                 del self._times[next(iter(self._times))]
             jobs = self._times.setdefault(key, {})
             if len(jobs) < MOST_JOBS:
                 jobs.setdefault(int(number), {})[what] = at
 
     def of(self, key: Key, jobs: Iterable[int]) -> dict[str, float]:
-        """When an attempt began and ended, by the ids of its jobs in Slurm: the last of its components counts."""
+        """When an attempt began and ended, by its Slurm job ids: the last of its components counts."""
         times = self._times.get(key, {})
         told: dict[str, float] = {}
         for job in jobs:
@@ -126,11 +126,11 @@ class Hooks:
         return told
 
     def forget(self, key: Key) -> None:
-        """An attempt has ended."""
+        """Drop an attempt that has ended."""
         self._times.pop(key, None)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._loop is not None:
             self._loop.remove_reader(self._pipe)
         os.close(self._pipe)

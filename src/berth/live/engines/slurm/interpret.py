@@ -1,4 +1,4 @@
-"""What Slurm's records mean: servers from nodes, and how attempts ended."""
+"""The meaning of Slurm's records: servers from nodes, and how attempts ended."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from berth.live.engines.slurm.submission import MIB
 __all__ = ["FORGOT", "how_it_ended", "requeued", "server", "twice", "when_it_began"]
 
 NO_OUTPUT = 53
-"""What Slurm tells as a signal when it cannot open the files of a job."""
+"""The signal that Slurm reports when it cannot open the files of a job."""
 FORGOT = "slurmctld was killed, forgot that it ran, and wanted to run it again"
 DUPLICATE = "Duplicate jobid"
 AT_ONCE = 10.0
 """Seconds after its start in which a slurmctld that was killed starts jobs again."""
 REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 BEFORE = frozenset({"JobLaunchFailure", "FailedLaunch", "SystemFailure", "BadConstraints", "Prolog", "BeginTime"})
-"""Reasons of failures for which a job cannot be blamed."""
+"""Reasons of failures that are not the job's fault."""
 
 
 def server(node: Node) -> Server:
@@ -48,12 +48,12 @@ def server(node: Node) -> Server:
 
 
 def requeued(job: SlurmJob) -> bool:
-    """Whether Slurm has begun it again, or wants to."""
+    """Whether Slurm has requeued it, or wants to."""
     return job.restarts > 0 or bool(job.states & REQUEUED)
 
 
 def _moment(whole: float | None, low: float, high: float, otherwise: float) -> float:
-    """When something happened, of which Slurm says the second, and which was seen between two looks."""
+    """The best estimate of a time, from Slurm's whole second and the two polls around it."""
     if whole is None:
         return otherwise
     first, last = max(whole, low), min(whole + 1.0, high)
@@ -61,7 +61,7 @@ def _moment(whole: float | None, low: float, high: float, otherwise: float) -> f
 
 
 def when_it_began(record: AttemptRecord, parts: Sequence[SlurmJob], now: float) -> float:
-    """The best that is known of the time at which all of it ran."""
+    """The best estimate of when all of its parts ran."""
     if "began" in record.hooked:
         return record.hooked["began"]
     whole = max((job.start for job in parts if job.start is not None), default=None)
@@ -78,7 +78,7 @@ def _when_it_ended(record: AttemptRecord, parts: Sequence[SlurmJob], now: float)
 def how_it_ended(
     record: AttemptRecord, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], now: float, mark: Mark | None = None
 ) -> Finished | Failed:
-    """The end of an attempt of which nothing is left."""
+    """How an attempt of which nothing is left ended."""
     at = max(_when_it_ended(record, parts, now), record.started)
     if all("COMPLETED" in job.states for job in parts):
         began = record.started or when_it_began(record, parts, now)
@@ -110,12 +110,12 @@ def how_it_ended(
 def twice(end: Failed, parts: Sequence[SlurmJob], nodes: Mapping[str, Node], boot: float) -> Failed:
     """The end of a job that was cancelled, perhaps by Slurm itself, whose slurmctld was started at `boot`.
 
-    A slurmctld that was killed gives numbers of jobs away again, and at once starts jobs again. A node that still has
-    the first of two cancels the second, and Slurm drains it, until somebody resumes it.
+    A slurmctld that was killed reuses job ids, and starts jobs again at once. A node that still has the first of two
+    jobs with one id cancels the second, and Slurm drains the node until an operator resumes it.
     """
     names = [name for job in parts for name in job.nodes if name in nodes and nodes[name].reason == DUPLICATE]
     if names:
-        return replace(end, fault="engine", reason=f"node {names[0]} had a job of its number already")
+        return replace(end, fault="engine", reason=f"node {names[0]} already had a job with its id")
     if all((job.submit or boot) < boot and (job.end or math.inf) < boot + AT_ONCE for job in parts):
         return replace(end, fault="engine", reason="cancelled in Slurm, perhaps by a slurmctld that was just started")
     return end
@@ -136,7 +136,7 @@ def _reason(job: SlurmJob) -> tuple[str, Any]:
     if "DEADLINE" in states:
         return "it reached its deadline in Slurm", "job"
     if "CANCELLED" in states:
-        return "cancelled in Slurm by somebody else", "cancelled"
+        return "cancelled in Slurm, not by berth", "cancelled"
     if states & {"PREEMPTED", "REVOKED"}:
         return "Slurm took its servers for another job", "engine"
     if job.reason in BEFORE and not job.exit_code and not job.signal:

@@ -9,7 +9,7 @@ A gang whose servers all give the same is one ordinary Slurm job. Other gangs ar
 * A heterogeneous job: servers that give the same are one component. The counts are exact, but a plain `srun` or
   `mpirun` in a batch script uses the first component only, and only the backfill scheduler starts such jobs.
 
-A script always gets one allocation, so that `srun` and `mpirun` in it see all tasks. A command gets one where Slurm
+A script always gets one allocation, so that `srun` and `mpirun` in it see all tasks. A command gets one if Slurm
 will choose the counts that berth chose, and a heterogeneous job otherwise.
 """
 
@@ -35,10 +35,9 @@ COMPONENTS = 128
 
 @dataclass(frozen=True)
 class Component:
-    """Nodes of one allocation, and what each gives: tasks, CPUs of a task, memory in MiB (None: as Slurm is set), GRES.
+    """Nodes of one allocation, and what each gives: tasks, CPUs a task, memory in MiB (None: Slurm's default), GRES.
 
-    `tasks` is None where Slurm chooses how many tasks each node runs; `memory_mib` is then for each CPU, and `gres` for
-    each task.
+    `tasks` is None if Slurm chooses how many tasks each node runs; `memory_mib` is then per CPU, and `gres` per task.
     """
 
     places: tuple[Place, ...]
@@ -57,7 +56,7 @@ class Component:
 
 
 def check(job: Job, partition: Partition | None = None) -> None:
-    """`NotPossible` where Slurm cannot run a job in a partition, wherever berth places it."""
+    """Raise `NotPossible` if Slurm cannot run a job in a partition, wherever berth places it."""
     if job.limit and partition is not None and job.limit > (partition.max_time or math.inf):
         raise NotPossible(
             f"its time limit of {spoken(job.limit)} is longer than partition {partition.name} of Slurm allows: "
@@ -83,17 +82,17 @@ def layout(
     script: bool = False,
     room: Mapping[str, Amounts] | None = None,
 ) -> tuple[Component, ...]:
-    """What is taken of each server, as components of servers of which the same is taken.
+    """What is taken of each server, as components of servers with equal shares.
 
-    Memory is rounded up to whole MiB on each server. With `default_memory`, jobs that ask for none get what Slurm's
-    settings say; without, the least, because Slurm would give them all that there is. `room` is what each server has
-    free, in the order of Slurm's node table.
+    Memory is rounded up to whole MiB on each server. With `default_memory`, jobs that ask for none get Slurm's
+    default; without, the minimum, because Slurm would give them all of it. `room` is what each server has free, in the
+    order of Slurm's node table.
     """
     demands = {role.name: role.demand for role in job.roles}
     counts: dict[str, dict[str, int]] = {}
     for place in places:
         if place.role not in demands or place.count < 1:
-            raise NotPossible(f"{place.count} tasks of {place.role}, which the job has not")
+            raise NotPossible(f"a place for role {place.role}, which the job does not have")
         there = counts.setdefault(place.server, {})
         there[place.role] = there.get(place.role, 0) + place.count
     groups: dict[_Share, list[str]] = {}
@@ -110,7 +109,7 @@ def layout(
                 "(per_server: 1), so that all servers give the same"
             )
     if len(groups) > COMPONENTS:
-        raise NotPossible(f"Slurm takes jobs of at most {COMPONENTS} different servers' shares, and this has more")
+        raise NotPossible(f"Slurm allows at most {COMPONENTS} components, and the servers' shares need more")
     return tuple(
         Component(
             tuple(place for place in places if place.server in servers),
@@ -126,7 +125,7 @@ def layout(
 
 
 class _Share(NamedTuple):
-    """What a job takes of a server; `role` where all of its tasks there are of one."""
+    """What a job takes of a server; `role` if all of its tasks there are of one role."""
 
     role: str
     tasks: int
@@ -161,12 +160,12 @@ def _whole(name: str, milli: int, role: str) -> int:
 
 
 def _other_gres(demand: Amounts) -> str:
-    """A resource of which sbatch has no option for an amount per task."""
+    """A resource for which sbatch has no per-task option."""
     return next((name for name, milli in demand.items() if milli and name not in ("cpu", "memory", "gpu")), "")
 
 
 def _one_allocation(demands: Mapping[str, Amounts], places: Sequence[Place], default_memory: bool) -> Component | None:
-    """A gang of one role as one allocation whose total is exact; None where Slurm has no words for it."""
+    """A gang of one role as one allocation whose total is exact; None if Slurm cannot express it."""
     ((role, demand),) = demands.items()
     if _other_gres(demand):
         return None
@@ -177,7 +176,7 @@ def _one_allocation(demands: Mapping[str, Amounts], places: Sequence[Place], def
 
 
 def _is_exact(one: Component, demands: Mapping[str, Amounts], room: Mapping[str, Amounts]) -> bool:
-    """Whether Slurm will put as many tasks on each node as berth did, and give them the memory that they asked for."""
+    """Whether Slurm will put as many tasks on each node as berth did, with the memory that they asked for."""
     (demand,) = demands.values()
     if demand.get("memory", 0) % (MIB * one.cpus):
         return False

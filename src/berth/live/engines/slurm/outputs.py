@@ -1,8 +1,8 @@
-"""Directories for what jobs print and for their marks.
+"""Directories for the output of jobs and for their marks.
 
 Jobs that run as the user of berth share one directory. With `users`, each user has a directory in it that only that
-user can open: berth makes it, as root. Only root may be able to change anything above it, so that no user can put
-another directory or a link in its place.
+user can open: berth creates it, as root. Only root may be able to change anything above it, so that no user can
+replace it by another directory or a link.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def check_shared(directory: Path) -> None:
-    """Refuse a directory of outputs that users cannot reach, or that users other than root can change."""
+    """Refuse an output directory that users cannot reach, or that users other than root can change."""
     directory = directory.absolute()
     if directory.exists() and not directory.is_dir():
         raise InvalidInput("a directory", found=f"{directory}: Not a directory", key="output")
@@ -54,7 +54,7 @@ def check_shared(directory: Path) -> None:
         try:
             found = path.stat()
         except FileNotFoundError:
-            continue  # berth makes it
+            continue  # berth creates it
         except OSError as error:
             raise InvalidInput("a directory", found=f"{path}: {error.strerror}", key="output") from None
         mode = stat.S_IMODE(found.st_mode)
@@ -70,7 +70,7 @@ def check_shared(directory: Path) -> None:
 
 
 def make_shared(directory: Path) -> None:
-    """Make the directory in which each user has one; users can go through it, whatever the umask of berth is."""
+    """Create the directory that holds the users' directories; users can traverse it, whatever the umask of berth is."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         for path in reversed(missing):
@@ -83,20 +83,20 @@ def make_shared(directory: Path) -> None:
 
 
 class Outputs:
-    """Files of attempts of one instance."""
+    """Files of the attempts of one instance."""
 
     def __init__(self, settings: SlurmSettings, instance: str) -> None:
         self._base, self._instance = settings.outputs.absolute(), instance
         self._users, self._retention = settings.users, settings.retention
 
     def make(self, user: pwd.struct_passwd) -> None:
-        """Make the directory of a user where it is not there. `NotPossible` where others could write to it."""
+        """Create the directory of a user if it does not exist. Raises `NotPossible` if others could write to it."""
         path = self._base / user.pw_name
         try:
             with suppress(FileExistsError):
                 path.mkdir(0o700)
             found = path.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() != user.pw_uid:  # just made
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() != user.pw_uid:  # just created
                 os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
                 found = path.lstat()
         except OSError as error:
@@ -107,11 +107,11 @@ class Outputs:
             )
 
     def output(self, record: AttemptRecord) -> Path:
-        """The file of what an attempt prints."""
+        """The output file of an attempt."""
         return output_of(self._base / record.user, *record.key)
 
     def mark(self, record: AttemptRecord) -> Mark | None:
-        """What the mark of an attempt says, if there is one."""
+        """The mark of an attempt, if there is one."""
         path = mark_of(self._base / record.user, self._instance, *record.key, record.secret)
         return read_mark(path, self._uid(record))
 
@@ -124,13 +124,13 @@ class Outputs:
         return has_lost_its_script(self.output(record), self._uid(record))
 
     def _uid(self, record: AttemptRecord) -> int | None:
-        """The user to whom the files of an attempt must belong; None where it runs as the user of berth."""
+        """The user who must own the files of an attempt; None if it runs as the user of berth."""
         if not self._users and not record.user:
             return None
         try:
             return pwd.getpwnam(record.user).pw_uid
         except KeyError:
-            return -1  # no file belongs to it
+            return -1  # no file belongs to this uid
 
     def sweep(self, running: Collection[str]) -> None:
         """Remove old files, except of attempts that run (`JOB.ATTEMPT`)."""
@@ -168,19 +168,19 @@ def sweep(directory: Path, instance: str, retention: float, running: Collection[
 
 
 AGAIN = 61
-"""The signal by which a script ends that has run before."""
+"""The signal that ends a script which has run before."""
 LAUNCH = 60
-"""The signal by which a script ends whose tasks Slurm did not start."""
+"""The signal that ends a script whose tasks Slurm did not start."""
 DIRECTORY = 59
-"""The signal by which a script ends that cannot enter the working directory of its job."""
+"""The signal that ends a script which cannot enter the working directory of its job."""
 KILLED = (128 + 9, 128 + 15)
-"""Exit codes of scripts whose tasks were killed, as Slurm does with those that slurmctld has forgotten."""
+"""Exit codes of scripts whose tasks were killed, as Slurm does with jobs that slurmctld has forgotten."""
 KEPT = 86400.0
-"""Seconds for which marks are kept at least."""
+"""The least seconds for which marks are kept."""
 WORDS = 4096
-"""Bytes at the end of an output in which its last line is looked for."""
+"""Bytes at the end of an output that are searched for its last line."""
 NOT_ITS_OWN = re.compile(r"srun: |slurmstepd\S*: |(Terminated|Killed)$")
-"""What Slurm says, and shells of tasks that were ended with another."""
+"""Lines of Slurm, and of shells whose task was ended with another."""
 NO_SCRIPT = re.compile(r"slurmstepd\S*: error: execve\(\): \S*/slurm_script: ")
 LINES = re.compile(r"began (\d+\.\d+)\n(?:ended (\d+\.\d+) (\d{1,3})\n)?", re.ASCII)
 
@@ -199,7 +199,7 @@ class Mark:
         return None if self.ended is None else max(self.ended - self.began, 0.0)
 
     def end(self, key: tuple[str, int]) -> Finished | Failed | None:
-        """How it ended, if it has by itself: who killed one that was killed is not known."""
+        """How it ended, if it ended by itself: if it was killed, the mark does not tell by whom."""
         if self.ended is None or self.code in KILLED:
             return None
         if self.code:
@@ -208,27 +208,27 @@ class Mark:
 
 
 def output_of(directory: Path, job: str, attempt: int) -> Path:
-    """The file of what an attempt prints."""
+    """The output file of an attempt."""
     return directory / f"{job}.{attempt}.out"
 
 
 def last_words(path: Path, uid: int | None = None) -> str:
-    """The last line that an attempt printed, if it can be read here; its own, where others have spoken after it."""
+    """The last line that an attempt itself printed, without Slurm's lines after it, if it can be read here."""
     found = [line for line in _read(path, WORDS, uid, last=True).splitlines() if line.strip()]
     lines = [line for line in found if not NOT_ITS_OWN.match(line)] or found
     return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
 
 
 def has_lost_its_script(path: Path, uid: int | None = None) -> bool:
-    """Whether an output begins with that its script was not there: slurmd may take it for an old one and remove it."""
+    """Whether an output begins with the error of a missing script: slurmd may mistake it for an old one."""
     return NO_SCRIPT.match(_read(path, WORDS, uid)) is not None
 
 
 def _read(path: Path, size: int, uid: int | None = None, last: bool = False) -> str:
     """The first or the last bytes of a plain file.
 
-    A job can leave anything at the path. A link is not followed, and nothing is read of a file that belongs to another
-    user than `uid`, such as a hard link to it.
+    A job can leave anything at the path. A link is not followed, and a file of another user than `uid` is not read,
+    such as a hard link to it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -244,12 +244,12 @@ def _read(path: Path, size: int, uid: int | None = None, last: bool = False) -> 
 
 
 def mark_of(directory: Path, instance: str, job: str, attempt: int, secret: str = "") -> Path:
-    """The file of an attempt. Its name has a secret, which older versions did not give to attempts."""
+    """The mark file of an attempt. Its name has a secret, which attempts of older versions lack."""
     return directory / ".".join([job, str(attempt), instance, *([secret] if secret else []), "mark"])
 
 
 def read_mark(path: Path, uid: int | None = None) -> Mark | None:
-    """What a mark says, if there is one, and if it belongs to the user `uid` where one is given."""
+    """Read a mark, if there is one and it belongs to the user `uid`, if one is given."""
     match = LINES.fullmatch(_read(path, 200, uid))
     if match is None:
         return None

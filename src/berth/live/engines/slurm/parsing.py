@@ -1,7 +1,8 @@
-"""Parse Slurm's output into small records: jobs from JSON as 22.05 and as 24.11 write it, nodes and settings from text.
+"""Parse Slurm's output into small records: jobs from JSON as 22.05 and as 24.11 write it, nodes and settings from
+text.
 
-Jobs carry text of their users, so they are read from JSON, where nobody can pretend to be another field. Nodes and
-settings are the operator's, and `scontrol` has written them alike for many years, while `sinfo --json` has not.
+Jobs carry text of their users, so they are read from JSON, where a value cannot pass for another field. Nodes and
+settings are the operator's; the format of `scontrol` has been stable for many years, that of `sinfo --json` has not.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ CLOSED = (
 
 @dataclass(frozen=True)
 class Node:
-    """A node: `states` such as DOWN or DRAIN; `since` when its daemon runs, if it has spoken to this slurmctld."""
+    """A node: `states` such as DOWN or DRAIN; `since` is the start of its daemon, if known to this slurmctld."""
 
     name: str
     states: frozenset[str]
@@ -67,7 +68,7 @@ class Node:
     memory_mib: int
     threads: int = 1
     gres: tuple[tuple[str, str, int], ...] = ()
-    """Name, type and count of each."""
+    """Name, type and count of each resource."""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     reason: str = ""
@@ -75,24 +76,24 @@ class Node:
 
     @property
     def registered(self) -> bool:
-        """Whether its daemon has spoken to this slurmctld."""
+        """Whether its daemon has contacted this slurmctld."""
         return self.since is not None
 
     @property
     def there(self) -> bool:
-        """Whether jobs may run there; one that does not respond for a moment, as after a resume, is not away yet."""
+        """Whether jobs may run there; a node that does not respond for a moment, as after a resume, is not away yet."""
         away = {"DOWN", "FAIL", "ERROR", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN"}
         return self.registered and not self.states & away
 
     @property
     def silent(self) -> bool:
-        """Whether it has not spoken to slurmctld since that was started, though it may."""
+        """Whether it is up and has not contacted slurmctld since that was started."""
         never = {"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "CLOUD"}
         return not self.registered and not self.states & never
 
     @property
     def closed(self) -> str:
-        """Why nothing new may start there; empty where it may."""
+        """Why nothing new may start there; empty if it may."""
         for state in CLOSED:
             if state in self.states:
                 words = state.lower().replace("_", " ")
@@ -102,7 +103,7 @@ class Node:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as Slurm knows it; times are seconds since the epoch, None where they are not known or have no limit."""
+    """A job as Slurm knows it; times are seconds since the epoch, None if unknown or unlimited."""
 
     id: int
     states: frozenset[str]
@@ -117,13 +118,13 @@ class SlurmJob:
     start: float | None = None
     end: float | None = None
     limit: float | None = None
-    """Seconds that it may run."""
+    """Its time limit in seconds."""
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
     restarts: int = 0
     leader: int = 0
-    """The id of the first component, where it is one of a heterogeneous job."""
+    """The id of the first component, if it is part of a heterogeneous job."""
     priority: int | None = None
     held: bool = False
     array: bool = False
@@ -138,18 +139,18 @@ class SlurmJob:
     features: str = ""
     required: tuple[str, ...] = ()
     resources: object = None
-    """What it has of each node, as Slurm writes it (`berth.live.engines.slurm.foreign_jobs`)."""
+    """What it has of each node, in Slurm's format (`berth.live.engines.slurm.foreign_jobs`)."""
     gres: tuple[str, ...] = ()
     """What it has of the GRES of each node."""
     eligible: float | None = None
-    """When it may run at the earliest."""
+    """The earliest time at which it may run."""
     most_nodes: int | None = None
     least_cpus: int = 1
-    """CPUs that each of its nodes gives at least."""
+    """The least CPUs that each of its nodes gives."""
     tres_per_job: str = ""
     tres_per_task: str = ""
     beyond: str = ""
-    """What it asks for that berth has no words for."""
+    """What it asks for that berth does not support."""
 
     @property
     def ended(self) -> bool:
@@ -158,12 +159,12 @@ class SlurmJob:
 
     @property
     def running(self) -> bool:
-        """Whether it runs, or did until it was suspended."""
+        """Whether it runs, or is suspended."""
         return bool(self.states & {"RUNNING", "SUSPENDED", "STOPPED"}) and "CONFIGURING" not in self.states
 
     @property
     def holding(self) -> bool:
-        """Whether something of nodes is its own: it runs, or they are made ready for it or cleaned up after it."""
+        """Whether it holds resources of nodes: it runs, or they are being prepared for it or cleaned up after it."""
         return bool(self.nodes) and not self.ended and ("COMPLETING" in self.states or not self.pending)
 
     @property
@@ -174,7 +175,7 @@ class SlurmJob:
 
 @dataclass(frozen=True)
 class Config:
-    """What of slurmctld's settings matters: when it was started, how long it remembers, what memory jobs get."""
+    """The settings of slurmctld that matter: its start, how long it remembers jobs, their default memory."""
 
     boot: str
     min_job_age: float
@@ -195,7 +196,7 @@ class Config:
 
 
 def number(value: object) -> float | None:
-    """A number: plain, or as newer versions write it, {"set": true, "infinite": false, "number": 4}."""
+    """A number: plain, or in the format of newer versions, {"set": true, "infinite": false, "number": 4}."""
     if isinstance(value, Mapping):
         if not value.get("set", True) or value.get("infinite"):
             return None
@@ -215,7 +216,7 @@ def _time(value: object) -> float | None:
 
 
 def _exit(value: object) -> tuple[int, int]:
-    """Exit code and signal; older versions write what `wait` said as one number."""
+    """Exit code and signal; older versions write the status of `wait` as one number."""
     if isinstance(value, Mapping):
         signal = value.get("signal")
         which = signal.get("id", signal.get("signal_id")) if isinstance(signal, Mapping) else signal
@@ -298,17 +299,17 @@ def _job(found: Mapping[str, Any]) -> SlurmJob:
 
 
 def read_jobs(text: str, command: str = "squeue --json") -> list[SlurmJob]:
-    """The jobs that `squeue --json` or slurmrestd tell of."""
+    """Read the jobs of `squeue --json` or slurmrestd."""
     try:
         found = json.loads(text)
     except ValueError:
         raise EngineError(f"{command} did not answer in JSON, but: {text.strip()[-120:]!r}") from None
     if not isinstance(found, dict) or not isinstance(found.get("jobs"), list):
         raise EngineError(f"{command}: expected an object with a list of jobs, got {text.strip()[:120]!r}")
-    if errors := found.get("errors"):  # it answers with no jobs, and exit code 0, where slurmctld is away
+    if errors := found.get("errors"):  # if slurmctld is away, it answers with no jobs and exit code 0
         first = errors[0] if isinstance(errors, list) else errors
         said = first.get("description") or first.get("error") if isinstance(first, dict) else first
-        raise EngineError(f"{command}: {said} (is slurmctld there?)")
+        raise EngineError(f"{command}: {said} (is slurmctld running?)")
     jobs = []
     for one in found["jobs"]:
         try:
@@ -320,7 +321,7 @@ def read_jobs(text: str, command: str = "squeue --json") -> list[SlurmJob]:
 
 
 def parse_gres(text: str) -> tuple[tuple[str, str, int], ...]:
-    """Name, type and count of each resource in a list as `Gres=` has it, or as jobs ask for it.
+    """Name, type and count of each resource in a list in the format of `Gres=`, or of job requests.
 
     >>> parse_gres("gpu:a100:4(S:0-1),lic:3"), parse_gres("gres:gpu:2"), parse_gres("gres/gpu=1"), parse_gres("(null)")
     ((('gpu', 'a100', 4), ('lic', '', 3)), (('gpu', '', 2),), (('gpu', '', 1),), ())
@@ -340,7 +341,7 @@ def parse_gres(text: str) -> tuple[tuple[str, str, int], ...]:
 
 
 def read_field(line: str, name: str, default: str | None = None) -> str:
-    """A field of a line of `scontrol -o show …`; empty where it has no value."""
+    """A field of a line of `scontrol -o show …`; empty if it has no value."""
     match = re.search(rf"(?:^|\s){name}=(\S*)", line)
     if match is None and default is None:
         raise EngineError(f"scontrol show: expected {name}=…, got {line[:120]!r}")
@@ -353,7 +354,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _moment(text: str) -> float | None:
-    """A time as scontrol writes it; one that cannot be read is long ago."""
+    """A time in scontrol's format; an unreadable one counts as long ago."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:
@@ -384,12 +385,12 @@ def _node(line: str) -> Node:
 
 
 def read_nodes(text: str) -> list[Node]:
-    """The nodes that `scontrol -o show nodes` tells of."""
+    """Read the nodes of `scontrol -o show nodes`."""
     return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
 
 def read_json_nodes(found: Mapping[str, Any]) -> list[Node]:
-    """The nodes that slurmrestd tells of."""
+    """Read the nodes of slurmrestd."""
     nodes = found.get("nodes")
     if not isinstance(nodes, list) or not all(isinstance(node, dict) and node.get("name") for node in nodes):
         raise EngineError(f"slurmrestd GET /nodes: expected a list of nodes, got {str(nodes)[:120]}")
@@ -415,7 +416,7 @@ def _json_node(found: Mapping[str, Any]) -> Node:
 
 
 def read_config(text: str) -> Config:
-    """What `scontrol show config` says."""
+    """Read `scontrol show config`."""
     found = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE))
     if "BOOT_TIME" not in found:
         raise EngineError(f"scontrol show config: expected BOOT_TIME = …, got {text.strip()[:120]!r}")

@@ -1,8 +1,8 @@
 """Time limits that a site sets in Slurm: the longest time limit of a partition, and reservations of nodes.
 
-Only whole nodes are closed by a reservation: where it holds some cores of its nodes, Slurm keeps jobs off these cores
-by itself. A job of berth never runs inside a reservation, since it does not name one (`--reservation`); it may where
-the reservation attracts the jobs of its users (flag MAGNETIC).
+A reservation closes only whole nodes: if it holds some cores of its nodes, Slurm itself keeps jobs off these cores. A
+job of berth never runs inside a reservation, since it does not name one (`--reservation`), unless the reservation
+attracts the jobs of its users (flag MAGNETIC).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = [
 ]
 
 GRACE = 60.0
-"""Seconds between the time limit of a job, at which berth ends it, and the one that Slurm is given."""
+"""Seconds between the time limit of a job, at which berth ends it, and the limit that Slurm gets."""
 MARGIN = GRACE + 90.0
 """Seconds between the time limit of a job and a reservation: Slurm rounds limits up to minutes, and may start late."""
 FLOATING = 300.0
-"""Seconds to which the start of a reservation is rounded down that moves on with the clock (flag TIME_FLOAT)."""
+"""Seconds to which the start of a floating reservation (flag TIME_FLOAT) is rounded down."""
 
 RESERVED = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
-"""States of nodes in a reservation, which berth may not be allowed to see."""
+"""States of nodes in a reservation that berth may not be allowed to see."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition: whether it is the default, and the longest time limit in seconds that its jobs may have."""
+    """A partition: whether it is the default, and the longest time limit in seconds of its jobs."""
 
     name: str
     default: bool = False
@@ -52,7 +52,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Nodes that Slurm keeps from `start` to `end`; `cores` is how many of their cores."""
+    """Nodes that Slurm reserves from `start` to `end`; `cores` is how many of their cores."""
 
     name: str
     start: float
@@ -64,7 +64,7 @@ class Reservation:
 
 
 def read_partitions(text: str) -> dict[str, Partition]:
-    """The partitions that `scontrol -o show partitions` tells of."""
+    """Read the partitions of `scontrol -o show partitions`."""
     lines = [line for line in text.splitlines() if line.startswith("PartitionName=")]
     found = [
         Partition(
@@ -86,7 +86,7 @@ def _seconds(line: str, name: str) -> float | None:
 
 
 def read_json_partitions(found: Mapping[str, Any]) -> dict[str, Partition]:
-    """The partitions that slurmrestd tells of."""
+    """Read the partitions of slurmrestd."""
     partitions = []
     for one in found.get("partitions", []):
         minutes = number(one.get("max_time_limit"))
@@ -96,7 +96,7 @@ def read_json_partitions(found: Mapping[str, Any]) -> dict[str, Partition]:
 
 
 def read_reservations(text: str) -> list[Reservation]:
-    """The reservations that `scontrol -o show reservation` tells of."""
+    """Read the reservations of `scontrol -o show reservation`."""
     return [_reservation(line) for line in text.splitlines() if line.startswith("ReservationName=")]
 
 
@@ -117,7 +117,7 @@ def _reservation(line: str) -> Reservation:
 
 
 def read_json_reservations(found: Mapping[str, Any]) -> list[Reservation]:
-    """The reservations that slurmrestd tells of."""
+    """Read the reservations of slurmrestd."""
     reservations = found.get("reservations")
     if not isinstance(reservations, list) or not all(isinstance(one, dict) for one in reservations):
         raise EngineError(f"slurmrestd GET /reservations: expected a list, got {str(reservations)[:120]}")
@@ -142,7 +142,7 @@ def reserve(
     user: str,
     now: float,
 ) -> dict[str, Server]:
-    """The servers, closed where a reservation holds the node now, and open until the next one begins.
+    """The servers, closed while a reservation holds the node, and open until the next one begins.
 
     Jobs start as `user`.
     """
@@ -162,7 +162,7 @@ def reserve(
 
 
 def _reserved(server: Server, reservations: Sequence[Reservation], now: float) -> Server:
-    """A server whose reservations are given in the order of their starts."""
+    """A server with its reservations, which are in order of their starts."""
     for one in reservations:
         if one.start > now:
             moment = one.start - one.start % FLOATING if "TIME_FLOAT" in one.flags else one.start

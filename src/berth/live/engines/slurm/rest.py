@@ -1,9 +1,9 @@
-"""Slurm by slurmrestd in place of its commands: for a berth that runs where Slurm is not installed.
+"""Slurm over slurmrestd instead of its commands: for a berth that runs where Slurm is not installed.
 
-Spoken is `v0.0.38` of its API, which slurmrestd of 22.05 to 23.11 has. It asks for a JSON Web Token (`scontrol token`),
-read anew for each request, so that it may be replaced while berth runs; jobs run as the user of the token. slurmrestd
-tells neither how long slurmctld remembers jobs nor what memory they get by default, and 22.05 ignores that jobs are not
-to be requeued: a job whose node is lost then fails by the engine's fault.
+It uses `v0.0.38` of the API, which slurmrestd of 22.05 to 23.11 has. The API needs a JSON Web Token (`scontrol
+token`), which berth reads for each request, so that it may be replaced while berth runs; jobs run as the user of the
+token. slurmrestd reports neither how long slurmctld remembers jobs nor their default memory, and 22.05 ignores that
+jobs are not to be requeued: a job whose node is lost then fails by the engine's fault.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BASE = "/slurm/v0.0.38"
 PARALLEL = 4
 LARGEST = 256 * 2**20
 UNTOLD = 300.0
-"""Seconds for which slurmctld is taken to remember jobs: its default."""
+"""Seconds for which slurmctld is assumed to remember jobs: its default."""
 
 
 class SlurmRest:
-    """Slurm by HTTP; `rest` of the settings says where."""
+    """Slurm over HTTP; `rest` of the settings is the address."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._where, self._token, self._seconds = settings.rest, settings.token, settings.command_seconds
@@ -50,7 +50,7 @@ class SlurmRest:
             except TimeoutError:
                 raise Away(f"{name}: no answer in {self._seconds:g} s", heard=True) from None
             except (ConnectionRefusedError, FileNotFoundError):
-                raise Away(f"{name}: nobody listens at {self._where}", heard=False) from None
+                raise Away(f"{name}: no server listens at {self._where}", heard=False) from None
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
                 raise Away(f"{name}: {error}", heard=True) from None
         try:
@@ -134,10 +134,10 @@ class SlurmRest:
         return Config(str(found.get("req_time_start")), UNTOLD, False)
 
     async def lost_steps(self, job: int) -> bool:
-        return False  # slurmrestd says nothing of steps
+        return False  # slurmrestd reports no steps
 
     async def skip(self, number: int) -> None:
-        """Not done by slurmrestd."""
+        """Do nothing: slurmrestd cannot do it."""
 
     async def submit(self, submission: Submission) -> int:
         jobs = [_job(submission, component) for component in submission.components]
@@ -166,11 +166,11 @@ class SlurmRest:
         raise Refused("jobs are not released by slurmrestd")
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept."""
 
 
 def _job(submission: Submission, component: Component) -> dict[str, Any]:
-    """What a component asks for."""
+    """The request of a component."""
     nodes = len(component.nodes)
     asked: dict[str, Any] = {
         "name": submission.name,

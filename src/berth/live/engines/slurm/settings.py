@@ -1,4 +1,4 @@
-"""How berth uses a Slurm cluster: a YAML file, checked when it is read."""
+"""Settings of berth for a Slurm cluster: a YAML file, validated when it is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from berth.live.engines import Owner
 __all__ = ["SlurmSettings", "read_settings"]
 
 OUTPUTS = Path("/var/lib/berth/output")
-"""Where jobs of several users print by default."""
+"""The default output directory for jobs of several users."""
 FOREVER = "forever"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
@@ -33,7 +33,7 @@ def _seconds(value: object) -> float:
 
 
 def _at_least(low: float) -> BeforeValidator:
-    """A duration that is not shorter than this, in seconds."""
+    """A duration of at least this many seconds."""
 
     def check(value: object) -> float:
         seconds = parse_duration(value, "")
@@ -55,21 +55,21 @@ Partition = Annotated[str, Field(pattern=rf"^({NAME.pattern})?$"), said("the nam
 
 
 class SlurmSettings(Spec):
-    """All that can be set; everything has a default.
+    """All settings; each has a default.
 
-    * `conf`: slurm.conf, where it is not where Slurm's commands look for it
-    * `partition`: where jobs are submitted, and whose nodes are the servers; Slurm's default one where left out
+    * `conf`: slurm.conf, if it is not where Slurm's commands look for it
+    * `partition`: where jobs are submitted, and whose nodes are the servers; by default Slurm's default partition
     * `companion`: a partition whose held jobs berth places and releases
-    * `poll`: seconds between two looks at Slurm; `patience`: seconds that Slurm may take to start a job
-    * `spool`: a directory for what must be remembered; each berth service needs its own, and by default has one
+    * `poll`: seconds between two polls of Slurm; `patience`: seconds that Slurm may take to start a job
+    * `spool`: a directory for the records of attempts; each berth service needs its own, and by default has one
     * `hooks`: where the hooks of slurmctld write, if they are installed
-    * `output`: a directory for what jobs print, seen from the nodes
-    * `retention`: how long what jobs print is kept after their end; `forever` keeps it
-    * `users`: run jobs as the system's user of the same name as their owner; berth must run as root, and makes a
+    * `output`: a directory for the output of jobs, as the nodes see it
+    * `retention`: how long the output of jobs is kept after their end; `forever` keeps it
+    * `users`: run jobs as the system user with the name of their owner; berth must run as root, and creates a
       private directory for each user in `output`
     * `system_users`: system accounts as whom jobs may run with `users`: root, nobody, or uids below UID_MIN of
       /etc/login.defs
-    * `rest`: slurmrestd, `http://host:port` or `unix:/path`, in place of commands; `token`: a file with a JWT for it
+    * `rest`: slurmrestd, `http://host:port` or `unix:/path`, instead of commands; `token`: a file with a JWT for it
     * `command_seconds`: how long a command of Slurm may take
     """
 
@@ -92,16 +92,16 @@ class SlurmSettings(Spec):
     def _with_rest(self) -> Self:
         for name in ("companion", "users"):
             if self.rest and getattr(self, name):
-                raise ValueError(f"not both rest and {name}: with slurmrestd this cannot be done")
+                raise ValueError(f"not both rest and {name}: slurmrestd does not support it")
         return self
 
     @property
     def outputs(self) -> Path:
-        """The directory for what jobs print; other users cannot reach the spool, which may be in a home directory."""
+        """The output directory of jobs; other users cannot reach the spool, which may be in a home directory."""
         return self.output or (OUTPUTS if self.users else self.spool / "output")
 
     def of(self, owner: Owner | None) -> SlurmSettings:
-        """The settings for an owner, who has directories of its own where none were chosen."""
+        """The settings for an owner, with directories of its own if none were chosen."""
         if owner is None:
             return self
         spool = self.spool / owner.name if self.spool == _state() else self.spool
@@ -110,5 +110,5 @@ class SlurmSettings(Spec):
 
 
 def read_settings(path: Path) -> SlurmSettings:
-    """Settings from a file."""
+    """Read settings from a file."""
     return checked(read_file(path, "settings", may_be_empty=True), SlurmSettings)

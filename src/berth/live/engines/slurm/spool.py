@@ -1,7 +1,7 @@
-"""Attempts that the engine remembers when Slurm or berth is restarted: a file of lines in a directory.
+"""The attempts that the engine remembers when Slurm or berth is restarted: a file of lines in a directory.
 
-Slurm forgets jobs some minutes after their end, and an attempt must never begin twice. So each attempt is written down
-before it is submitted, when Slurm has taken it, and when it has ended.
+Slurm forgets jobs some minutes after their end, and an attempt must never begin twice. So each attempt is recorded
+before it is submitted, when Slurm has accepted it, and when it has ended.
 """
 
 from __future__ import annotations
@@ -27,58 +27,58 @@ __all__ = ["AttemptRecord", "Key", "Spool"]
 
 Key = tuple[str, int]
 REMEMBERED = 10_000
-"""Attempts that have ended and are still known."""
+"""The number of ended attempts that are remembered."""
 
 
 @dataclass
 class AttemptRecord:
-    """An attempt: where, when it was submitted (or is to be), Slurm's number once it has taken it, and its end."""
+    """An attempt: its places, when it is submitted, Slurm's job id once Slurm has accepted it, and its end."""
 
     key: Key
     places: tuple[Place, ...] = ()
     asked: float = 0.0
     steps: bool = False
-    """Whether all that it does is done in steps of Slurm."""
+    """Whether all of its work runs in steps of Slurm."""
     demands: Mapping[str, Amounts] | None = None
-    """What a task of each role asks for; None where that is not known."""
+    """The demand of a task of each role; None if unknown."""
     user: str = ""
-    """The system user as whom it runs; empty for the user that runs berth, and where an older version wrote it down."""
+    """The system user as whom it runs; empty for the user that runs berth, and in records of older versions."""
     secret: str = ""
-    """What the name of its mark has, so that only its batch script can make it."""
+    """Part of the name of its mark, so that only its batch script can create the mark."""
     slurm: int | None = None
     end: Finished | Failed | None = None
     verdict: Finished | Failed | None = None
-    """How it is to be told, when Slurm has ended it for us."""
-    # what follows is not written down
+    """The end to report when Slurm has ended it for berth."""
+    # the following fields are not stored
     sending: bool = False
     """Whether it is being submitted."""
     ours: bool = False
     """Whether it was submitted by this process."""
     since: float = 0.0
-    """When Slurm took it, or began to end it, by a clock that does not jump."""
+    """When Slurm accepted it, or began to end it, by a clock that does not jump."""
     parts: tuple[SlurmJob, ...] = ()
     began: bool = False
     waited: float = 0.0
-    """When it was last seen to wait."""
+    """When it was last seen waiting."""
     ran: float = 0.0
-    """When it was last seen to run."""
+    """When it was last seen running."""
     started: float = 0.0
     complete: float = 0.0
-    """The latest start of a daemon of Slurm after which all of its tasks were there."""
+    """The latest start of a Slurm daemon after which all of its tasks were present."""
     parted: float | None = None
-    """Since when some were not."""
+    """Since when some tasks are missing."""
     doubted: bool = False
-    """Whether it was seen to be cancelled, and its nodes are to be looked at first."""
+    """Whether it was seen cancelled, and its nodes are to be checked first."""
     hooked: dict[str, float] = field(default_factory=dict)
-    """When hooks said that it began and ended."""
+    """When hooks reported its begin and end."""
     kept: str = ""
-    """Why Slurm did not start it, as far as this was said."""
+    """Why Slurm does not start it, as last logged."""
 
 
 class Spool:
-    """The records of a directory, which belongs to one process at a time, and to the store of one owner.
+    """The records in a directory, which belongs to one process at a time, and to one owner.
 
-    Another owner may have it when all that the first one started has ended; then nothing of it is remembered.
+    Another owner may take it over when all attempts of the first have ended; their records are then dropped.
     """
 
     def __init__(self, directory: Path, owner: Owner | None = None) -> None:
@@ -198,7 +198,7 @@ class Spool:
 
     @property
     def open(self) -> list[AttemptRecord]:
-        """Attempts whose end is not known."""
+        """Attempts whose end is unknown."""
         return [record for record in self.records.values() if record.end is None]
 
     def asked(
@@ -210,7 +210,7 @@ class Spool:
         user: str = "",
         secret: str = "",
     ) -> AttemptRecord:
-        """An attempt is to be submitted, to run as a user."""
+        """Record an attempt before its submission as a user."""
         demands = None if job is None else {role.name: role.demand for role in job.roles}
         record = self.records[key] = AttemptRecord(key, places, time.time(), steps, demands, user, secret, ours=True)
         for line in self._lines(record):
@@ -218,23 +218,23 @@ class Spool:
         return record
 
     def taken(self, record: AttemptRecord, slurm: int) -> None:
-        """Slurm has it."""
+        """Record that Slurm has accepted it."""
         if record.slurm != slurm:
             record.slurm = slurm
             self._write(_line(record.key, "taken", slurm=slurm))
 
     def stopped(self, record: AttemptRecord, verdict: Finished | Failed) -> None:
-        """Slurm is to end it."""
+        """Record that Slurm is to end it."""
         record.verdict = verdict
         self._write(_line(record.key, "stopped", end=json.loads(write_event(verdict))))
 
     def forgotten(self, record: AttemptRecord) -> None:
-        """It was not submitted after all."""
+        """Drop an attempt that was not submitted after all."""
         self.records.pop(record.key, None)
         self._write(_line(record.key, "forgotten"))
 
     def ended(self, record: AttemptRecord, end: Finished | Failed) -> None:
-        """It has ended."""
+        """Record its end."""
         record.end, record.parts, record.verdict = end, (), None
         self._write(_line(record.key, "ended", end=json.loads(write_event(end))))
         if len(self.records) > 2 * REMEMBERED:
@@ -242,13 +242,13 @@ class Spool:
                 del self.records[key]
 
     def close(self) -> None:
-        """Let others have it."""
+        """Close the file and release the directory."""
         self._file.close()
         self._lock.close()
 
 
 def _written(path: Path, text: str) -> None:
-    """Write a line, all of it or nothing."""
+    """Write a line atomically."""
     beside = path.with_name(f"{path.name}.new")
     beside.write_text(f"{text}\n", encoding="utf-8")
     beside.replace(path)

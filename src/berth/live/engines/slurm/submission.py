@@ -1,11 +1,11 @@
-"""A start of a job as a submission to Slurm: its allocation (`berth.live.engines.slurm.layout`) and the batch script.
+"""The submission of a job to Slurm: its allocation (`berth.live.engines.slurm.layout`) and the batch script.
 
-* A `command` runs in every task, started by `srun`; its words are never read by a shell. When a task fails, all end.
+* A `command` runs in every task, started by `srun`; no shell interprets its words. When a task fails, all end.
 * A `script` runs once, on the first server, as sbatch's users expect; `srun` and `mpirun` in it start all tasks. Slurm
-  does not read `#SBATCH` lines in it: berth says what the job gets.
+  does not read `#SBATCH` lines in it: berth decides what the job gets.
 
-Every task has `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_TASKS` (how many there are), `BERTH_SERVERS` (with commas between);
-those that a `command` runs in also have `BERTH_ROLE`, `BERTH_RANK` (from 0, over all roles) and `BERTH_SERVER`.
+Every task has `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_TASKS` (their number) and `BERTH_SERVERS` (separated by commas);
+tasks of a `command` also have `BERTH_ROLE`, `BERTH_RANK` (from 0, over all roles) and `BERTH_SERVER`.
 Jobs run as the user that runs berth, unless `users` is set.
 """
 
@@ -38,16 +38,16 @@ from berth.live.engines.slurm.settings import SlurmSettings
 __all__ = ["MIB", "Component", "NotPossible", "Submission", "layout", "read_tag", "submission", "write_tag"]
 
 LONGEST = 120_000
-"""Bytes of a command with its arguments, which is one argument of another command."""
+"""The most bytes of a command with its arguments, which is one argument of another command."""
 ALL = 1_000_000
-"""Bytes of the commands of all components, which are arguments of one command."""
+"""The most bytes of the commands of all components, which are arguments of one command."""
 NOT_LAUNCHED = 253
-"""The exit code of srun when it could not do its part."""
+"""The exit code of srun when it failed itself."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """All that Slurm is told of a job."""
+    """All that Slurm is told about a job."""
 
     name: str
     tag: str
@@ -59,16 +59,16 @@ class Submission:
     partition: str = ""
     minutes: int | None = None
     user: pwd.struct_passwd | None = None
-    """As whom it runs; None for the user that runs berth."""
+    """The user as whom it runs; None for the user that runs berth."""
 
 
 def write_tag(instance: str, job: str, attempt: int) -> str:
-    """The comment by which an attempt is known. Slurm's own numbers are used again after a crash of slurmctld."""
+    """The comment that identifies an attempt. Slurm reuses its own job ids after a crash of slurmctld."""
     return f"berth:{instance}:{job}:{attempt}"
 
 
 def read_tag(comment: str, instance: str) -> tuple[str, int] | None:
-    """The attempt that a comment names, if it is one of this instance.
+    """The attempt that a comment names, if it is of this instance.
 
     >>> read_tag("berth:k3:train-7:2", "k3"), read_tag("berth:other:train-7:2", "k3"), read_tag("my job", "k3")
     (('train-7', 2), None, None)
@@ -80,15 +80,15 @@ def read_tag(comment: str, instance: str) -> tuple[str, int] | None:
 
 
 def quote(text: str) -> str:
-    """A word for bash; sbatch refuses scripts with carriage returns, so these are written otherwise."""
+    """A word for bash; sbatch refuses scripts with carriage returns, so these are escaped."""
     return shlex.quote(text).replace("\r", "'$'\\r''") if "\r" in text else shlex.quote(text)
 
 
 def _task(component: Component, first: int, before: int, command: Sequence[str], alone: bool) -> str:
-    """What each task runs: says which it is, and becomes the command.
+    """What each task runs: it sets the task's variables, and becomes the command.
 
-    The component's tasks have ranks from `first`, of which Slurm does not count those `before` its step. Of several
-    tasks, one that fails waits a moment: srun would not end those that are only just being started.
+    The component's tasks have ranks from `first`, of which Slurm does not count those `before` its step. If there are
+    several tasks, one that fails waits a moment: srun would not end those that are only just being started.
     """
     roles, at = [], first
     for place in component.places:
@@ -107,9 +107,9 @@ def _task(component: Component, first: int, before: int, command: Sequence[str],
 def _batch(components: Sequence[Component], command: Sequence[str], spanning: bool) -> list[str]:
     """Lines that run a command in every task, until all have ended or one has failed.
 
-    It is one step, and for MPI one world, except where Slurm is set to have none that is `spanning` components, or
-    roles share servers: only one component of a step can have a file that says where its tasks run. Then each has a
-    step of its own.
+    It is one step, and for MPI one world, unless Slurm is configured without steps `spanning` components, or roles
+    share servers: only one component of a step can have a file that says where its tasks run. Then each component has
+    a step of its own.
     """
     lines = ["unset SLURM_HOSTFILE " + _unset(len(components)), f"export SLURM_EXIT_ERROR={NOT_LAUNCHED}"]
     counts = [component.total for component in components]
@@ -140,19 +140,19 @@ def _batch(components: Sequence[Component], command: Sequence[str], spanning: bo
     files = " ".join(f'"$_hosts{n}"' for n, component in enumerate(components) if not component.alike)
     steps = 1 if together else len(components)
     lines.append(f"_ended=0; for ((_i = 0; _i < {steps}; _i++)); do wait -n || {{ _ended=$?; break; }}; done")
-    # what srun says; one whose output is no file says nothing that could be read again
+    # what srun says, if the output is a file and can be read again
     lines.append('_said=; [ ! -f /proc/$$/fd/1 ] || _said=$(tail -c 4096 /proc/$$/fd/1 | grep -a "^srun: ")')
-    # not the job's fault; where a node could not be reached, only srun's words say so: it may end with 0 even then
+    # not the job's fault; if a node could not be reached, only srun's output says so: its exit code may be 0
     failed = '[[ "$_said" =~ "Application launch failed"|"aborted before step completely launched" ]]'
     lines.append(f'if [ "$_ended" = {NOT_LAUNCHED} ] || {failed}; then kill -s {LAUNCH} $$; fi')
-    if sum(counts) > 1:  # those that were ended with the first that failed have higher codes
+    if sum(counts) > 1:  # tasks that were ended with the first that failed have higher codes
         own = '[[ "$_said" =~ "Exited with exit code "([0-9]+) ]]'
         lines.append(f'if [ "$_ended" -gt 128 ] && {own}; then _code=${{BASH_REMATCH[1]}}; fi')
     return [*lines, *([f"rm -f {files}"] if files else [])]
 
 
 def _hosts(number: int, component: Component) -> list[str]:
-    """Lines that write a file that says where each task of a component runs, where Slurm is not to choose."""
+    """Lines that write a file with the node of each task of a component, if Slurm is not to choose."""
     if component.alike:
         return []
     names = " ".join(f"{quote(place.server)} {place.count}" for place in component.places)
@@ -171,7 +171,7 @@ def _unset(components: int) -> str:
 
 
 def _script(text: str) -> list[str]:
-    """Lines that run a user's script, as its first line says or with sh; as a file, since that is what it expects."""
+    """Lines that run a user's script by its `#!` line or with sh; as a file, since that is what it expects."""
     if "\r\n" in text:
         raise NotPossible("Slurm takes scripts with Unix line breaks, and this has carriage returns")
     first = text.partition("\n")[0]
@@ -184,7 +184,7 @@ def _script(text: str) -> list[str]:
     while here in text:
         here += "-"
     return [
-        "unset SLURM_GPUS_PER_TASK",  # each task sees all GPUs of the job on its node, whatever the layout
+        "unset SLURM_GPUS_PER_TASK",  # each task sees all GPUs of the job on its node, in every layout
         "_script=$(mktemp) || exit 1",
         f"cat >\"$_script\" <<'{here}'",
         text,
@@ -198,7 +198,7 @@ def _script(text: str) -> list[str]:
 def _marked(mark: str, lines: Sequence[str]) -> str:
     """The batch script: it leaves marks (`berth.live.engines.slurm.outputs`), and does not run a second time.
 
-    It does not see the environment of the job (`environment`); `-p` keeps bash from functions of other shells.
+    It does not see the environment of the job (`environment`); `-p` keeps bash from importing functions.
     """
     before = f'(set -C; date "+began %s.%N" >"$_mark") 2>/dev/null || [ ! -e "$_mark" ] || kill -s {AGAIN} $$'
     after = '[ ! -f "$_mark" ] || date "+ended %s.%N $_ended" >>"$_mark"'
@@ -207,7 +207,7 @@ def _marked(mark: str, lines: Sequence[str]) -> str:
 
 
 def _mpi_check() -> list[str]:
-    """Lines that fail a job whose type of MPI Slurm does not have: srun would fail as if Slurm were to blame."""
+    """Lines that fail a job whose MPI type Slurm does not have: srun would fail as if Slurm were to blame."""
     said = f'echo "berth: Slurm has no MPI type ${MPI_TYPE} (srun --mpi=list)"'
     return [f'srun --mpi=list 2>&1 | grep -qwF -e "${MPI_TYPE}" || {{ {said}; exit 1; }}']
 
@@ -218,7 +218,7 @@ def _clean(words: Iterable[str]) -> None:
 
 
 def _minutes(limit: float | None, partition: Partition | None) -> int | None:
-    """The time limit for Slurm, in case that berth is away at the job's own; None: as the partition is set."""
+    """The time limit for Slurm, in case berth is away at the job's own; None for the partition's default."""
     if limit is None:
         return None
     minutes = math.ceil(limit / 60) + math.ceil(GRACE / 60)
@@ -237,9 +237,9 @@ def submission(
     *,
     secret: str = "",
 ) -> Submission:
-    """What Slurm is to be told; `NotPossible` where Slurm has no words for it.
+    """The submission of a job; raises `NotPossible` if Slurm cannot express it.
 
-    `room` is as in `layout`; `secret` is for the name of the job's mark.
+    `room` is as in `layout`; `secret` is part of the name of the job's mark.
     """
     command, script = list(job.payload.get("command") or ()), job.payload.get("script")
     check(job, partition)

@@ -1,7 +1,7 @@
 """Options of jobs submitted to Slurm that berth does not support: such jobs are left to Slurm.
 
-The same list stands in hooks/job_submit.lua, which does not hold them. Their own nodes, ranges of node numbers,
-features and GPUs are looked at in `companion`.
+hooks/job_submit.lua, which does not hold such jobs, has the same list. `companion` checks fixed nodes, ranges of node
+counts, features and GPUs.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ WISHES = {
     "cpus_per_tres": "CPUs per GPU (--cpus-per-gpu)",
     "memory_per_tres": "memory per GPU (--mem-per-gpu)",
 }
-"""Fields of `squeue --json`, with what they mean where they are set."""
+"""Fields of `squeue --json`, and what they mean if they are set."""
 MEMORY_SET = {"JOB_MEM_SET", "EXACT_MEMORY_REQUESTED"}
 """The flag of a job that says how much memory it wants, in older and newer versions."""
 
 
 def _is_set(value: object) -> bool:
-    """Whether something was asked for; newer versions write numbers as {"set": true, "number": 4}."""
+    """Whether the option was given; newer versions write numbers as {"set": true, "number": 4}."""
     if isinstance(value, Mapping):
         return bool(value.get("set")) and not value.get("infinite") and bool(value.get("number"))
     return bool(value) and value not in ("(null)", [""])
 
 
 def beyond(found: Mapping[str, Any]) -> str:
-    """The first such thing that a job of `squeue --json` asks for; empty where there is none.
+    """The first unsupported option of a job of `squeue --json`; empty if there is none.
 
     >>> beyond({"shared": None, "licenses": ""}), beyond({"shared": ["user"]}), beyond({"licenses": "matlab:1"})
     ('', '--exclusive or --oversubscribe', 'licences (--licenses)')

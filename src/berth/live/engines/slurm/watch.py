@@ -1,8 +1,8 @@
-"""Watch Slurm: compare its nodes and jobs with what is known, and tell the differences as events.
+"""Watch Slurm: compare its nodes and jobs with what is known, and report the differences as events.
 
-Attempts are known by the comments of their jobs. Those that Slurm took and does not know any more have failed by the
-engine's fault. After a start of slurmctld nothing is said until the nodes have spoken to it: one that was killed may
-have forgotten its last jobs, which run on until their nodes are told to end them.
+The comments of jobs identify attempts. Attempts that Slurm accepted and no longer knows have failed by the engine's
+fault. After a start of slurmctld nothing is reported until the nodes have contacted it: one that was killed may have
+forgotten its last jobs, which run on until their nodes are told to end them.
 """
 
 from __future__ import annotations
@@ -43,43 +43,43 @@ from berth.live.engines.slurm.submission import read_tag
 __all__ = ["Watch"]
 
 SOON = 0.1
-"""Seconds until the next look when something is about to happen, at least."""
+"""The least seconds until the next poll when something is about to happen."""
 SETTLING = 60.0
-"""Seconds after a start of slurmctld in which nodes that do not speak are waited for."""
+"""Seconds after a start of slurmctld for which berth waits for silent nodes."""
 ENDING = 2.0
-"""Seconds in which nodes that have spoken to a new slurmctld end jobs that it does not know."""
+"""Seconds in which nodes that have contacted a new slurmctld end jobs that it does not know."""
 RECENT = 10.0
-"""Seconds; a slurmctld that was started longer ago and knows its nodes is taken to be through with that."""
+"""Seconds; a slurmctld that was started longer ago and knows its nodes counts as settled."""
 CONFIRMED = 0.1
-"""Seconds for which it is believed that slurmctld was not started again."""
+"""Seconds for which a check that slurmctld was not restarted stays valid."""
 LINGERING = 300.0
-"""Seconds after a start of slurmctld in which nodes may still speak of jobs that it forgot, by their numbers."""
+"""Seconds after a start of slurmctld in which nodes may still report jobs that it forgot, by their ids."""
 STUCK = 10.0
 """Seconds after which a node that is still COMPLETING is closed."""
 SURE = 60.0
-"""Seconds between the submission of an attempt and that of a job which may be it."""
+"""The most seconds between the submission of an attempt and that of a job which may be it."""
 SHORT_MEMORY = 60.0
-"""Seconds; a slurmctld that remembers jobs for less is warned of."""
+"""Seconds; berth warns if slurmctld remembers jobs for less."""
 SWEEP = 3600.0
 """Seconds between two removals of old files."""
 FORGOTTEN = 60.0
-"""Seconds after which a held job that only used up a number has been left behind."""
+"""Seconds after which a held job that only used up a job id counts as left behind."""
 log = logging.getLogger(__name__)
 
 
 class Watch:
-    """What is known of a Slurm cluster, and in `told` what is to be said of it."""
+    """What is known of a Slurm cluster; `told` has the events to report."""
 
     def __init__(self, settings: SlurmSettings, slurm: Slurm, spool: Spool, outputs: Outputs) -> None:
         self.told: deque[Event] = deque()
         self.wake = asyncio.Event()
         self.servers: dict[str, Server] = {}
-        """In the order of Slurm's node table."""
+        """Servers in the order of Slurm's node table."""
         self.waiting: dict[str, HeldJob] = {}
-        """Jobs that people gave to Slurm, by our ids."""
+        """Companion jobs, by berth's ids."""
         self.config: Config | None = None
         self.partition: Partition | None = None
-        """Where jobs are submitted."""
+        """The partition for submissions."""
         self._settings, self._slurm, self._spool, self._outputs = settings, slurm, spool, outputs
         self._companion = Companion(settings.companion, spool)
         self._hooks = None if settings.hooks is None else Hooks(settings.hooks, spool.instance, self.wake.set)
@@ -93,7 +93,7 @@ class Watch:
         self._settled = ""
         self._highest = 0
         self._numbered: dict[int, AttemptRecord] = {}
-        """Attempts that have not ended, by Slurm's numbers."""
+        """Attempts that have not ended, by Slurm's job ids."""
         self._completing: dict[str, float] = {}
         """Since when nodes are COMPLETING."""
         self._confirmed = 0.0
@@ -105,7 +105,7 @@ class Watch:
 
     @property
     def has_looked(self) -> bool:
-        """Whether Slurm was looked at, so that all that it had then is known."""
+        """Whether Slurm has been polled, so that its state then is known."""
         return self._looked is not None
 
     @property
@@ -114,23 +114,23 @@ class Watch:
         return 0.0 if self.config is None else round(time.time() - self.config.age, 1)
 
     def listen(self) -> None:
-        """Hear the hooks."""
+        """Listen to the hooks."""
         if self._hooks is not None:
             self._hooks.listen()
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop listening."""
         if self._hooks is not None:
             self._hooks.close()
 
     def pause(self) -> float:
-        """Seconds until the next look: few when something was asked of Slurm a moment ago."""
+        """Seconds until the next poll: few after a recent command."""
         now = time.monotonic()
         ages = [now - r.since for r in self._spool.open if r.since and (r.verdict or not r.began or is_ending(r.parts))]
         return min([self._settings.poll, *(max(SOON, 0.25 * age) for age in ages)])
 
     async def look(self, everything: bool = False) -> None:
-        """Look at Slurm, and take note of what has happened."""
+        """Poll Slurm, and note what has happened."""
         async with self._looking:
             began, clock = time.time(), time.monotonic()
             late = self.attempts.nodes_due or self._looked is None or clock - self._looked >= self._settings.poll
@@ -142,7 +142,7 @@ class Watch:
             self._numbered = {r.slurm: r for r in self._spool.open if r.slurm is not None and not is_theirs(r.key)}
             tags = {self._key(job) for job in jobs}
             if any(record.key not in tags and not record.sending for record in self._spool.open):
-                self._confirmed = 0.0  # it may have been another slurmctld that answered
+                self._confirmed = 0.0  # another slurmctld may have answered
                 await self.confirm()
             if self._hooks is not None:
                 self._hooks.read()
@@ -153,7 +153,7 @@ class Watch:
                 there = {name: server(node) for name, node in self._nodes.items() if node.there}
                 there = {name: self._stuck(found, clock) for name, found in there.items()}
                 servers = reserve(there, self._nodes, self._reservations, self._user, began)
-            # told after the ends of what ran there, which Slurm knows at the same time
+            # reported after the ends of attempts there, which Slurm knows at the same time
             self._tell_servers(servers, self._taken(jobs))
             if nodes_too:
                 self._looked = clock
@@ -186,7 +186,7 @@ class Watch:
             self._settled = config.boot
 
     def _settle(self, config: Config) -> None:
-        """After a start of slurmctld, wait until the nodes have spoken to it and have ended what it does not know."""
+        """After a start of slurmctld, wait until the nodes have contacted it and have ended what it does not know."""
         now = time.monotonic()
         if self.config is None or config.boot != self.config.boot:
             self._booted = now - (0.0 if self.config is not None else config.age)
@@ -194,14 +194,14 @@ class Watch:
         self.config = config
         silent = [name for name, node in self._nodes.items() if node.silent]
         if silent and now - self._booted < SETTLING:
-            raise EngineError(f"slurmctld was started at {config.boot}, and node {silent[0]} has not spoken to it yet")
+            raise EngineError(f"slurmctld was started at {config.boot}, and node {silent[0]} has not contacted it yet")
         if self._spoken is None:
             self._spoken = self._booted if now - self._booted > RECENT else now
         if now - self._spoken < ENDING:
-            raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending what it does not know")
+            raise EngineError(f"slurmctld was started at {config.boot}, and nodes are ending jobs it does not know")
 
     async def confirm(self) -> None:
-        """Slurmctld has settled, and is still the same: one that was just started must not be given jobs."""
+        """Check that slurmctld has settled and is still the same: one that was just started must not get jobs."""
         async with self._confirming:
             now = time.monotonic()
             if now - self._confirmed > CONFIRMED:
@@ -216,7 +216,7 @@ class Watch:
         if config.min_job_age < SHORT_MEMORY:
             log.warning(
                 "Slurm forgets jobs %g s after their end (MinJobAge): those that end while berth is away for longer "
-                "are taken for lost, and run again",
+                "count as lost, and run again",
                 config.min_job_age,
             )
         shared = [node.name for node in self._nodes.values() if node.threads > 1]
@@ -226,7 +226,7 @@ class Watch:
             log.warning("Slurm gives jobs that do not ask for memory all of it: set DefMemPerCPU")
 
     def _warn_of_others(self, nodes: Sequence[Node]) -> None:
-        """Berth's own jobs could not run on nodes of the companion partition alone, so that these are no servers."""
+        """Warn of nodes that only the companion partition has: berth's own jobs could not run there."""
         companion = self._settings.companion
         others = [node.name for node in nodes if companion in node.partitions and node.name not in self._nodes]
         if others:
@@ -238,21 +238,21 @@ class Watch:
             )
 
     def _taken(self, jobs: Sequence[SlurmJob]) -> Taken:
-        """What is not for berth. An attempt of ours is never taken for another's job, however it stands."""
+        """What berth may not use. An attempt of berth never counts as a foreign job, whatever its state."""
         taken = Taken()
         for job in jobs:
             if not job.holding:
                 continue
             key = self._key(job)
             record = None if key is None else self._spool.records.get(key)
-            if record is None or (record.end is not None and is_theirs(record.key)):  # somebody released it by hand
+            if record is None or (record.end is not None and is_theirs(record.key)):  # released by hand
                 taken.add(job)
             elif record.end is None and record.demands is not None:
                 taken.add(job, asked_for(record.places, record.demands))
         return taken
 
     def _stuck(self, known: Server, clock: float) -> Server:
-        """A node that cannot get rid of a job starts nothing new; Slurm calls it up all the same."""
+        """Close a node that cannot get rid of a job, though Slurm calls it up."""
         if "COMPLETING" not in self._nodes[known.name].states:
             self._completing.pop(known.name, None)
         elif clock - self._completing.setdefault(known.name, clock) > STUCK and not known.closed:
@@ -273,7 +273,7 @@ class Watch:
     # ------------------------------------------------------------------------ jobs
 
     def _compare(self, jobs: Sequence[SlurmJob], began: float, clock: float) -> None:
-        """Compare what Slurm says with what is known. It was asked at `began`, which is `clock` by another clock."""
+        """Compare Slurm's jobs with what is known. Slurm was asked at `began`, which is `clock` by another clock."""
         jobs_of: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
         for job in jobs:
             if (key := self._key(job)) is not None:
@@ -284,7 +284,7 @@ class Watch:
                 and job.pending
                 and began - (job.submit or 0.0) > FORGOTTEN
             ):
-                self.attempts.unwanted.add(job.id)  # made by a berth that was killed before it could cancel it
+                self.attempts.unwanted.add(job.id)  # a berth that was killed made it and could not cancel it
         for key, parts in jobs_of.items():
             record = self._spool.records.get(key)
             if record is None and not key[1]:
@@ -301,12 +301,12 @@ class Watch:
         self._tell_waiting(self._companion.waiting(jobs))
 
     def _key(self, job: SlurmJob) -> Key | None:
-        """The attempt that a job is; None where it is none of ours.
+        """The attempt of a job; None if the job is not berth's.
 
-        Anybody may write any comment, so a job counts as an attempt only when it runs as the user of the attempt.
+        Any user may write any comment, so a job counts as an attempt only if it runs as the user of the attempt.
         """
         key = read_tag(job.comment, self._spool.instance)
-        if key is None:  # a user may have changed the comment; numbers are used again after a crash of slurmctld
+        if key is None:  # a user may have changed the comment; ids are reused after a crash of slurmctld
             known = self._numbered.get(job.leader or job.id)
             if known is None or (job.name, job.user) != (known.key[0], known.user or self._user):
                 return None
@@ -316,21 +316,21 @@ class Watch:
             ours = is_own(key, job)
         elif record is not None and record.user:
             ours = job.user == record.user
-        elif self._settings.users:  # an older version did not write down the user
+        elif self._settings.users:  # an older version did not record the user
             ours = record is not None and record.slurm in (job.id, job.leader)
         else:
             ours = job.user in ("", self._user)
         return key if ours else None
 
     def _tell_waiting(self, there: dict[str, HeldJob]) -> None:
-        """Jobs that people gave to Slurm, and took away again; those that run are followed as attempts."""
+        """Report new and withdrawn companion jobs; those that run are followed as attempts."""
         now, held = time.time(), {record.key[0] for record in self._spool.open}
         self.told.extend(Submitted(now, each.job) for id, each in there.items() if id not in self.waiting)
         self.told.extend(Cancelled(now, id, ORIGIN) for id in self.waiting if id not in there and id not in held)
         self.waiting = there
 
     async def _tidy(self) -> None:
-        """End what nobody wants, remove old files, and hold jobs again that did not start or are to start again."""
+        """End unwanted jobs, remove old files, and hold jobs again that did not start or are to start again."""
         if self.attempts.unwanted:
             await self._slurm.cancel(sorted(self.attempts.unwanted))
             self.attempts.unwanted.clear()

@@ -1,12 +1,12 @@
-// The pages of berth: they draw what the API tells, and keep nothing on the server.
+// The dashboard: it draws the API's answers, and stores nothing on the server.
 
 import { amount, asks, card, chart, clock, h, interval, job, number, percent, phase, quiet, seconds, several, short, signed, table }
   from "./parts.js";
 
 const REFRESH = 2000;
-const MANY = 60; // from so many servers on, a cell each instead of a card
-const NAMED = 8; // so many jobs of a server are named
-const FASTEST = 20; // so many of the fastest and of the slowest servers of a type are shown
+const MANY = 60; // from this many servers on, each is a cell instead of a card
+const NAMED = 8; // the most jobs of a server that are named
+const FASTEST = 20; // how many of the fastest and of the slowest servers of a type are shown
 const page = document.getElementById("page");
 const status = document.getElementById("state");
 
@@ -33,7 +33,7 @@ async function ask(path, sent) {
 
 function login(why) {
   const field = h("input", { type: "password", name: "token", "aria-label": "token", autocomplete: "off", required: "" });
-  const wrong = token ? h("p", { class: "bad", role: "alert" }, why || "That token is not known here, or is revoked.") : null;
+  const wrong = token ? h("p", { class: "bad", role: "alert" }, why || "Unknown or revoked token.") : null;
   return [h("form", {
     class: "card login",
     onsubmit: (event) => {
@@ -43,8 +43,8 @@ function login(why) {
       page.replaceChildren(quiet("Loading …"));
       draw();
     },
-  }, h("h1", {}, "Who are you?"),
-  h("p", {}, "This service wants a token. Its operator makes one with ", h("code", {}, "berth token create NAME"), "."),
+  }, h("h1", {}, "Sign in"),
+  h("p", {}, "This service needs a token. An operator creates one with ", h("code", {}, "berth token create NAME"), "."),
   wrong, h("div", { class: "row" }, field, h("button", { type: "submit", class: "main" }, "Enter")))];
 }
 
@@ -79,7 +79,7 @@ function serverCard(server, held = []) {
   });
   return h("section", { class: `card server ${server.state}` },
     h("h2", {}, server.name, " ", server.state === "up" ? null : h("span", { class: "phase away" }, server.state)), rows,
-    server.kept_for ? h("div", { class: "holders warn" }, "kept for ", job(server.kept_for)) : null,
+    server.kept_for ? h("div", { class: "holders warn" }, "reserved for ", job(server.kept_for)) : null,
     h("div", { class: "holders" }, held.slice(0, NAMED).map(([one, place]) =>
       h("span", {}, job(one.id), place.tasks > 1 ? ` ×${place.tasks}` : "")),
     held.length > NAMED ? h("span", { class: "quiet" }, `and ${held.length - NAMED} more`) : null));
@@ -88,7 +88,7 @@ function serverCard(server, held = []) {
 function serverCell(server, held = []) {
   const part = Math.max(0, ...Object.keys(server.capacity).map((name) => share(server, name)));
   const names = held.slice(0, NAMED).map(([one]) => one.id).join(", ");
-  const told = `${server.name}: ${server.state}, ${percent(part)} of what is scarcest on it is held`;
+  const told = `${server.name}: ${server.state}, ${percent(part)} of its scarcest resource is held`;
   return h("div", {
     class: `cell ${server.state}`, role: "img", "aria-label": told, title: names ? `${told} by ${names}` : told,
     style: { background: `color-mix(in srgb, var(--accent) ${Math.round(100 * part)}%, var(--fill))` },
@@ -108,11 +108,11 @@ function grid(servers, held) {
 function holderTable(holders) {
   const used = holders.filter((one) => one.kind !== "queue" || holders.some((other) => Object.keys(other.limit).length));
   const names = [...new Set(used.flatMap((one) => [...Object.keys(one.held), ...Object.keys(one.limit)]))];
-  return table([["", (one) => h("span", { class: "quiet" }, one.kind)], ["who", (one) => one.name],
+  return table([["", (one) => h("span", { class: "quiet" }, one.kind)], ["name", (one) => one.name],
     ["jobs", (one) => String(one.jobs), "right"], ...names.map((name) => [name, (one) => {
       const limit = one.limit[name];
       return `${short(amount(one.held[name]))}${limit === undefined ? "" : ` of ${short(amount(limit))}`}`;
-    }, "right"])], used, "nobody holds anything");
+    }, "right"])], used, "nothing is held");
 }
 
 async function cluster() {
@@ -142,16 +142,16 @@ async function queue() {
   const found = await ask("queue");
   const rest = found.waiting - found.jobs.length;
   return [h("h1", {}, found.waiting === 1 ? "1 job waits" : `${found.waiting} jobs wait`),
-    quiet("In the order in which they are looked at. A job's page says all that is in its way."),
+    quiet("In queue order. A job's page has the full explanation."),
     card("Queue", table([
       ["#", (one) => String(one.position), "right quiet"], ["job", (one) => job(one.job.id)],
       ["why it waits", (one) => one.why, "wide"], ["waits", (one) => seconds(one.waits), "right"],
       ["asks for", (one) => asks(one.job.roles), "wide"], ["type", (one) => one.job.type], ["user", (one) => one.job.user],
       ["team", (one) => one.job.team], ["queue", (one) => one.job.queue],
-    ], found.jobs, "nobody waits"), rest > 0 ? quiet(`and ${rest} more after these`) : null)];
+    ], found.jobs, "no job waits"), rest > 0 ? quiet(`and ${rest} more after these`) : null)];
 }
 
-// ---------------------------------------------------------------- what happened
+// ---------------------------------------------------------------- history
 
 async function history() {
   const [steps, shadow, policy] = await Promise.all([ask("history"), ask("shadow"), ask("policy")]);
@@ -162,7 +162,7 @@ async function history() {
   const picture = (title, series, more = {}) => card(title, chart(title, times, series, { width, ...more }));
   return [h("h1", {}, "Since the service began"), against(shadow, policy), h("div", { class: "charts" },
     picture("Jobs a minute", of("submitted", "started", "finished", "failed")),
-    picture("Share of the cluster that is held", names.map((name) => [name, steps.map((one) => one.used[name] ?? 0)]),
+    picture("Share of the cluster in use", names.map((name) => [name, steps.map((one) => one.used[name] ?? 0)]),
       { top: 1, show: percent }),
     picture("Jobs waiting", of("waiting")),
     picture("Mean wait of jobs that started", [["wait", steps.map((one) => (one.started ? one.waits / one.started : null))]],
@@ -171,7 +171,7 @@ async function history() {
     picture("Decisions a minute", of("decisions", "refused")))];
 }
 
-const MEASURES = [["saved", "task-seconds saved at a moment"], ["started", "more jobs started at a moment"]];
+const MEASURES = [["saved", "task-seconds saved per decision"], ["started", "more jobs started per decision"]];
 
 function verdict({ low, high }) {
   if (low === null) return ["", "too early to say"];
@@ -188,7 +188,7 @@ function compared(kind, one, reach) {
         found.low === null ? " (no interval yet)" : ` (${signed(found.low)} to ${signed(found.high)})`)),
       interval(found, [-reach[key], reach[key]], 0, colour), h("span", { class: colour || "quiet" }, said));
   });
-  return [h("h3", {}, h("strong", {}, one.policy), `, the ${kind}: ${several(one.report.decisions, "moment")}, ${one.report.alike} decided alike`), rows];
+  return [h("h3", {}, h("strong", {}, one.policy), `, the ${kind}: ${several(one.report.decisions, "decision")}, ${one.report.alike} the same`), rows];
 }
 
 function against(shadow, policy) {
@@ -196,19 +196,19 @@ function against(shadow, policy) {
   const reach = Object.fromEntries(MEASURES.map(([key]) => [key, 1.1 * Math.max(1e-9, ...others.flatMap(([, one]) =>
     [one.report[key].mean, one.report[key].low ?? 0, one.report[key].high ?? 0].map(Math.abs)))]));
   return card(`Gain and regret of ${policy.policy}`,
-    others.length ? quiet("What others would have done at the same moments. Right of the line they would have been better: ",
-      "that is regret. Left of it is what the policy gained. Bars are 95 % intervals.")
-      : quiet(shadow.fallback || shadow.policy ? "Nothing was compared yet." : "The fallback itself decides; there is nothing to compare."),
+    others.length ? quiet("What other policies would have gained at the same decisions. Right of the line they would have been ",
+      "better (regret); left of it the policy was better (gain). Bars are 95 % intervals.")
+      : quiet(shadow.fallback || shadow.policy ? "No comparison yet." : "The fallback is the policy: there is nothing to compare."),
     others.map(([kind, one]) => compared(kind, one, reach)),
-    shadow.policy ? null : quiet("No candidate is tried. An operator sets one with ", h("code", {}, "berth policy shadow NAME"), "."));
+    shadow.policy ? null : quiet("No shadow policy is set. An operator sets one with ", h("code", {}, "berth policy shadow NAME"), "."));
 }
 
-// ---------------------------------------------------------------- what was learned
+// ---------------------------------------------------------------- learned speeds
 
-const saved = { words: "", asked: false }; // what learning saved, as last played
+const saved = { words: "", asked: false }; // what learning saved, by the last replay
 
 async function playFallback(fallback) {
-  Object.assign(saved, { words: "The last day is being played again …", asked: true });
+  Object.assign(saved, { words: "Replaying the last day …", asked: true });
   draw();
   try {
     const { report } = await ask("what-if", { policy: fallback, hours: 24 });
@@ -218,17 +218,17 @@ async function playFallback(fallback) {
       + `${told(report.run, report.jobs / 3600, "task-hours")}, and a job from submission to end ${told(report.turnaround, 1, "s")}: `
       + `that is what ${report.actual.policy} has saved.`;
   } catch (error) {
-    saved.words = `That cannot be said: ${error.message}`;
+    saved.words = `The replay failed: ${error.message}`;
   }
   saved.asked = false;
   draw();
 }
 
 function savings({ policy, fallback }) {
-  if (policy === fallback) return card("What learning has saved", quiet("The fallback itself decides; there is nothing to compare."));
+  if (policy === fallback) return card("What learning has saved", quiet("The fallback is the policy: there is nothing to compare."));
   return card("What learning has saved", saved.words ? h("p", { id: "saved" }, saved.words)
-    : quiet("Play the jobs of the last day again with the fallback, in the speeds that were learned."),
-  h("button", { disabled: saved.asked ? "" : null, onclick: () => playFallback(fallback) }, "Play the last day"));
+    : quiet("Replay the jobs of the last day under the fallback, with the learned speeds."),
+  h("button", { disabled: saved.asked ? "" : null, onclick: () => playFallback(fallback) }, "Replay the last day"));
 }
 
 async function learned() {
@@ -245,9 +245,9 @@ async function learned() {
       ["", (one) => interval(one, [0, largest], 1)]], shown),
     between ? quiet(`The ${FASTEST} fastest and the ${FASTEST} slowest; ${between} are between them.`) : null);
   });
-  return [h("h1", {}, "What was learned: how fast each type of job runs on each server"),
-    quiet("1 (the line) is as fast as was said. Estimates pool the runs of all types and servers; bars are 95 % intervals. ",
-      "Servers on which a type never ran stand for their class."), savings(policy),
+  return [h("h1", {}, "Learned speed of each job type on each server"),
+    quiet("1 (the line) is the stated speed. Estimates pool the runs of all types and servers; bars are 95 % intervals. ",
+      "Servers of a class on which a type never ran share a row."), savings(policy),
     cards.length ? h("div", { class: "charts" }, cards) : card("Nothing yet", quiet("no job has finished"))];
 }
 
@@ -260,7 +260,7 @@ async function decisions() {
     ["took", (one) => seconds(one.seconds), "right"], ["waiting", (one) => String(one.waiting), "right"],
     ["started", (one) => [one.starts.slice(0, NAMED).map((start) => [job(start.job), " "]),
       one.starts.length > NAMED ? h("span", { class: "quiet" }, `and ${one.starts.length - NAMED} more`) : null], "wide"],
-    ["servers kept", (one) => Object.entries(one.kept).slice(0, 3).map(([server, id]) => h("div", {}, `${server} for `, job(id)))],
+    ["reserved", (one) => Object.entries(one.kept).slice(0, 3).map(([server, id]) => h("div", {}, `${server} for `, job(id)))],
     ["refused", (one) => (one.refused ? h("span", { class: "bad" }, one.refused) : ""), "wide"],
   ], found))];
 }
@@ -270,13 +270,13 @@ async function decisions() {
 function why({ text, why: parts }) {
   if (!parts.blocks) return card("Why", h("p", {}, text));
   const eta = parts.eta;
-  const starts = eta && (eta.middle === null ? `nobody can say: ${eta.reason}`
+  const starts = eta && (eta.middle === null ? `unknown: ${eta.reason}`
     : `in ${seconds(eta.low)} to ${seconds(eta.high)}, most likely about ${seconds(eta.middle)}`
       + (eta.checked >= 20 ? `; ${Math.round(100 * eta.held)} % of the last ${eta.checked} such forecasts held` : ""));
   return card(parts.phase === "waiting" ? "Why it waits" : "Why it is there",
     h("ul", { class: "reasons" }, parts.blocks.map((one) => h("li", {}, one))),
     parts.servers.length ? table([["servers", (one) => String(one.servers), "right"],
-      ["", (one) => one.names.join(", ") + (one.servers > one.names.length ? ", …" : "")], ["they say", (one) => one.text, "wide"]],
+      ["", (one) => one.names.join(", ") + (one.servers > one.names.length ? ", …" : "")], ["state", (one) => one.text, "wide"]],
     parts.servers) : null,
     parts.changes.length ? [h("h3", {}, "It would start if you"),
       h("ul", {}, parts.changes.map((one) => h("li", {}, one.steps.join(" and "))))] : null,
@@ -308,7 +308,7 @@ async function oneJob(id) {
     Object.values(runs).some(Boolean) ? card("What it runs", list(runs)) : null)];
 }
 
-// ---------------------------------------------------------------- which page, and when
+// ---------------------------------------------------------------- routes and refresh
 
 const PAGES = { "": cluster, queue, history, learned, decisions };
 let drawing = 0;
@@ -335,14 +335,14 @@ async function draw() {
       status.textContent = "";
       document.body.dataset.page = "login";
     } else if (error instanceof Away || document.body.dataset.place === location.hash) {
-      status.textContent = `${error.message}; this is how it was`;
+      status.textContent = `${error.message}; showing the last known state`;
     } else {
-      replace([h("h1", {}, "That cannot be shown"), card("Why", h("p", { class: "bad" }, error.message))]);
+      replace([h("h1", {}, "This page cannot be shown"), card("Why", h("p", { class: "bad" }, error.message))]);
     }
   }
 }
 
-// Tables that were scrolled aside stay so when they are drawn again.
+// Tables keep their scroll position when they are redrawn.
 function replace(made) {
   const scrolled = [...page.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
   page.replaceChildren(...made.flat(Infinity));

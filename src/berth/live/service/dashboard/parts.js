@@ -1,4 +1,4 @@
-// What the pages are made of: elements, tables, words for numbers, and charts.
+// Building blocks of the pages: elements, tables, number formats and charts.
 // Text from outside only ever becomes text nodes, never markup.
 
 const SVG = new Set(["svg", "path", "line", "text", "circle", "rect", "title", "g"]);
@@ -30,7 +30,7 @@ export function table(columns, rows, nothing = "nothing here yet") {
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
 }
 
-// ---------------------------------------------------------------- numbers in words
+// ---------------------------------------------------------------- number formats
 
 const SIZES = { m: 1e-3, "": 1, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50 };
 export function amount(text) {
@@ -63,9 +63,9 @@ export const asks = (roles) => Object.entries(roles).map(([name, role]) =>
 
 // ---------------------------------------------------------------- charts
 
-// Lines go straight over values of null.
+// Lines skip null values.
 export function chart(title, times, series, { top = null, show = short, width = 560 } = {}) {
-  if (times.length < 2) return quiet("a picture comes after two minutes");
+  if (times.length < 2) return quiet("the chart appears after two minutes");
   const [wide, high, left, low] = [Math.max(280, Math.min(width, 560)), 170, 52, 22];
   const peak = top ?? (Math.max(0, ...series.flatMap(([, values]) => values.map((v) => v ?? 0))) || 1);
   const x = (i) => left + ((wide - left - 6) * i) / (times.length - 1);
@@ -86,7 +86,7 @@ export function chart(title, times, series, { top = null, show = short, width = 
     h("text", { x: wide - 6, y: high - 6, "text-anchor": "end" }, stamp(times.length - 1)), lines), legend || null);
 }
 
-// A mean with its interval on a scale from one number to another, and a mark where nothing is gained or lost.
+// A mean with its interval on a scale, and a mark at break-even.
 export function interval({ mean, low, high }, [from, to], mark, kind = "") {
   const x = (v) => 5 + (190 * (Math.min(Math.max(v, from), to) - from)) / (to - from || 1);
   return h("svg", { viewBox: "0 0 200 16", class: `interval ${kind}`, role: "img",

@@ -1,10 +1,10 @@
--- Jobs that people submit to the partition of berth are held; berth gives them their nodes and releases them. Jobs that
--- ask for what berth has no words for are not held: Slurm places them, as ever.
--- In slurm.conf: JobSubmitPlugins=lua, with this file as job_submit.lua beside it. Where there is such a file already,
+-- Holds jobs that users submit to berth's partition; berth gives them their nodes and releases them. Jobs with options
+-- that berth does not support are not held: Slurm places them as usual.
+-- In slurm.conf: JobSubmitPlugins=lua, with this file as job_submit.lua beside it. If there is such a file already,
 -- call berth_hold(job_desc, part_list) at the end of its slurm_job_submit.
 local BERTH_PARTITION = "@PARTITION@"
 
--- what Slurm has for numbers that were not given
+-- Slurm's values for numbers that were not given
 local BERTH_UNSET = { [0] = true, [0xfe] = true, [0xfffe] = true, [0xffff] = true, [0xfffffffe] = true, [0xffffffff] = true }
 local BERTH_TEXTS = {
     "array_inx", "dependency", "req_nodes", "exc_nodes", "reservation", "licenses", "burst_buffer", "prefer",
@@ -19,7 +19,7 @@ local function berth_given(value)
     return value ~= nil and value ~= "" and value ~= false and not BERTH_UNSET[value] and value ~= 2 ^ 64 - 2
 end
 
--- whether a job asks for what berth has no words for
+-- whether a job has options that berth does not support
 local function berth_leaves(job_desc)
     for _, name in ipairs(BERTH_TEXTS) do
         if berth_given(job_desc[name]) then
