@@ -1,4 +1,4 @@
-"""What does not match in a scenario of the selection family."""
+"""Consistency checks across the keys of a selection scenario."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def port_names(settings: SelectionSettings) -> list[str]:
 
 
 def scope_of(settings: SelectionSettings) -> str:
-    """Whether capacity is that of each server or of one pool for the whole cluster."""
+    """Whether capacity belongs to each server or to one pool for the whole cluster."""
     if settings.capacity is not None and settings.capacity.scope is not None:
         return settings.capacity.scope
     drawn = isinstance(settings.cluster, DrawnServers) and settings.cluster.draw == "papers"
@@ -66,7 +66,7 @@ def has_gangs(settings: SelectionSettings) -> bool:
 
 
 def across_selection(settings: SelectionSettings) -> Iterator[Mistake]:
-    """What does not match in a scenario of the selection family."""
+    """Mistakes across the keys of a selection scenario."""
     resources = resource_names(settings)
     if isinstance(settings.cluster, GivenCluster):
         yield from check_cluster(settings.cluster, resources)
@@ -173,7 +173,7 @@ def _arrivals(settings: SelectionSettings) -> Iterator[Mistake]:
     own = [] if isinstance(ports, DrawnTypes) else [i for i, p in enumerate(ports) if p.probability is not None]
     yield from check_arrivals(arrivals, len(names), own, settings.horizon)
     if isinstance(arrivals, FromWorkload):
-        from berth.scenario.workload import check_workload  # brings all that reads traces: not for every scenario
+        from berth.scenario.workload import check_workload  # imports the trace readers, which few scenarios need
 
         yield from check_workload(settings, names)
     if isinstance(arrivals, Poisson) and has_gangs(settings):
