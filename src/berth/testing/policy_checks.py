@@ -1,7 +1,7 @@
-"""The promises of a policy, each a named check that anybody can run on their own.
+"""Promises of a policy, each a named check.
 
-Each check is a function whose docstring is the promise; `CHECKS` is the whole list. A check yields a
-finding for every instance on which the promise was broken: what was seen, and what was expected.
+Each check is a function whose docstring is the promise; `CHECKS` is the whole list. A check yields a finding for every
+instance on which the promise was broken: what was seen, and what was expected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["CHECKS", "CheckResult", "check_policy"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found on one policy; it has passed when there are no findings.
+    """Result of one check on one policy; passed if there are no findings.
 
     >>> result = CheckResult("beats-random", "fairness", 0, (Finding("easy instance", "2 a slot", "more than 3"),))
     >>> print(result)
@@ -117,7 +117,7 @@ def decisions_are_fresh(subject: Subject) -> Iterator[Finding]:
 
 
 def _spoilt(subject: Subject, case: Case) -> None:
-    """Two equal runs; in one, every decision is overwritten as soon as it has been played."""
+    """Compare two equal runs, one of which overwrites every decision after it has been played."""
     slots = 12
     world, policy = case.make(), subject.build(case.make().problem)
     clean = decisions_of(subject, world, policy, slots)
@@ -130,13 +130,13 @@ def _spoilt(subject: Subject, case: Case) -> None:
         outcome = outcome_of(subject, world, slot, decision)
         for part in arrays_of(decision):
             if part.flags.writeable:
-                part[...] = -77  # what no policy would write
+                part[...] = -77  # a value that no policy writes
         observe(policy, outcome)
 
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """Seed the random states that everybody shares, and put them back afterwards."""
+    """Seed the global random states, and restore them afterwards."""
     numpys, pythons = np.random.get_state(), random.getstate()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
@@ -202,7 +202,7 @@ def inputs_untouched(subject: Subject) -> Iterator[Finding]:
         try:
             given: list[tuple[str, Any, Any]] = []
             for slot in world:
-                # the first slots can be written to, so that a change shows; the rest cannot
+                # the first slots are writable, so that a change shows; the rest are not
                 lent = copied(slot, writable=slot.index < 8)
                 given.append((f"slot {slot.index}", lent, snapshot(lent)))
                 decision = decide(policy, lent)
@@ -267,7 +267,7 @@ def bounded_memory(subject: Subject) -> Iterator[Finding]:
                     sizes[slot.index + 1] = len(pickle.dumps(policy))
         except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
-        except Exception:  # it cannot be pickled: that is another check's promise
+        except Exception:  # another check tests pickling
             continue
         else:
             limit = int(1.1 * sizes[60]) + 1024
@@ -350,13 +350,12 @@ def check_policy(
     seed: int = 0,
     skip: Collection[str] = (),
 ) -> list[CheckResult]:
-    """Run every check on a policy; raise `PolicyCheckFailed`, a line for each that failed.
+    """Run every check on a policy; raise `PolicyCheckFailed` with a line for each failure.
 
-    `policy` is a name with settings (`"ogasched:step=0.5"`), a class, or a factory `(problem, rng) ->
-    policy`; its attribute `family` says which instances it is tried on (a factory without one is taken
-    to be of the allocation family). `settings` are passed to the constructor, `skip` names checks to
-    leave out, and the same `seed` repeats the same instances. The error's `results` hold what each
-    check found.
+    `policy` is a name with settings (`"ogasched:step=0.5"`), a class, or a factory `(problem, rng) -> policy`; its
+    attribute `family` selects the instances (default for a factory: allocation). `settings` are passed to the
+    constructor, `skip` names checks to leave out, and the same `seed` repeats the same instances. The error's `results`
+    hold the result of each check.
 
     >>> from berth.families.allocation.policies.fairness import Fairness
     >>> [result.check for result in check_policy(Fairness, skip=list(CHECKS)[:-2])]

@@ -1,7 +1,7 @@
-"""Promises of an engine whose checks run side by side, each case on cpus of its own.
+"""Engine checks that run concurrently, each case on its own cpus.
 
-Each check is a function whose docstring is the promise. What was to begin, and how often, is compared with what the
-witness saw once more when all checks are done.
+Each check is a function whose docstring is the promise. When all checks are done, the tasks that should have begun, and
+how often, are compared once more with what the witness saw.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _runs_in(spell: Spell, run: Run) -> bool:
 
 
 def _badly_told(trial: Trial, run: Run) -> Broken | None:
-    """What is wrong with what was told of an attempt, in the order in which it was."""
+    """Error in the reports about an attempt, in their order."""
     for spell in trial.driver.spells:
         starts, ends = spell.starts(run.key), spell.ends(run.key)
         if len(starts) > 1 or len(ends) > 1:

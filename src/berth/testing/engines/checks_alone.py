@@ -1,4 +1,4 @@
-"""Promises of an engine whose checks disturb others, and so run one by one: drivers, servers, controllers go away."""
+"""Engine checks that disturb others and so run one by one: drivers, servers, controllers go away."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def lists_its_servers(trial: Trial) -> None:
 
 
 def _known(snapshot: Snapshot, run: Run, end: Finished | Failed | type[Finished] | None) -> None:
-    """Whether a snapshot has an attempt once, where it is, with this end, with a good one, or with none yet."""
+    """Check that a snapshot has an attempt once, on its servers, with this end, with a good one, or with none yet."""
     found = [each for each in snapshot.attempts if (each.job, each.attempt) == run.key]
     if len(found) != 1:
         raise Broken(f"a snapshot has {run} {len(found)} times", "once")
@@ -66,7 +66,7 @@ async def goes_on_with_a_new_driver(trial: Trial) -> None:
         await trial.driver.close()
         await meanwhile.is_over()
         found = await trial.driver.open()
-        # told of at once, or as soon as the cluster itself has noticed
+        # reported at once, or as soon as the cluster itself notices
         await meanwhile.finishes()
         for run, end in ((long, None), (before, ended), (unwanted, cancelled)):
             _known(found, run, end)
