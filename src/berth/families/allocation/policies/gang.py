@@ -25,11 +25,11 @@ class GangSolver:
     """Decisions for problems with gangs, each with its value and an upper bound on the optimum.
 
     1. *Relax*: solve without the all-or-nothing constraint, leaving out jobs that could not run even in an empty
-    cluster. The dual bound of the relaxation holds for gangs too. 2. *Round*: jobs in order of their value in the
-    relaxation seat their components, each on the server where the relaxation gave it most and where its share still
-    fits. A job that cannot seat its minimum is dropped. 3. *Repair*: solve again with the seats as lower bounds; drop
-    jobs that cost more than they earn and solve again. Then try a few other orders, with an unseated job first or the
-    least valuable one left out, and keep the best.
+       cluster. The dual bound of the relaxation holds for gangs too.
+    2. *Round*: jobs in order of their value in the relaxation seat their components, each on the server where the
+       relaxation gave it most and where its share still fits. A job that cannot seat its minimum is dropped.
+    3. *Repair*: solve again with the seats as lower bounds; drop jobs that cost more than they earn and solve again.
+       Then try a few other orders, with an unseated job first or the least valuable one left out, and keep the best.
 
     >>> from berth.testing import example_problem
     >>> from berth.families.allocation.problem import Gang

@@ -27,12 +27,12 @@ class OGASched:
 
     Settings:
 
-    * `step`: `"adagrad"` (D / √(G² + Σ‖g‖²), G the gradient at 0: scale-free, needs no horizon), `"horizon"` (eq. (50):
-    D / (‖g‖√T)), or a number for a constant step; * `gradient`: `"slot"` takes the gradient at the arrivals of the last
-    slot, as in the papers; `"ewma"` at arrival rates averaged over the last slots, which has less noise and follows
-    drift; * `geometry`: `"euclidean"`, or `"mirror"` for multiplicative steps, each in units of the element's fair
-    share; * `optimistic`: predict that the next gradient equals the last, step along it, and size steps by the
-    prediction error.
+    * `step`: `"adagrad"` (D / √(G² + Σ‖g‖²), G the gradient at 0: scale-free, needs no horizon), `"horizon"`
+      (eq. (50): D / (‖g‖√T)), or a number for a constant step;
+    * `gradient`: `"slot"` takes the gradient at the arrivals of the last slot, as in the papers; `"ewma"` at arrival
+      rates averaged over the last slots, which has less noise and follows drift;
+    * `geometry`: `"euclidean"`, or `"mirror"` for multiplicative steps, each in units of the element's fair share;
+    * `optimistic`: predict that the next gradient equals the last, and size steps by the error of that prediction.
 
     It plays the same y whether or not a slot reveals its arrivals. The gradient is taken at the latest y, which is the
     y played unless servers were lost or the outcome is late.
