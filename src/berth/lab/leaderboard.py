@@ -254,18 +254,18 @@ def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
     lines = [
         "# Leaderboard",
         "",
-        f"Written by `{command}`, berth {version}. Every built-in policy, with its settings as they are by default, on "
-        f"the same scenarios, under seeds {found.seeds[0]} to {found.seeds[-1]} and with the same luck. Some horizons "
-        "are shorter than those of the scenarios, so that all of it takes less than ten minutes on two cores. "
-        "`berth leaderboard --policy mymodule:MyPolicy` puts one of your own beside them.",
+        f"Written by `{command}`, berth {version}. Every built-in policy, with default settings, on the same "
+        f"scenarios, under seeds {found.seeds[0]} to {found.seeds[-1]} and with common random numbers. Some horizons "
+        "are shorter than those of the scenarios, so that the whole board takes less than ten minutes on two cores. "
+        "`berth leaderboard --policy mymodule:MyPolicy` adds a policy of your own.",
         "",
-        "± is half of the 95 % interval over seeds. *Difference* is the reward a slot less the baseline's under the "
-        "same seed; where its interval contains 0, these seeds do not tell the two apart. *µs* is the median time of a "
-        f"decision and of what is learned from it on one machine ({machine}), with all cores at work: other machines "
-        "have other times. Everything else is the same wherever the command is run.",
+        "± is half of the 95 % interval over seeds. *Difference* is the reward per slot minus the baseline's under "
+        "the same seed; if its interval contains 0, these seeds do not distinguish the two. *µs* is the median time of "
+        f"a decision with its learning step on one machine ({machine}), with all cores busy: it differs between "
+        "machines. All other numbers are reproducible.",
         "",
     ]
-    lines += ["This is the quick version: a few slots, to see that everything runs.", ""] if found.quick else []
+    lines += ["This is the quick version: a few slots, to check that everything runs.", ""] if found.quick else []
     for family in dict.fromkeys(standing.family.name for standing in found.standings):
         mine = [standing for standing in found.standings if standing.family.name == family]
         lines += [f"## {family.capitalize()}", "", f"Baseline: `{mine[0].baseline}`.", ""]
@@ -297,11 +297,11 @@ def print_leaderboard(found: Leaderboard, console: Console) -> None:
 def _sentence(standings: Sequence[Standing]) -> str:
     with_oracle = any(standing.oracles for standing in standings)
     of_best = [f"`{standing.board.scenario}`" for standing in standings if not standing.oracles]
-    said = "The part of the oracle's reward that each policy earns" if with_oracle else "The part of the best reward"
+    said = "Share of the oracle's reward that each policy earns" if with_oracle else "Share of the best reward"
     if with_oracle and of_best:
         said += f" (in {' and '.join(of_best)}, of the best policy's)"
-    order = "those that serve most scenarios first, then the best on average"
-    return f"{said}: {order}. {MISSING}: it cannot serve the scenario, or failed."
+    order = "policies that serve most scenarios first, then the best on average"
+    return f"{said}: {order}. {MISSING}: the policy cannot serve the scenario, or failed."
 
 
 def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str], list[list[str]]]:
@@ -340,7 +340,7 @@ def _section(standing: Standing) -> list[str]:
         reasons = [needs(item) for item in standing.unsupported if item.information in (information, "oracle")]
         lines += [f"Not here: {'; '.join(reasons)}.", ""] if reasons else []
     if any(row.violations for row in standing.rows):
-        lines += [f"{BROKEN} Some decisions broke constraints, and were made feasible before they counted.", ""]
+        lines += [f"{BROKEN} Some decisions broke constraints; the simulator repaired them before it played them.", ""]
     if standing.failed:
         lines += ["Failed:", "", *(f"* {cell}: {error}" for cell, error in standing.failed.items()), ""]
     return lines

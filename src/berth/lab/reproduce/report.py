@@ -81,8 +81,8 @@ def _scope(found: Reproduced) -> str:
     if not found.quick:
         return ""
     return (
-        "This is the quick version: small settings and few seeds, to see that everything runs. Its verdicts are about "
-        "those, not about the papers' settings."
+        "This is the quick version: small settings and few seeds, to check that everything runs. Its verdicts are "
+        "about those settings, not the papers'."
     )
 
 
@@ -136,8 +136,8 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str]) -> str:
     top = "".join(f"<th>{head}</th>" for head in heads)
     table = f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     note = (
-        "<p><small>Unchecked: what the algorithm would show if decisions that break constraints were counted as they "
-        "are. It earned what is under “as printed”.</small></p>"
+        "<p><small>Unchecked: the effect of the algorithm if infeasible decisions counted as they are. What it "
+        "really earned is under “as printed”.</small></p>"
         if unchecked
         else ""
     )
@@ -179,8 +179,8 @@ def render_markdown(found: Reproduced, command: str) -> str:
         "",
         RULE,
         "",
-        "± is half of the 95 % interval over seeds. “Unchecked” is what the algorithm would show if decisions that "
-        "break constraints were counted as they are.",
+        "± is half of the 95 % interval over seeds. “Unchecked” is the effect of the algorithm if infeasible decisions "
+        "counted as they are.",
         "",
     ]
     lines += [_scope(found), ""] if found.quick else []

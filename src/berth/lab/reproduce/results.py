@@ -260,13 +260,13 @@ SAME = 0.05
 """Largest effect that counts as none."""
 
 RULE = (
-    "An effect is the part by which one number is above another, taken seed by seed; its mean over seeds has a 95 % "
-    "interval. A claim is reproduced if that interval lies wholly on the paper's side of zero and the number that the "
-    f"paper prints is in it, or no further than {100 * NEAR:g} % of itself from the mean. It is “direction only” if "
-    "the interval is on the paper's side of zero but the number is another one, and not reproduced otherwise: what the "
-    "seeds cannot tell from no effect does not count. Where the paper prints no number, the side of zero is enough; "
-    f"“the same” holds if the whole interval is within ± {100 * SAME:g} %. An experiment is as good as the weakest of "
-    "its claims. The verdict is on the algorithm as printed, and on what it earned with decisions that can be played."
+    "An effect is the relative excess of one number over another, taken seed by seed; its mean over seeds has a 95 % "
+    "confidence interval. A claim is reproduced if that interval lies wholly on the paper's side of zero and contains "
+    f"the paper's number, or that number is within {100 * NEAR:g} % of itself from the mean. It is “direction only” if "
+    "the interval is on the paper's side of zero but the number differs, and not reproduced otherwise: an effect that "
+    "the seeds cannot distinguish from none does not count. If the paper prints no number, the side of zero decides; "
+    f"“the same” holds if the whole interval is within ± {100 * SAME:g} %. The verdict on an experiment is that of its "
+    "weakest claim. Verdicts are about the algorithm as printed, and its reward with feasible decisions."
 )
 
 
