@@ -87,7 +87,7 @@ def feasible_on_random_instances(subject: Subject) -> Iterator[Finding]:
 
 
 def feasible_on_edge_instances(subject: Subject) -> Iterator[Finding]:
-    """Every decision is feasible on edge instances: nobody arrives, nothing is free, a server is lost, 1e±9."""
+    """Every decision is feasible on edge cases: no arrivals, nothing free, a server lost, numbers of 1e±9."""
     yield from _always_feasible(subject, subject.family.edge_cases(subject.seed))
 
 
@@ -96,7 +96,7 @@ def _difference(ours: list[Any], theirs: list[Any]) -> int | None:
 
 
 def decisions_are_fresh(subject: Subject) -> Iterator[Finding]:
-    """A decision is a new, finite array of the right shape and type: nobody changes it later, and others may."""
+    """A decision is a new, finite array of the right shape and type: the policy does not change it, and callers may."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             kept: list[tuple[int, Any, Any]] = []
@@ -148,7 +148,7 @@ def _global_seed(seed: int) -> Iterator[None]:
 
 
 def same_seed_same_decisions(subject: Subject) -> Iterator[Finding]:
-    """Built twice with the same random stream it decides the same, whatever the global random states are."""
+    """Built twice with the same random stream it decides the same, independent of the global random states."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             with _global_seed(1):
@@ -172,7 +172,7 @@ def _through_pickle(policy: Any) -> Any:
 
 
 def pickling_resumes(subject: Subject) -> Iterator[Finding]:
-    """Pickled mid-run, before or after an outcome, the copy goes on exactly as the original does."""
+    """A copy pickled mid-run, before or after an outcome, continues exactly like the original."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             twins: list[tuple[int, Any]] = []
@@ -196,7 +196,7 @@ def pickling_resumes(subject: Subject) -> Iterator[Finding]:
 
 
 def inputs_untouched(subject: Subject) -> Iterator[Finding]:
-    """Problem, slots and outcomes are as they were after it has used them; read-only arrays are enough for it."""
+    """The policy does not change problem, slots and outcomes, and works with read-only arrays."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         problem = snapshot(subject.family.parts(world.problem))
         try:
@@ -228,7 +228,7 @@ def _compare(given: list[tuple[str, Any, Any]]) -> None:
 
 
 def outcomes_in_any_order(subject: Subject) -> Iterator[Finding]:
-    """Outcomes that are lost, late, doubled or out of order raise nothing and leave its decisions feasible."""
+    """Lost, late, duplicate or reordered outcomes raise no error, and decisions stay feasible."""
     for case, _, _ in subject.served(subject.family.plain_cases(subject.seed)):
         for lost, name in ((0.2, "outcomes late, doubled and lost"), (1.0, "no outcome ever")):
             world = case.make()
@@ -257,7 +257,7 @@ def _post(subject: Subject, world: Environment, policy: Any, lost: float) -> Non
 
 
 def bounded_memory(subject: Subject) -> Iterator[Finding]:
-    """What it remembers does not grow with the slots: its pickle after 300 is hardly larger than after 60."""
+    """Its memory does not grow with the slots: its pickle after 300 is hardly larger than after 60."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         sizes: dict[int, int] = {}
         try:
@@ -277,7 +277,7 @@ def bounded_memory(subject: Subject) -> Iterator[Finding]:
 
 
 def refuses_clearly(subject: Subject) -> Iterator[Finding]:
-    """A problem it cannot serve is refused by the constructor with `UnsupportedProblem` and why; some it serves."""
+    """The constructor refuses a problem it cannot serve with `UnsupportedProblem` and a reason; it serves some."""
     family, seed = subject.family, subject.seed
     served = 0
     for makers in (family.plain_cases, family.random_cases, family.edge_cases, family.easy_cases):

@@ -140,7 +140,7 @@ class Run:
             await self.trial.until(ended)
         end = self.trial.driver.end(self.key)
         if end is None:
-            raise Broken(f"the end of {self} was not told in {self.trial.site.patience:g} s", "to be told")
+            raise Broken(f"the end of {self} was not reported in {self.trial.site.patience:g} s", "a report")
         return end
 
     async def finishes(self) -> Finished:
@@ -166,7 +166,7 @@ class Run:
         try:
             await self.trial.until(over)
         except TimeoutError:
-            raise Broken(f"tasks of {self} run on", "all of them to be ended") from None
+            raise Broken(f"tasks of {self} keep running", "all of them to end") from None
 
 
 def told(end: Finished | Failed | None) -> str:

@@ -328,5 +328,5 @@ def _write_parquet(chunks: Iterable[pl.DataFrame], temporary: Path) -> None:
 
 
 FORMAT = Format(
-    "one's own cluster, as CSV or Parquet", read, any_of(columns("submit_s", "run_s"), lambda _, line: line == "PAR1")
+    "berth's own format, as CSV or Parquet", read, any_of(columns("submit_s", "run_s"), lambda _, line: line == "PAR1")
 )
