@@ -105,7 +105,7 @@ def check_arrivals(
         lists.append(("probability", arrivals.probability))
         if own and isinstance(arrivals.probability, list):
             key: Key = ("ports", own[0], "probability")
-            yield Mistake(key, "it here or in the list arrivals.probability", found="a probability twice")
+            yield Mistake(key, "one, here or in the list arrivals.probability", found="a probability twice")
     elif own:
         place: Key = ("ports", own[0], "probability")
         yield Mistake(place, "arrivals.process bernoulli", found=f"a probability beside process {arrivals.process}")

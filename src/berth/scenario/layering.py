@@ -70,7 +70,7 @@ def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path
     if found.resolve() in chain:
         circle = [*chain[chain.index(found.resolve()) :], found.resolve()]
         raise InvalidInput(
-            "a chain that ends",
+            "scenarios that do not extend each other",
             found="a cycle " + " → ".join(p.name for p in circle),
             key="extends",
             file=file,

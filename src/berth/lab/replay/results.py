@@ -204,8 +204,8 @@ def batch_metrics(
 
     `amount` (N, K) is what each job holds in all, `capacity` (K,) that of the cluster, `main` the resource of
     `utilisation`. The span of a run is from the first submission to the last end; `offered_load` and
-    `utilisation_while_arriving` cover the time from the first submission to the last. If owners are known, fairness is
-    Jain's index of the owners' mean bounded slowdowns: 1 if all are equal, down to 1/O.
+    `utilisation_while_arriving` cover the time from the first submission to the last. If owners are known,
+    `owner_fairness` is Jain's index of the owners' mean bounded slowdowns: 1 if all are equal, down to 1/O; else None.
     """
     ran = ~np.isnan(start)
     found: dict[str, Any] = {"jobs": len(submit), "never_started": int((~ran).sum())}

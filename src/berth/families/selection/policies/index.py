@@ -144,7 +144,7 @@ class IndexPolicy(ABC):
         return np.array(self.choice.tasks, dtype=np.int64)
 
     def _outweighing(self, slot: SelectionSlot, worth: Floats) -> float:
-        """A number above the total worth of all opened-before channels in this slot."""
+        """Upper bound on the total worth, in this slot, of all channels with observations."""
         problem = self.problem
         worth = np.where(problem.available(slot), np.maximum(worth, 0.0), 0.0)
         if problem.roles is not None:
