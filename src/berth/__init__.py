@@ -1,7 +1,7 @@
 """berth: online-learning scheduling of multi-server jobs.
 
-The names that programs and notebooks need; `berth.protocols` is the page to read first. They are imported
-when first used, so that `import berth` costs nothing.
+Public names for programs and notebooks; read `berth.protocols` first. Names are imported on first use, so
+`import berth` is cheap.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from berth.about import VERSION as __version__
 
-if TYPE_CHECKING:  # what `_NAMES` lists, for type checkers
+if TYPE_CHECKING:  # the names in `_NAMES`, for type checkers
     # fmt: off
     # isort: off
     from berth.errors import BerthError as BerthError, InvalidInput as InvalidInput

@@ -1,4 +1,4 @@
-"""The one capacity check, used by simulator and service alike.
+"""Capacity check of the simulator and the service.
 
 Axes: R servers, K resources, E channels.
 """
@@ -17,12 +17,12 @@ from berth.model import Floats, Instance, Ints
 __all__ = ["TOLERANCE", "Found", "Violation", "overfull", "usage"]
 
 TOLERANCE = 1e-9
-"""How far, relative to 1 + the limit, a sum of floats may exceed its limit before it counts."""
+"""Tolerance of a sum of floats above its limit, relative to 1 + the limit."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken constraint: where, how much was used, and how much was allowed.
+    """One broken constraint: the place, the amount used, and the amount allowed.
 
     >>> print(Violation("capacity", "server-3/gpu", 9.5, 8.0))
     capacity of server-3/gpu: 9.5 used, 8 allowed
@@ -38,10 +38,10 @@ class Violation:
 
 
 class Found(Sequence[Violation]):
-    """Violations that are spelled out only when they are looked at.
+    """Lazy sequence of violations.
 
-    A run of an algorithm that breaks thousands of constraints in every slot counts them, and reads none. Made of parts:
-    places, and a function that says what is broken at one.
+    A policy that breaks thousands of constraints in every slot has them counted and never read. Each part is an array
+    of places and a function that describes the violation at one place.
 
     >>> found = Found((np.array([3, 5]), lambda place: Violation("capacity", f"server-{place}", 9.0, 8.0)))
     >>> len(found), str(found[1])
@@ -78,7 +78,7 @@ class Found(Sequence[Violation]):
 
 
 def usage(instance: Instance, amounts: Floats) -> Floats:
-    """What each server gives out, (R, K), when every channel takes `amounts` (E, K)."""
+    """Amount used on each server, (R, K), when every channel takes `amounts` (E, K)."""
     used = np.empty(instance.capacity.shape)
     server_usage(instance.server_start, amounts, used)
     return used

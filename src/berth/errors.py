@@ -1,11 +1,11 @@
-"""Every error berth raises on purpose.
+"""All errors that berth raises deliberately.
 
 ```
 BerthError
-├── InvalidInput          something a person or a file gave is wrong; says where, what, and what was expected
+├── InvalidInput          wrong input by a user or a file; says where, what, and what was expected
 ├── UnknownName           no policy, scenario or utility has this name; suggests near ones
 ├── UnsupportedProblem    this policy or oracle cannot serve this problem
-├── InfeasibleDecision    a decision breaks the constraints where only feasible ones are allowed
+├── InfeasibleDecision    an infeasible decision where only feasible ones are allowed
 ├── MissingExtra          an optional dependency is not installed; says how to get it
 ├── EngineCheckFailed     `berth.testing.check_engine` found broken promises
 └── PolicyCheckFailed     `berth.testing.check_policy` found broken promises
@@ -33,20 +33,20 @@ __all__ = [
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """`; did you mean 'count'?`, or nothing where no known name is near."""
+    """`; did you mean 'count'?`, or an empty text if no known name is close."""
     near = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class BerthError(Exception):
-    """The root of every error that berth raises on purpose."""
+    """Base class of all errors that berth raises deliberately."""
 
 
 class InvalidInput(BerthError):
-    """Something given from outside is wrong.
+    """Wrong input by a user or a file.
 
-    Says file, line, key path, the offending `value` (or, in words, what was `found`) and what was
-    expected, as far as each is known.
+    Gives file, line, key path, the `value` (or a description of what was `found`) and what was expected, as far as
+    known.
 
     >>> print(InvalidInput("a number ≥ 0", value=-4, key="cluster.servers[2].capacity.gpu", file="lab.yaml", line=7))
     lab.yaml:7: cluster.servers[2].capacity.gpu: got -4, expected a number ≥ 0
@@ -67,7 +67,7 @@ class InvalidInput(BerthError):
         super().__init__(expected)
 
     def at(self, *, key: str | None = None, file: str | Path | None = None, line: int | None = None) -> InvalidInput:
-        """The same error, placed: a caller that knows the file or an outer key adds it."""
+        """Copy of this error with a place: a caller that knows the file or an outer key adds it."""
         inner = self.key
         if key and inner:
             inner = f"{key}{inner}" if inner.startswith("[") else f"{key}.{inner}"
@@ -93,7 +93,7 @@ class InvalidInput(BerthError):
 
 
 class UnknownName(BerthError):
-    """No such name; near names are suggested.
+    """Unknown name; suggests close ones.
 
     >>> print(UnknownName("policy", "farness", ["fairness", "drf"]))
     unknown policy 'farness'; did you mean 'fairness'? (known: drf, fairness)
@@ -110,7 +110,7 @@ class UnsupportedProblem(BerthError):
 
 
 class InfeasibleDecision(BerthError):
-    """A decision breaks the constraints where only feasible ones are allowed."""
+    """An infeasible decision where only feasible ones are allowed."""
 
 
 class MissingExtra(BerthError):
@@ -121,7 +121,7 @@ class MissingExtra(BerthError):
 
 
 class PolicyCheckFailed(BerthError):
-    """A policy broke one or more promises of `berth.testing.check_policy`; `results` holds what each check found."""
+    """A policy broke one or more promises of `berth.testing.check_policy`; `results` holds the result of each check."""
 
     def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         self.results = list(results)
@@ -129,7 +129,7 @@ class PolicyCheckFailed(BerthError):
 
 
 class EngineCheckFailed(BerthError, AssertionError):
-    """An engine broke one or more promises of `berth.testing.check_engine`; `results` holds what each check found."""
+    """An engine broke one or more promises of `berth.testing.check_engine`; `results` holds each result."""
 
     def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         self.results = list(results)

@@ -1,4 +1,4 @@
-"""Placement as a Gymnasium environment, for those who bring their own reinforcement learning.
+"""Placement as a Gymnasium environment, for reinforcement learning.
 
 Importing this module registers `berth/Placement-v0`. It needs `pip install 'berth[gym]'`.
 
@@ -48,22 +48,22 @@ Observation = NDArray[np.float32]
 
 
 class PlacementEnv(gymnasium.Env[Observation, np.int64]):
-    """One episode is one run of a placement scenario; one step is one question: where shall this task go now?
+    """One episode is one run of a placement scenario; one step decides where one task goes now.
 
-    At every arrival, end and failure each pending task is asked about, in the order of arrival, if any server has room
-    for it. Action 0 lets it wait, to be asked about again later; action 1 + q starts it on a server of kind q: on the
-    fullest that is launched and has room, else on the first that is off. `info["action_mask"]` (1 + Q,) has a 1 for
-    each action that is possible; an action that is not counts as waiting.
+    At every arrival, end and failure the environment asks about each pending task that fits some server, in order of
+    arrival. Action 0 lets the task wait until the next such moment. Action 1 + q starts it on a server of kind q: the
+    fullest launched one with room, else the first that is off. `info["action_mask"]` (1 + Q,) is 1 for each possible
+    action; an impossible action counts as waiting.
 
-    The reward of a step is what the task brings: its value when done, less the cost of running it and of a launch.
-    What a failure takes back is subtracted once the questions of that moment are answered. So the rewards of an episode
-    add up to the gain of the run.
+    The reward of a step is the gain of the task: its value when done, less the cost of running it and of a launch. The
+    loss from a failure is subtracted after the last step of that moment. So the rewards of an episode add up to the
+    gain of the run.
 
-    Observations are numbers from −1 to 1, named in `features`: of the task, of those that are pending, and of each
-    kind. They do not grow with servers or tasks, so that a policy trained on few servers can be tried on many, as long
-    as the kinds are the same.
+    Observations are numbers from −1 to 1, named in `features`: of the task, of the pending tasks, and of each kind.
+    Their number does not depend on servers or tasks, so a policy trained on few servers also runs on many, if the kinds
+    are the same.
 
-    `reset(seed=…)` makes everything repeatable; each further `reset()` draws another world.
+    `reset(seed=…)` makes a sequence of episodes repeatable; each further `reset()` draws another world.
     `reset(options={"world": n})` plays the world of seed n, as `berth compare` does.
 
     >>> env = PlacementEnv("drl-small")
@@ -86,7 +86,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         world: PlacementWorld = self.scenario.build(0)
         self.problem = problem = world.problem
         self._scale = float(world.tasks.value.mean()) if len(world.tasks) else 1.0
-        # kinds in the order in which a file lists them, called like their first server
+        # kinds in the order of the file, named after their first server
         first = np.unique(problem.kind, return_index=True)[1]
         names = problem.instance.cluster.servers
         self._members = [np.flatnonzero(problem.kind == problem.kind[r]) for r in np.sort(first)]
@@ -116,7 +116,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a new run; with `options={"world": n}` the one of seed n."""
+        """Begin a new run; with `options={"world": n}` the run of seed n."""
         super().reset(seed=seed)
         world = int(self.np_random.integers(2**31))
         given = (options or {}).get("world")
@@ -130,14 +130,14 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         return self._observation(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Answer the present question and go on to the next; the third of the results says when the run is over."""
+        """Apply the action to the current task and go to the next; the third result says whether the run is over."""
         if self._over:
             raise InvalidInput("an episode: reset before the first step and after the last", key="step")
         if not self.action_space.contains(np.int64(action)):
             raise InvalidInput(f"an action from 0 to {len(self.kinds)}", value=int(action), key="action")
         before = self._total
         if self._slot is None:
-            self._over = True  # a run without a question has one step all the same
+            self._over = True  # a run without a decision still has one step
         else:
             if action > 0 and self._choice[action - 1] >= 0:
                 self._place(int(self._choice[action - 1]))
@@ -152,24 +152,24 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         self.world = world
         self._slots: Iterator[PlacementSlot] = iter(world)
         self._slot: PlacementSlot | None = None
-        self._total = 0.0  # told to the agent, or to be told at the next step
+        self._total = 0.0  # reported to the agent, or due at the next step
         self._open(next(self._slots, None))
 
     def _open(self, slot: PlacementSlot | None) -> None:
-        """Begin with the questions of a slot."""
+        """Begin the decisions of a slot."""
         self._slot, self._task, self._brought = slot, 0, 0.0
         self._choice: Ints = np.full(len(self._members), -1)
         if slot is not None:
             self._server = np.full(len(slot.ids), WAIT, dtype=np.int64)
             self._free, self._on_until = slot.free.copy(), slot.on_until.copy()
-            # what finds no room at first finds none later either: most of a long queue is not looked at again
+            # a task without room now has none later in the slot: most of a long queue is not looked at again
             room = np.repeat(slot.up[None], len(slot.ids), axis=0)
             for k, limit in enumerate((slot.free + self._slack).T):
                 room &= slot.tasks.demand[:, k, None] <= limit
             self._hopeful: list[int] = np.flatnonzero(room.any(axis=1)).tolist()
 
     def _seek(self) -> None:
-        """Go on to the next task that has a choice, through as many slots as it takes."""
+        """Go to the next task that has a choice, in this slot or a later one."""
         while self._slot is not None:
             while self._hopeful:
                 self._task = self._hopeful.pop(0)
@@ -177,11 +177,11 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
                 if self._choice.max() >= 0:
                     return
             outcome = self.world.step(PlacementDecision(self._server))
-            self._total += outcome.reward - self._brought  # failures: what was told before came to nothing
+            self._total += outcome.reward - self._brought  # failures: rewards reported before were lost
             self._open(next(self._slots, None))
 
     def _choices(self, slot: PlacementSlot) -> Ints:
-        """The server of each kind that the present task would get, (Q,); -1 where none has room."""
+        """Server of each kind that the current task would get, (Q,); -1 if none has room."""
         room = slot.up & (slot.tasks.demand[self._task] <= self._free + self._slack).all(axis=1)
         launched = slot.time <= self._on_until
         found = np.full(len(self._members), -1)
@@ -196,7 +196,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         return found
 
     def _gain(self, slot: PlacementSlot, server: int) -> float:
-        """What the present task brings when it starts now on this server."""
+        """Gain of the current task if it starts now on this server."""
         problem, i = self.problem, self._task
         tasks = slot.tasks
         time = tasks.work[i] / problem.speed[server]
@@ -220,7 +220,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
     # ------------------------------------------------------------------------ what the agent sees
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions are possible now, (1 + Q,): the same as `info["action_mask"]`, as sb3-contrib asks for it."""
+        """Possible actions, (1 + Q,): same as `info["action_mask"]`, under the name that sb3-contrib expects."""
         return np.concatenate([[True], self._choice >= 0])
 
     def _info(self) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
         return np.clip(seen, -1.0, 1.0, out=seen)
 
     def _kind(self, slot: PlacementSlot, q: int) -> list[float]:
-        """What there is to see of one kind of servers."""
+        """Observations of one kind of servers."""
         members, server = self._members[q], int(self._choice[q])
         free = self._free[members].sum(axis=0) / self._total_of[q]
         up = slot.up[members]
@@ -263,7 +263,7 @@ class PlacementEnv(gymnasium.Env[Observation, np.int64]):
 
 
 def _part(amount: float, typical: float) -> float:
-    """A number ≥ 0 as one from 0 to 1, a half where it is as large as is typical."""
+    """Map a number ≥ 0 to [0, 1); the typical value maps to a half."""
     return amount / (amount + typical) if amount > 0 else 0.0
 
 

@@ -1,8 +1,8 @@
-"""The graph every family starts from and the record every family ends in.
+"""Data model of all families: cluster, ports, channels and berths.
 
-A cluster of servers holds resources; a job type arrives at a **port**; an edge port-server is a
-**channel**; a job's place on a server is a **berth**. All of it is frozen and validated when it is
-made, arrays are read-only, and `.replace()` gives a changed copy.
+A cluster of servers holds resources; a job type arrives at a **port**; an edge port-server is a **channel**; a job's
+place on a server is a **berth**. All objects are frozen and validated when built, arrays are read-only, and
+`.replace()` gives a changed copy.
 
 Axes: L ports, R servers, K resources, E channels.
 """
@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 
 
 def frozen_array(values: ArrayLike, key: str, shape: tuple[int, ...] | None = None, low: float = 0.0) -> Floats:
-    """A read-only float array, checked: its shape, every entry finite and ≥ `low`.
+    """Read-only float array with a checked shape and entries that are finite and ≥ `low`.
 
     >>> frozen_array([1, -2], "capacity")
     Traceback (most recent call last):
@@ -57,7 +57,7 @@ def frozen_array(values: ArrayLike, key: str, shape: tuple[int, ...] | None = No
 
 
 class FrozenArrays:
-    """Keeps arrays read-only through pickling and copying, where NumPy forgets the flag."""
+    """Keeps arrays read-only through pickling and copying, where NumPy drops the flag."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for value in state.values():
@@ -77,7 +77,7 @@ def _unique(names: Iterable[str], key: str) -> None:
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of thing that servers have and jobs request.
+    """A resource that servers hold and jobs request.
 
     >>> Resource("memory", unit="64 GB").unit
     '64 GB'
@@ -89,7 +89,7 @@ class Resource:
 
 @dataclass(frozen=True, eq=False)
 class Cluster(FrozenArrays):
-    """Servers and what they hold; `capacity` has shape (R, K).
+    """Servers and their resources; `capacity` has shape (R, K).
 
     >>> cluster = Cluster((Resource("cpu"), Resource("gpu")), ("a", "b"), [[8, 1], [4, 0]])
     >>> cluster.capacity.sum(axis=0)
@@ -148,8 +148,8 @@ class Berth:
 class Instance(FrozenArrays):
     """Cluster, ports and the channels between them, sorted by server and then port.
 
-    `channel_port` and `channel_server` have shape (E,); `server_start` (R+1,) says where each
-    server's channels begin, so that those of server r are `server_start[r]:server_start[r + 1]`.
+    `channel_port` and `channel_server` have shape (E,); the channels of server r are
+    `server_start[r]:server_start[r + 1]`, and `server_start` has shape (R+1,).
 
     >>> cluster = Cluster((Resource("cpu"),), ("a", "b"), [[8], [4]])
     >>> ports = (JobType("train", [4]), JobType("query", [1]))
@@ -210,19 +210,19 @@ class Instance(FrozenArrays):
 
     @property
     def capacity(self) -> Floats:
-        """What each server holds, (R, K)."""
+        """Capacity of each server, (R, K)."""
         return self.cluster.capacity
 
     @cached_property
     def demand(self) -> Floats:
-        """What each port's job can use on one server, (L, K)."""
+        """Most that each port's job can use on one server, (L, K)."""
         demand = np.array([port.demand for port in self.ports])
         demand.setflags(write=False)
         return demand
 
     @cached_property
     def port_channels(self) -> tuple[Ints, Ints]:
-        """The other way round: start (L+1,) and channel (E,), so that port l has `channel[start[l]:start[l + 1]]`."""
+        """Channels by port: start (L+1,) and channel (E,); port l has `channel[start[l]:start[l + 1]]`."""
         channel = np.argsort(self.channel_port, kind="stable")
         start = np.searchsorted(self.channel_port[channel], np.arange(len(self.ports) + 1))
         for array in (start, channel):
@@ -247,7 +247,7 @@ class Instance(FrozenArrays):
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For IPython and hypothesis, which otherwise look for `channels`, an argument that is not kept."""
+        """For IPython and hypothesis, which otherwise look for `channels`, an argument that is not stored."""
         printer.text(repr(self))
 
     @classmethod
@@ -258,7 +258,7 @@ class Instance(FrozenArrays):
         channels: Iterable[tuple[int, int]] | Ints,
         resources: Sequence[Resource] | None = None,
     ) -> Instance:
-        """An instance from capacity (R, K), demand (L, K) and channels (E, 2), with made-up names.
+        """Build an instance from capacity (R, K), demand (L, K) and channels (E, 2), with generated names.
 
         >>> Instance.from_arrays([[5.0]], [[2.0], [1.0]], [(0, 0), (1, 0)]).ports[1].name
         'port-1'
@@ -272,9 +272,9 @@ class Instance(FrozenArrays):
 
 
 def replicate_ports(instance: Instance, most: ArrayLike) -> Instance:
-    """Several jobs a port and slot (section 3.4): port l becomes `most[l]` ports, one for each job.
+    """Allow several jobs a port and slot (section 3.4): port l becomes `most[l]` ports, one for each job.
 
-    The j-th copy has a job when at least j jobs arrive at port l; everything else stays as it is.
+    The j-th copy has a job if at least j jobs arrive at port l; everything else is unchanged.
 
     >>> graph = Instance.from_arrays([[5.0]], [[2.0], [1.0]], [(0, 0), (1, 0)])
     >>> [port.name for port in replicate_ports(graph, [2, 1]).ports]

@@ -1,8 +1,8 @@
-"""The few shapes that everything in berth fits. Read this first.
+"""Protocols of policies, problems and environments. Read this first.
 
-A **problem** is what the scheduler knows. A **policy** is built from a problem and a random
-stream, `decide`s once a slot and `observe`s what came of it. An **environment** knows the truth:
-it yields slots and answers decisions with outcomes. `berth.simulate` runs the loop.
+A **problem** is what the scheduler knows. A **policy** is built from a problem and a random stream, `decide`s once a
+slot and `observe`s the outcome. An **environment** knows the truth: it yields slots and answers decisions with
+outcomes. `berth.simulate` runs the loop.
 
 Slots, decisions and outcomes have no base class: each family has its own, see `berth.families`.
 """
@@ -26,7 +26,7 @@ Outcome = TypeVar("Outcome", contravariant=True)
 class Policy(Protocol[Slot, Decision, Outcome]):
     """Built as `SomePolicy(problem, rng, **settings)`; the constructor refuses a problem it cannot serve.
 
-    Outcomes carry their own slot number: they may come late, out of order, or never.
+    Outcomes carry their slot number: they may arrive late, out of order, or never.
     """
 
     def decide(self, slot: Slot, /) -> Decision: ...
@@ -41,35 +41,35 @@ class Problem(Protocol):
     def instance(self) -> Instance: ...
 
     def violations(self, slot: Any, decision: Any) -> Sequence[Violation]:
-        """Every constraint that the decision breaks; empty when it is feasible."""
+        """Every constraint that the decision breaks; empty if it is feasible."""
         ...
 
     def repaired(self, slot: Any, decision: Any) -> Any:
-        """The decision made feasible, as the simulator plays it when it is not."""
+        """A feasible version of the decision, which the simulator plays instead."""
         ...
 
     def berths(self, slot: Any, decision: Any) -> Sequence[Berth]:
-        """The places that the decision gives to the jobs of this slot."""
+        """Berths that the decision gives to the jobs of this slot."""
         ...
 
 
 class Environment(Protocol):
-    """What the scheduler does not know: it yields slots and answers each decision with its outcome."""
+    """What the scheduler does not know: yields slots and answers each decision with its outcome."""
 
     @property
     def problem(self) -> Problem: ...
 
     @property
     def measures(self) -> Sequence[str]:
-        """Names of the numbers, beside `reward`, that a run records of each slot."""
+        """Names of the numbers that a run records for each slot besides `reward`."""
         ...
 
     def measured(self, outcome: Any) -> Sequence[float]:
-        """Those numbers for the slot just played; some may be hidden from the policy."""
+        """Values of `measures` for the slot just played; some may be hidden from the policy."""
         ...
 
     def feedback(self, outcome: Any) -> Sequence[Any]:
-        """The outcomes that reach the policy at the end of this slot: this one, unless feedback is late or lost."""
+        """Outcomes that reach the policy at the end of this slot: this one, unless feedback is delayed or lost."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -79,7 +79,7 @@ class Environment(Protocol):
         ...
 
     def score(self, decision: Any) -> float:
-        """The reward that any decision, feasible or not, would have in the present slot; changes nothing."""
+        """Reward that any decision, feasible or not, would have in the current slot; has no side effect."""
         ...
 
 

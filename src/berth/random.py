@@ -1,8 +1,7 @@
-"""Named random streams: one seed, streams by name; adding a stream shifts no other.
+"""Random streams by seed and name; adding a stream shifts no other.
 
-Every draw in berth comes from a stream that is named after what it decides, so that two policies
-compared under one seed meet the same instance and the same arrivals (common random numbers),
-whatever the policies themselves draw.
+Each stream is named after what it decides. Two policies compared under one seed therefore meet the same instance and
+the same arrivals (common random numbers), no matter what the policies themselves draw.
 """
 
 from __future__ import annotations

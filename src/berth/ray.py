@@ -1,4 +1,4 @@
-"""Run a Python function on a Ray cluster that berth schedules: two lines for whoever uses Ray.
+"""Run a Python function on a Ray cluster that berth schedules.
 
 ```python
 import berth.ray
@@ -6,14 +6,14 @@ import berth.ray
 results = berth.ray.submit(train, "resnet", tasks=4, resources={"cpu": 1}).result()
 ```
 
-The function is called once for each task, all of them together or none, each in a process of its own on the server that
-berth chose; `rank()` and `world_size()` say there which one it is. The service is that of `BERTH_URL` (and the token
-that of `BERTH_TOKEN`), as for the command line, and must run with `--engine ray`.
+berth calls the function once for each task, all together or none, each in its own process on the server that the
+service chose; `rank()` and `world_size()` identify the task. `BERTH_URL` and `BERTH_TOKEN` select the service, as for
+the command line; it must run with `--engine ray`.
 
-Limits. What is sent, the function with its arguments, is at most some 700 kB when pickled: put larger things into files
-or Ray's object store. Functions of a module that can be imported are sent by name, so the module must be there on the
-nodes. A result is at most 16 MiB for each task when pickled, and the cluster keeps the latest 256 MiB of them. To get
-it, this process connects to the cluster (`RAY_ADDRESS`, or the one of this machine), if it has not already.
+Limits. The function with its arguments is at most some 700 kB when pickled: put larger data into files or Ray's object
+store. Functions of an importable module are sent by name, so the nodes need that module. The result of a task is at
+most 16 MiB when pickled, and the cluster keeps the latest 256 MiB of results. To fetch results, this process connects
+to the cluster (`RAY_ADDRESS`, or the one on this machine) if it has not already.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ __all__ = ["Handle", "JobFailed", "rank", "role", "server", "submit", "world_siz
 T = TypeVar("T")
 ENDED = ("finished", "failed", "cancelled")
 FIRST_LOOK, LAST_LOOK = 0.05, 2.0
-"""Seconds between two looks at a job, at first and at last."""
+"""First and longest interval between two polls of a job, in seconds."""
 
 
 class JobFailed(BerthError):
-    """A job ended otherwise than well; the message says how."""
+    """A job did not succeed; the message says how it ended."""
 
 
 def rank() -> int:
-    """Which task this is among those of its role, from 0 on; 0 outside of a job."""
+    """Index of this task within its role, from 0; 0 outside a job."""
     return int(os.environ.get("BERTH_RANK", "0"))
 
 
 def world_size() -> int:
-    """How many tasks the job has here; 1 outside of a job."""
+    """Number of tasks in this role of the job; 1 outside a job."""
     return int(os.environ.get("BERTH_TASKS", "1"))
 
 
 def role() -> str:
-    """The role of this task; `task` where the job has no other."""
+    """Role of this task; `task` if the job has no other."""
     return os.environ.get("BERTH_ROLE", "task")
 
 
 def server() -> str:
-    """The server that this task runs on; nothing outside of a job."""
+    """Server that this task runs on; empty outside a job."""
     return os.environ.get("BERTH_SERVER", "")
 
 
@@ -70,10 +70,10 @@ def submit(
     url: str | None = None,
     **spec: Any,
 ) -> Handle[T]:
-    """Submit a function with its arguments; `spec` takes whatever else a job may say, such as `work` or `retries`.
+    """Submit a function with its arguments; `spec` takes any other field of a job, such as `work` or `retries`.
 
-    `type` is the function's name where it is left out: jobs of one type are expected to run alike. Jobs with several
-    roles give `roles` instead of `tasks` and `resources`.
+    `type` defaults to the function's name: jobs of one type are expected to run alike. Jobs with several roles give
+    `roles` instead of `tasks` and `resources`.
     """
     from pydantic import ValidationError
 
@@ -99,7 +99,7 @@ def submit(
 
 
 class Handle(Generic[T]):
-    """A job that was accepted: it is not lost any more, whatever becomes of this process."""
+    """An accepted job: it survives the end of this process."""
 
     def __init__(self, job: str, client: Any = None) -> None:
         from berth.live.client import Client
@@ -111,11 +111,11 @@ class Handle(Generic[T]):
         return f"Handle({self.job!r})"
 
     def view(self) -> dict[str, Any]:
-        """All that the service knows of it, such as its `phase`, `places` and `reason`."""
+        """The service's view of the job, such as its `phase`, `places` and `reason`."""
         return self._ask("GET")
 
     def wait(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait until it has ended; all that is known of it then."""
+        """Wait until the job has ended; return its last view."""
         until, pause = None if timeout is None else time.monotonic() + timeout, FIRST_LOOK
         while (found := self.view())["phase"] not in ENDED:
             if until is not None and time.monotonic() > until:
@@ -125,7 +125,7 @@ class Handle(Generic[T]):
         return found
 
     def result(self, timeout: float | None = None) -> list[T]:
-        """Wait until it has ended well; what the function gave in each task, in the order of ranks."""
+        """Wait until the job has succeeded; return the function's result of each task, in order of rank."""
         ended = self.wait(timeout)
         if ended["phase"] != "finished":
             why = ": ".join(part for part in (ended["reason"], ended.get("last_output")) if part)
@@ -142,11 +142,11 @@ class Handle(Generic[T]):
         return [ray.cloudpickle.loads(one) for one in kept]
 
     def cancel(self) -> None:
-        """End it."""
+        """Cancel the job."""
         self._ask("DELETE")
 
     def explain(self) -> str:
-        """Why it waits, and for how long it may."""
+        """Explain why the job waits, and for how long."""
         return str(self._ask("GET", "explain")["text"])
 
     def _ask(self, method: str, *more: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Which nodes of a Ray cluster are at work: those that are there, and that answer.
+"""Nodes of a Ray cluster that are alive and responsive.
 
-A machine that hangs is still part of its cluster for minutes, and whatever was sent there waits. So every node is asked
-for its pulse now and then; one that does not answer in time gets nothing more, until it answers again.
+A machine that hangs stays part of its cluster for minutes, and work sent there waits. So every node is probed from time
+to time; a node that does not answer in time gets no more work until it answers again.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from berth.errors import BerthError, InvalidInput
 __all__ = ["Nodes", "host_and_port", "on_node"]
 
 EVERY = 5.0
-"""Seconds between an answer of a node and the next question."""
+"""Seconds between an answer of a node and the next probe."""
 
 PATIENCE = 30.0
-"""Seconds within which a node must answer: it may have to start a process first."""
+"""Timeout of a probe in seconds: the node may have to start a process first."""
 
 NOBODY = 300.0
-"""Seconds after which a cluster of which no node answers is given up."""
+"""Seconds after which a cluster without any answering node is given up."""
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Where a cluster is said to be; None where Ray is to find it (`auto`).
+    """Host and port of a cluster; None if Ray is to find it (`auto`).
 
     >>> host_and_port("10.0.0.1:6379")
     ('10.0.0.1', 6379)
@@ -39,7 +39,7 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def on_node(node: str) -> Any:
-    """On this node and on no other."""
+    """Scheduling strategy that pins work to this node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
@@ -69,11 +69,11 @@ class Nodes:
 
     @property
     def serving(self) -> dict[str, int]:
-        """The processors of each node that answers."""
+        """Processors of each node that answers."""
         return {name: node.processors for name, node in self._known.items() if node.answers}
 
     def look(self) -> None:
-        """Find out who is there and who answers; raises when nobody has for a long time."""
+        """Update which nodes exist and answer; raises if none has answered for a long time."""
         now = time.monotonic()
         there = {
             node["NodeID"]: int(node["Resources"]["CPU"])
@@ -104,6 +104,6 @@ class Nodes:
             return
         try:
             node.answers = self._ray.get(node.question)
-        except self._ray.exceptions.RayError:  # it is gone, or its process was killed: ask again
+        except self._ray.exceptions.RayError:  # the node is gone or its process was killed: probe again
             node.answers = False
         node.question, node.asked = None, now

@@ -1,7 +1,6 @@
-"""Policies by name: the built-in ones and those that installed packages offer.
+"""Policies by name: built-in ones and those of installed packages.
 
-A policy is written `name`, `name:setting=value,setting=value`, or `package.module:Class` for one
-that is not registered.
+A policy is written `name`, `name:setting=value,setting=value`, or `package.module:Class` if it is not registered.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
 def policy_names() -> dict[str, str]:
-    """Every name and where it comes from, `module:Class`; an installed package cannot take a built-in name."""
+    """Every name and its source, `module:Class`; an installed package cannot override a built-in name."""
     return {**offered(GROUP), **BUILTIN}
 
 
 @cache
 def offered(group: str) -> dict[str, str]:
-    """Entry points of a group, `module:attribute` by name; read once, for that opens the metadata of every package."""
+    """Entry points of a group, `module:attribute` by name; cached, because it reads the metadata of every package."""
     return {point.name: point.value for point in entry_points(group=group)}
 
 
 def load(target: str, what: str, name: str, kind: type[Kind]) -> Kind:
-    """The record that `module:attribute` names: of an engine or a trace format, which must be of this kind."""
+    """Load the record at `module:attribute`, of an engine or a trace format, and check its type."""
     path, _, attribute = target.partition(":")
     found = getattr(_module(path, name, what), attribute, None)
     if not isinstance(found, kind):
@@ -77,7 +76,7 @@ def _answers(found: type[Any], method: str) -> bool:
 
 
 def _module(path: str, name: str, what: str = "policy") -> Any:
-    """The module of a policy; whatever its code raises when it is imported, the error says which policy it was."""
+    """Import the module of a policy; an error in its code names the policy."""
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
@@ -99,7 +98,7 @@ def _told(path: str, error: Exception) -> str:
 
 
 def written(policy: str | type[Any]) -> str:
-    """A policy as a person would write it: its name, or where its class is.
+    """Name of a policy as a user writes it: registered name, or module and class.
 
     >>> from berth.families.allocation.policies.fairness import Fairness
     >>> written(Fairness), written("fairness")
@@ -119,7 +118,7 @@ def written(policy: str | type[Any]) -> str:
 
 
 def resolve(name: str) -> type[Any]:
-    """The policy class of this name.
+    """Policy class of this name.
 
     >>> resolve("fairness").__name__
     'Fairness'
@@ -139,13 +138,13 @@ def resolve(name: str) -> type[Any]:
 
 
 def policy_settings(cls: type[Any]) -> dict[str, Any]:
-    """The settings that a policy class takes, with their defaults."""
+    """Settings that a policy class takes, with their defaults."""
     parameters = list(inspect.signature(cls).parameters.values())
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _value(text: str, key: str) -> Any:
-    """A setting's value as YAML reads it, except that 1e-3 is a number (to YAML 1.1 it is a word)."""
+    """Parse a setting's value as YAML, except that 1e-3 is a number (a text in YAML 1.1)."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -154,7 +153,7 @@ def _value(text: str, key: str) -> Any:
 
 
 def _check_kind(key: str, value: Any, default: Any) -> None:
-    """A setting must be of the kind of its default; where that is a word, a number may stand for it."""
+    """Check that a setting has the type of its default; a number may replace a text."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     for kind, fits, expected in (
         (bool, isinstance(value, bool), "true or false"),
@@ -170,7 +169,7 @@ def _check_kind(key: str, value: Any, default: Any) -> None:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy as written by a person: its name and settings.
+    """A policy as a user writes it: name and settings.
 
     >>> PolicySpec.parse("ogasched:step=0.5,optimistic=true")
     PolicySpec(name='ogasched', settings=(('optimistic', True), ('step', 0.5)))
@@ -184,7 +183,7 @@ class PolicySpec:
 
     @classmethod
     def parse(cls, text: str) -> PolicySpec:
-        """Read `name`, `name:key=value,…` or `package.module:Class[:key=value,…]`."""
+        """Parse `name`, `name:key=value,…` or `package.module:Class[:key=value,…]`."""
         head, separator, tail = text.rpartition(":")
         if not separator or "=" not in tail:
             head, tail = text, ""
@@ -194,7 +193,7 @@ class PolicySpec:
             if not equals or not key.strip():
                 raise InvalidInput("setting=value", value=part, key=f"policy {text!r}")
             settings[key.strip()] = _value(value, f"policy {text!r}")
-        spec = cls(head, tuple(sorted(settings.items())))  # one spelling: the name decides which luck a policy has
+        spec = cls(head, tuple(sorted(settings.items())))  # one spelling: the text seeds the policy's random stream
         known = policy_settings(spec.load())
         for key, value in settings.items():
             if key not in known:
@@ -203,11 +202,11 @@ class PolicySpec:
         return spec
 
     def load(self) -> type[Any]:
-        """The class itself."""
+        """Policy class."""
         return resolve(self.name)
 
     def build(self, problem: Any, rng: Any) -> Any:
-        """The policy for this problem; its constructor refuses a problem it cannot serve."""
+        """Build the policy for this problem; its constructor refuses a problem it cannot serve."""
         return self.load()(problem, rng, **dict(self.settings))
 
     def __str__(self) -> str:
@@ -216,7 +215,7 @@ class PolicySpec:
 
 
 def make_policy(policy: str | type[Any], problem: Any, seed: int = 0) -> Any:
-    """A policy for a problem: the same that `berth.compare` runs under this seed.
+    """Build a policy for a problem, as `berth.compare` runs it under this seed.
 
     `policy` is a name with its settings, "module:Class", or the class itself.
 
@@ -224,14 +223,14 @@ def make_policy(policy: str | type[Any], problem: Any, seed: int = 0) -> Any:
     >>> type(make_policy("fairness", example_problem())).__name__
     'Fairness'
     """
-    from berth.random import stream  # here: completion asks for names and should not wait for NumPy
+    from berth.random import stream  # here: shell completion lists names and should not load NumPy
 
     spec = PolicySpec.parse(written(policy))
     return spec.build(problem, stream(seed, "policy", str(spec)))
 
 
 def describe_policies() -> list[dict[str, Any]]:
-    """Every policy by name: its family, one line about it, settings with defaults, reference and source.
+    """List every policy: name, family, one-line summary, settings with defaults, reference and source.
 
     A policy of an installed package that cannot be imported is listed with the reason as its summary.
 
@@ -264,7 +263,7 @@ def describe_policies() -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A default as JSON has it; one that must be given is null."""
+    """Convert a default to JSON; a required setting is null."""
     if value is inspect.Parameter.empty:
         return None
     return value if isinstance(value, str | int | float | bool | None) else repr(value)

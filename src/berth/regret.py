@@ -1,7 +1,7 @@
-"""Regret: how much less was earned than could have been, as curves over time and over seeds.
+"""Regret: reward lost against an oracle, as curves over time and seeds.
 
-Rewards are arrays of shape (T,), or (S, T) for several seeds. Regret can be negative: against the
-best stationary decision a policy that adapts may well earn more.
+Rewards are arrays of shape (T,), or (S, T) for several seeds. Regret can be negative: an adaptive policy may earn more
+than the best stationary decision.
 
 Axes: S seeds, T slots.
 """
@@ -58,7 +58,7 @@ def half_width(values: ArrayLike, level: float = 0.95) -> Floats | None:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The mean over seeds, (T,), and the interval around it at each slot; no interval with one seed."""
+    """Mean over seeds, (T,), with a pointwise interval; no interval with one seed."""
 
     mean: Floats
     low: Floats | None
@@ -82,10 +82,9 @@ def band(curves: ArrayLike, level: float = 0.95) -> Band:
 
 
 def growth_exponent(curve: ArrayLike) -> float:
-    """How a regret curve (T,) grows: the slope of log regret against log slot over the second half.
+    """Growth of a regret curve (T,): the slope of log regret against log slot over the second half.
 
-    About 0.5 for √T, 1 for linear growth; NaN where the second half is not positive in at least
-    two slots.
+    About 0.5 for √T, 1 for linear growth; NaN if fewer than two slots of the second half are positive.
 
     >>> slots = np.arange(1, 1001)
     >>> round(growth_exponent(3.0 * np.sqrt(slots)), 6)
@@ -104,10 +103,10 @@ def growth_exponent(curve: ArrayLike) -> float:
 
 
 def log_fit(curve: ArrayLike) -> float:
-    """How straight a regret curve (T,) is against ln t over its second half: the R² of the best line.
+    """R² of the best line through a regret curve (T,) against ln t, over its second half.
 
-    1 for regret that grows like ln T; NaN where the second half does not change or has fewer than three slots. Over one
-    doubling of t even linear growth comes close, .992: only beside a small `growth_exponent` does it say much.
+    1 for regret that grows like ln T; NaN if the second half is constant or has fewer than three slots. Over one
+    doubling of t even linear growth reaches .992: the R² means little unless `growth_exponent` is small too.
 
     >>> slots = np.arange(1, 1001)
     >>> round(log_fit(5.0 + 2.0 * np.log(slots)), 6), round(log_fit(slots), 3)

@@ -1,4 +1,4 @@
-"""The loop: an environment, a policy, and what is recorded of a run. The same for every family."""
+"""Simulation loop of all families, and the record of a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Result", "simulate"]
 class Result:
     """One run, slot by slot; every array has shape (T,).
 
-    `reward` is what was really earned. Where a decision broke constraints (`violations` > 0) it was
-    first made feasible, and `claimed` holds what it would have earned if nobody had checked.
-    `measures` are further numbers of the family, for allocation `gain` and `overhead`.
+    `reward` is the reward actually earned. A decision that breaks constraints (`violations` > 0) is first made
+    feasible; `claimed` holds the reward it would have had without the check. `measures` are further numbers of the
+    family, such as `gain` and `overhead` for allocation.
     """
 
     reward: Floats
@@ -33,7 +33,7 @@ class Result:
 
     @property
     def total(self) -> float:
-        """The cumulative reward."""
+        """Cumulative reward."""
         return float(self.reward.sum())
 
 
@@ -47,11 +47,11 @@ def simulate(
 ) -> Result:
     """Run the policy through every slot of the environment.
 
-    A slot may come in several parts, one after the other with the same index: their numbers are added up.
+    A slot may come in several parts, one after the other with the same index: their numbers are summed.
 
-    An infeasible decision is counted, made feasible and played (`infeasible="repair"`), or ends the
-    run with `InfeasibleDecision` (`infeasible="raise"`). `progress` is called with the number of
-    slots done. `decide_seconds` times `decide` and `observe` together.
+    `infeasible="repair"` counts an infeasible decision, makes it feasible and plays it; `infeasible="raise"` ends the
+    run with `InfeasibleDecision`. `progress` is called with the number of slots done. `decide_seconds` times `decide`
+    and `observe` together.
     """
     if infeasible not in ("repair", "raise"):
         raise InvalidInput("'repair' or 'raise'", value=infeasible, key="infeasible")

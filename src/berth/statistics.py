@@ -1,7 +1,7 @@
-"""Means over seeds with 95 % intervals; two policies are always compared seed by seed.
+"""Means over seeds with 95 % confidence intervals, and paired comparisons.
 
-Instances differ more from seed to seed than policies do on one instance, so a ratio of means says
-little: every ratio, fraction and difference here is taken within a seed first.
+Instances differ more between seeds than policies differ on one instance, so a ratio of means says little: every ratio,
+fraction and difference is taken within a seed first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Estimate", "estimate", "paired"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `seeds` seeds and its Student-t interval; `low` and `high` are None with one seed."""
+    """A mean over `seeds` seeds with its Student-t interval; `low` and `high` are None with one seed."""
 
     mean: float
     low: float | None
@@ -30,12 +30,12 @@ class Estimate:
         return None if self.high is None else self.high - self.mean
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """The fields, for JSON."""
+        """Fields as a dictionary, for JSON."""
         return {"mean": self.mean, "low": self.low, "high": self.high, "seeds": self.seeds}
 
 
 def estimate(values: Iterable[float]) -> Estimate | None:
-    """Mean and 95 % interval; None when there is no value or one of them is not finite.
+    """Mean and 95 % interval; None if there is no value or one is not finite.
 
     >>> found = estimate([1.0, 2.0, 3.0])
     >>> found.mean, round(found.low, 4), round(found.high, 4)
@@ -53,9 +53,9 @@ def estimate(values: Iterable[float]) -> Estimate | None:
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], difference: bool = False) -> Estimate | None:
-    """The mean over seeds of ours / theirs, or of ours − theirs, over the seeds that both have.
+    """Mean over common seeds of ours / theirs, or of ours − theirs.
 
-    A ratio to something that is not positive says nothing: then there is none.
+    None if a denominator is not positive.
 
     >>> paired({0: 11.0, 1: 24.0}, {0: 10.0, 1: 20.0}).mean.__round__(3)
     1.15

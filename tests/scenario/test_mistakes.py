@@ -135,7 +135,7 @@ MISTAKES = [
     (DRAWN.replace("count: 2", "count: 90000") + "horizon: 10000000\n", "lab.yaml:3: horizon: got 900000000000, "
      "expected at most 500000000 slots × job types"),
     (EXPLICIT + "    probability: 1\narrivals: {probability: [1]}\n", "lab.yaml:10: ports[0].probability: got a "
-     "probability twice, expected it here or in the list arrivals.probability"),
+     "probability twice, expected one, here or in the list arrivals.probability"),
     (EXPLICIT + "    probability: 1\narrivals: {process: switching}\n", "lab.yaml:10: ports[0].probability: got a "
      "probability beside process switching, expected arrivals.process bernoulli"),
     (EXPLICIT + "    minimum: 1\n", "lab.yaml:10: ports[0].minimum: got a minimum alone, expected components "
@@ -149,7 +149,8 @@ MISTAKES = [
     # layers
     ("extends: ogasched-defalt\n", "lab.yaml:1: extends: got 'ogasched-defalt', expected the name or file of a "
      "scenario; did you mean 'ogasched-default'?"),
-    ("extends: ./lab.yaml\n", "lab.yaml:1: extends: got a cycle lab.yaml → lab.yaml, expected a chain that ends"),
+    ("extends: ./lab.yaml\n", "lab.yaml:1: extends: got a cycle lab.yaml → lab.yaml, expected scenarios that do "
+     "not extend each other"),
     ("extends: ./none.yaml\n", "lab.yaml:1: extends: got no such file './none.yaml', expected the name or file of a "
      "scenario"),
     ("extends: [small]\n", "lab.yaml:1: extends: got ['small'], expected the name or file of a scenario"),
@@ -192,13 +193,13 @@ SELECTION_MISTAKES = [
      "redraw beside it"),
     (ESDP + "drift: {kind: walk}\ngains: {mean: 0.5}\n", "lab.yaml:3: gains.mean: got 0.5, expected a range, "
      "[lowest, highest], where there is drift"),
-    (ESDP + "delay: {least: 3, most: 1}\n", "lab.yaml:2: delay.least: got 3, expected at most most, 1"),
+    (ESDP + "delay: {least: 3, most: 1}\n", "lab.yaml:2: delay.least: got 3, expected at most `most`, 1"),
     (ESDP + "capacity: {scope: servers}\n", "lab.yaml:2: capacity.scope: got 'servers', expected one of server, "
      "cluster; did you mean 'server'?"),
     (ESDP + "capacity: {each: {resource-0: 1}}\n", "lab.yaml:2: capacity.each: got none for resource-1, resource-2, "
      "expected a number for every resource"),
     (ESDP_OWN + "capacity: {each: 2}\n", "lab.yaml:10: capacity.each: got servers that have their own capacity, "
-     "expected it only with scope: cluster"),
+     "expected this key only with scope: cluster"),
     (ESDP + "outages: {probability: 0.1, repair: 0.1}\n", "lab.yaml:2: outages: got servers that fail where capacity "
      "is one pool, expected capacity.scope server"),
     (ESDP + "arrivals: {dead: [8]}\n", "lab.yaml:2: arrivals.dead[0]: got 8, expected a number below 8, or the name "
@@ -210,11 +211,11 @@ SELECTION_MISTAKES = [
     (ESDP + "ports: {draw: gangs}\n", "lab.yaml:2: ports.draw: got one of resource-0, resource-1, resource-2, "
      "expected a cluster of cpu, memory, gpu, such as draw: machines"),
     (ESDP + "cluster: {draw: machines, resource_kinds: 2}\n", "lab.yaml:2: cluster.resource_kinds: got 2, expected "
-     "it only with draw: papers"),
+     "this key only with draw: papers"),
     (ESDP_OWN + "    roles: [{name: w, demand: {cpu: 1}}]\n", "lab.yaml:8: ports[0]: got both demand and roles, "
      "expected one of them"),
     (ESDP_OWN.replace("demand: {cpu: 4}", "roles: [{name: w, demand: {cpu: 1}, minimum: 3, most: 2}]"),
-     "lab.yaml:9: ports[0].roles[0].minimum: got 3, expected at most most, 2"),
+     "lab.yaml:9: ports[0].roles[0].minimum: got 3, expected at most `most`, 2"),
     (ESDP_OWN.replace("demand: {cpu: 4}", "roles: [{name: w, demand: {cpu: 1}}]") + "arrivals: {process: poisson, "
      "mean: 1, most: 2}\n", "lab.yaml:10: arrivals.process: got 'poisson', expected at most one job a slot where "
      "there are gangs"),

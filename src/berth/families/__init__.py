@@ -1,7 +1,7 @@
-"""The families of problems: allocation, selection and placement. Nothing else in berth lists them.
+"""Registry of the families: allocation, selection and placement. Nothing else in berth lists them.
 
-A family is a folder here and a driver of the live scheduler. Its record imports them when they are asked for, so that
-listing families or policies costs nothing. To add a family, add a record here.
+A family is a folder here and a driver of the live scheduler. Its record imports them on demand, so listing families or
+policies is cheap. To add a family, add a record here.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ def _loaded(place: str) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """One family; `policies` are its built-in ones, each as "module:Class"."""
+    """One family; `policies` are its built-in policies, each as "module:Class"."""
 
     name: str
     policies: dict[str, str]
 
     @property
     def scenario(self) -> Any:
-        """Its scenario files, a `berth.scenario.families.ScenarioFamily`."""
+        """Scenario files of the family, a `berth.scenario.families.ScenarioFamily`."""
         return _loaded(f"berth.families.{self.name}.scenario:SCENARIO")
 
     @property
     def lab(self) -> LabFamily:
-        """What comparisons need: oracles, what regret is measured in, words."""
+        """Interface to comparisons: oracles, the series that regret uses, labels."""
         return _loaded(f"berth.families.{self.name}.lab:LAB")  # type: ignore[no-any-return]
 
     @property
     def checks(self) -> CheckFamily:
-        """The instances on which `berth.testing.check_policy` tries its policies."""
+        """Instances on which `berth.testing.check_policy` tries the family's policies."""
         return _loaded(f"berth.families.{self.name}.checks:{self.name.upper()}")  # type: ignore[no-any-return]
 
     @property
     def driver(self) -> Any:
-        """The class of its `berth.live.core.drivers.Driver`, by which its policies decide for a live cluster."""
+        """Subclass of `berth.live.core.drivers.Driver` that lets the family's policies decide for a live cluster."""
         return _loaded(f"berth.live.core.drivers.{self.name}:{self.name.capitalize()}Driver")
 
 
@@ -112,7 +112,7 @@ _ALL = (
 )
 
 FAMILIES = {family.name: family for family in _ALL}
-"""By the `family` of a scenario and of a policy; the first is meant where a scenario file names none."""
+"""Families by the `family` of a scenario or policy; a scenario file without one means the first."""
 
 BUILTIN = {name: place for family in FAMILIES.values() for name, place in family.policies.items()}
 """Every built-in policy by name."""

@@ -1,4 +1,4 @@
-"""What worlds of every family share: who arrives when, and what is up.
+"""Arrivals and outages, shared by the worlds of all families.
 
 Axes: T slots, L ports, J jobs, G pools (servers, or the whole cluster), K resources.
 """
@@ -15,7 +15,7 @@ __all__ = ["bernoulli_arrivals", "counted_arrivals", "given_arrivals", "given_up
 
 
 def given_arrivals(arrivals: ArrayLike, jobs: int) -> Floats:
-    """Arrivals (T, J) of 0 and 1, checked and read-only."""
+    """Validate arrivals (T, J) of 0 and 1; the result is read-only."""
     given = np.array(arrivals, dtype=np.float64)
     if given.ndim != 2 or given.shape[1] != jobs:
         raise InvalidInput(f"arrivals (T, {jobs})", value=given.shape, key="arrivals")
@@ -26,7 +26,7 @@ def given_arrivals(arrivals: ArrayLike, jobs: int) -> Floats:
 
 
 def given_up(up: ArrayLike | None, slots: int, pools: int) -> NDArray[np.bool_] | None:
-    """Which pools are there in each slot, (T, G), checked and read-only; None where all always are."""
+    """Validate which pools are up in each slot, (T, G); read-only, None if all always are."""
     if up is None:
         return None
     given = np.array(up, dtype=bool)
@@ -37,7 +37,7 @@ def given_up(up: ArrayLike | None, slots: int, pools: int) -> NDArray[np.bool_] 
 
 
 def what_is_up(capacity: Floats, up: NDArray[np.bool_] | None, index: int) -> Floats:
-    """What is left of capacities (G, K) in this slot: nothing of what is down."""
+    """Capacities (G, K) of this slot, 0 for pools that are down."""
     if up is None or up[index].all():
         return capacity
     free: Floats = capacity * up[index][:, None]
@@ -46,13 +46,13 @@ def what_is_up(capacity: Floats, up: NDArray[np.bool_] | None, index: int) -> Fl
 
 
 def bernoulli_arrivals(rng: np.random.Generator, slots: int, probability: ArrayLike) -> Floats:
-    """A job at each port with its probability (L,), independently each slot; (T, L)."""
+    """Draw a job at each port with its probability (L,), independently each slot; (T, L)."""
     rates = np.asarray(probability, dtype=np.float64)
     return (rng.random((slots, len(rates))) < rates).astype(np.float64)
 
 
 def counted_arrivals(counts: NDArray[np.int64], most: ArrayLike) -> Floats:
-    """Numbers of jobs (T, L) → one 0/1 column for each job of `replicate_ports(instance, most)`, (T, J).
+    """Convert job counts (T, L) to one 0/1 column for each job of `replicate_ports(instance, most)`, (T, J).
 
     >>> counted_arrivals(np.array([[2, 0], [1, 1]]), [2, 1])
     array([[1., 1., 0.],

@@ -1,6 +1,6 @@
-"""What the checks of `berth.testing.policy_checks` need to know of a family: its instances and its random policy.
+"""Interface of a family to `berth.testing.policy_checks`: its instances and its random policy.
 
-Each family makes one `CheckFamily`, in its module `checks`.
+Each family has one `CheckFamily`, in its module `checks`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from berth.protocols import Environment, Policy
 __all__ = ["SLOTS", "Case", "CheckFamily", "Style", "no_such_array"]
 
 SLOTS = 20
-"""Slots of a random or edge case: a few hundred over all of them."""
+"""Slots of a random or edge case; a few hundred over all cases."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A named instance; `make` gives a new environment of it, the same every time."""
+    """A named instance; `make` builds the same environment each time."""
 
     name: str
     make: Callable[[], Environment]
@@ -30,32 +30,32 @@ class Case:
 
 @dataclass(frozen=True)
 class CheckFamily:
-    """The instances of one family, and how to look at its decisions. Each maker of cases takes a seed."""
+    """Instances of one family, and functions to inspect its decisions. Each case maker takes a seed."""
 
     name: str
     random_cases: Callable[[int], Iterable[Case]]
-    """Random instances, for feasibility: a few hundred slots in all."""
+    """Random instances for feasibility: a few hundred slots in all."""
     edge_cases: Callable[[int], Iterable[Case]]
-    """Instances at the edge of what is allowed, for feasibility."""
+    """Edge cases for feasibility."""
     plain_cases: Callable[[int], Iterable[Case]]
     """Ordinary small instances of at least 300 slots, one or more for each information setting."""
     easy_cases: Callable[[int], Iterable[Case]]
     """Instances where any sensible policy earns more than `random_policy`."""
     random_policy: Callable[[Any, np.random.Generator], Policy[Any, Any, Any]]
-    """A random feasible policy, which must serve every easy case."""
+    """A random feasible policy that can serve every easy case."""
     floor: tuple[type[Any], ...]
-    """Policies that are themselves the random floor, and so cannot be above it."""
+    """Policies that are the random floor themselves, and so cannot beat it."""
     malformed: Callable[[Any, Any], str | None]
-    """What makes this not even look like a decision of this problem; None when it does."""
+    """Reason why an object is not a decision of this problem; None if it is."""
     well_formed: str
-    """In words, what a decision looks like."""
+    """Description of a decision, for messages."""
     parts: Callable[[Any], Any]
-    """All data of a problem that a policy could change by accident."""
+    """All data of a problem that a policy could modify by accident."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """A style of random instance: sizes, the share of possible channels that exist, that of zero capacities."""
+    """Sizes of a random instance, the share of possible channels that exist, and the share of zero capacities."""
 
     ports: int = 4
     servers: int = 3
@@ -63,10 +63,10 @@ class Style:
     density: float = 0.6
     no_capacity: float = 0.0
     gangs: int = 0
-    """Jobs that the ports are roles of; 0 where there are no gangs."""
+    """Number of jobs whose roles are the ports; 0 without gangs."""
 
     def capacity(self, rng: np.random.Generator) -> Floats:
-        """What the servers have, (R, K)."""
+        """Capacity of the servers, (R, K)."""
         shape = (self.servers, self.resources)
         drawn: Floats = rng.uniform(2.0, 8.0, shape) * (rng.random(shape) >= self.no_capacity)
         return drawn
@@ -76,12 +76,12 @@ class Style:
         return np.argwhere(rng.random((self.ports, self.servers)) < self.density)
 
     def jobs(self, rng: np.random.Generator) -> Ints:
-        """The job of each port, (L,): each of the `gangs` has at least one."""
+        """Job of each port, (L,): each of the `gangs` has at least one port."""
         return np.concatenate([np.arange(self.gangs), rng.integers(0, self.gangs, self.ports - self.gangs)])
 
 
 def no_such_array(decision: Any, kind: type[Any], shape: tuple[int, ...]) -> str | None:
-    """What makes this no array of this kind and shape; None when it is one."""
+    """Reason why this is not an array of this kind and shape; None if it is."""
     if not isinstance(decision, np.ndarray):
         return f"a {type(decision).__name__}"
     if not np.issubdtype(decision.dtype, kind):

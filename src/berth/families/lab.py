@@ -1,6 +1,6 @@
-"""What a comparison needs to know of a family: oracles, what regret is measured in, words, shares for its heat map.
+"""Interface of a family to comparisons: oracles, the series that regret uses, labels, shares for the heat map.
 
-Each family has one such record, `LAB` in its module `lab`.
+Each family has one record, `LAB` in its module `lab`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ __all__ = ["HIDDEN", "REVEALED", "Board", "LabFamily", "MeanShare", "OracleWords
 
 HIDDEN, REVEALED = "hidden", "revealed"
 MOST = 64
-"""Rows or columns that a map has at most; beyond, neighbours are averaged."""
+"""Largest number of rows or columns of a heat map; neighbours are averaged beyond it."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """A scenario of the leaderboard, how many slots are played, and how many in the quick version."""
+    """A scenario of the leaderboard, with its number of slots and that of the quick version."""
 
     scenario: str
     slots: int
     quick: int
     oracle: bool = True
-    """Whether an oracle is computed: the bound for placement takes long where there are many tasks."""
+    """Whether an oracle is computed: the placement bound is slow for many tasks."""
 
 
 class Share(Protocol):
-    """Watches a run and says in the end which part of what there is each port held on each server."""
+    """Observer of a run that returns the share of each server that each port held."""
 
     def __call__(self, slot: Any, decision: Any, outcome: Any, /) -> None: ...
 
@@ -41,7 +41,7 @@ class Share(Protocol):
 
 @dataclass(frozen=True)
 class OracleWords:
-    """How an oracle is called: in a legend, in a row of a table, over its fractions and regrets, and over a picture."""
+    """Labels of an oracle: in a legend, in a table row, over its fractions and regrets, and over a plot."""
 
     legend: str
     row: str
@@ -53,41 +53,41 @@ class OracleWords:
 
 @dataclass(frozen=True)
 class LabFamily:
-    """One family, as a comparison sees it."""
+    """Interface of one family to a comparison."""
 
     name: str
     information: tuple[str, ...]
-    """The information settings that a comparison may have."""
+    """Information settings that a comparison may have."""
     oracles: Mapping[str, Callable[[Any], tuple[Floats, float]]]
-    """What could have been earned in a world, slot by slot (T,), and a certified upper bound on the total."""
+    """Oracle rewards of a world slot by slot (T,), and a certified upper bound on the total."""
     oracle_words: Mapping[str, OracleWords]
     measured_in: str
-    """The series that is compared with oracles: `reward`, or its mean where luck is not to count (pseudo-regret)."""
+    """Series compared with oracles: `reward`, or its mean to leave out noise (pseudo-regret)."""
     expense: str
-    """The measure that is subtracted from `gain` to give the reward; also the field of `Row`."""
+    """Measure subtracted from `gain` to give the reward; also the field of `Row`."""
     share: Callable[[Any], Share]
-    """Made from a problem, for the heat map."""
+    """Builds the observer for the heat map from a problem."""
     share_of: str
-    """What the heat map shows shares of."""
+    """Quantity whose shares the heat map shows."""
     shortened: Callable[[Any, int], Any]
-    """The same world with its first slots only, to compile with."""
+    """The same world cut to its first slots, to compile kernels with."""
     left_out: frozenset[str]
-    """Fields of `Row` that mean nothing in this family."""
+    """Fields of `Row` that do not apply to this family."""
     learners: tuple[str, ...] = ()
-    """Of the oracles those that learn: a policy may do better, and has no regret to them."""
+    """Oracles that learn: a policy may do better and has no regret against them."""
     logarithmic: bool = False
-    """Whether regret may grow as slowly as ln T: then tables show it, and whether it does."""
+    """Whether regret may grow like ln T: tables then show the fit."""
     known: str = "Every policy here knows which ports have a job before it decides."
-    """What policies know that see arrivals before they decide."""
+    """What policies know if they see arrivals before they decide."""
     captions: Mapping[str, str] = field(default_factory=dict)
-    """Words under a picture, where they are not those of all families."""
+    """Captions of plots that differ from those of other families."""
     solver: str | None = None
-    """The package of its solver: the largest kernel, compiled before others."""
+    """Package of the family's solver: its kernels are the largest and compile first."""
     boards: tuple[Board, ...] = ()
-    """Its scenarios of the leaderboard."""
+    """Leaderboard scenarios of the family."""
     baseline: str = ""
-    """The policy that others are compared with on the leaderboard: a plain one that serves all scenarios of the family
-    except, for allocation, those with gangs."""
+    """Baseline on the leaderboard: a simple policy that serves all scenarios of the family except, for allocation,
+    those with gangs."""
 
 
 def grouped(values: Floats, axis: int, most: int = MOST) -> Floats:
@@ -107,9 +107,9 @@ def grouped(values: Floats, axis: int, most: int = MOST) -> Floats:
 
 
 class MeanShare:
-    """Watches a run and averages what each port holds of each server.
+    """Observer that averages the share of each server that each port holds.
 
-    `share` turns the sum of all decisions into what the channels hold of their servers, (E,).
+    `share` converts the sum of all decisions to the share of its server that each channel holds, (E,).
     """
 
     def __init__(self, instance: Instance, share: Callable[[Any], Floats]) -> None:
@@ -122,7 +122,7 @@ class MeanShare:
         self._slots += 1
 
     def mean(self) -> Floats:
-        """The mean share, (ports, servers), neighbours averaged where there are many."""
+        """Mean share, (ports, servers), with neighbours averaged if there are many."""
         graph = self._instance
         table = np.zeros((len(graph.ports), len(graph.cluster.servers)))
         table[graph.channel_port, graph.channel_server] = self._share(self._total) / max(self._slots, 1)

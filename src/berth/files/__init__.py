@@ -1,1 +1,1 @@
-"""Files that people write: YAML with line numbers, quantities, and what is wrong with them in words."""
+"""User input: YAML with line numbers, quantities, and error messages."""

@@ -1,4 +1,4 @@
-"""Amounts of resources, kept exactly as whole thousandths, and durations, as people write them."""
+"""Parse and format amounts of resources, kept exactly as whole thousandths, and durations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 MILLI = 1000
 """Thousandths in one unit."""
 MOST = 2**53
-"""The largest number of thousandths: up to here floats, which policies compute with, are exact."""
+"""Largest number of thousandths: floats, which policies compute with, are exact up to here."""
 
 Amounts = Mapping[str, int]
-"""What is asked for, or there, of each resource by name, in thousandths; nothing of those that are not named."""
+"""Amounts by resource name, in thousandths; a resource that is not named has 0."""
 
 BINARY = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5}
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
@@ -39,7 +39,7 @@ SLURM_NAMES = {"mem": "memory", "gres/gpu": "gpu"}
 
 
 def parse_quantity(value: object, key: str = "quantity") -> int:
-    """A quantity in thousandths.
+    """Parse a quantity into thousandths.
 
     >>> parse_quantity("500m"), parse_quantity("16Gi"), parse_quantity(2), parse_quantity("0.25")
     (500, 17179869184000, 2000, 250)
@@ -62,7 +62,7 @@ def parse_quantity(value: object, key: str = "quantity") -> int:
 
 
 def format_quantity(milli: int) -> str:
-    """The shortest exact way to write it that a person reads easily.
+    """Write a quantity in its shortest exact form that is easy to read.
 
     >>> format_quantity(500), format_quantity(2000), format_quantity(17179869184000)
     ('500m', '2', '16Gi')
@@ -77,7 +77,7 @@ def format_quantity(milli: int) -> str:
 
 
 def amounts(given: Mapping[str, object], key: str = "resources") -> dict[str, int]:
-    """Amounts by resource, checked; those of zero are left out.
+    """Parse amounts by resource; zero amounts are left out.
 
     >>> amounts({"cpu": "500m", "memory": "1Gi", "gpu": 0})
     {'cpu': 500, 'memory': 1073741824000}
@@ -92,7 +92,7 @@ def amounts(given: Mapping[str, object], key: str = "resources") -> dict[str, in
 
 
 def format_amounts(given: Amounts) -> dict[str, str]:
-    """Amounts as a person writes them.
+    """Format amounts by resource.
 
     >>> format_amounts({"cpu": 500, "gpu": 2000})
     {'cpu': '500m', 'gpu': '2'}
@@ -101,7 +101,7 @@ def format_amounts(given: Amounts) -> dict[str, str]:
 
 
 def slurm_amounts(text: str, key: str = "resources") -> dict[str, int]:
-    """Amounts from a list as Slurm writes it; `M`, `G` and `T` of memory are powers of 1024 there.
+    """Parse amounts in Slurm's notation, where `M`, `G` and `T` of memory are powers of 1024.
 
     >>> slurm_amounts("cpu=4,mem=16G,gres/gpu=2")
     {'cpu': 4000, 'memory': 17179869184000, 'gpu': 2000}
@@ -126,9 +126,9 @@ LONGEST = 10 * 365 * 86400.0
 
 
 def clock_seconds(text: str) -> float | None:
-    """Seconds of `days-hours:minutes:seconds`, `hours:minutes:seconds`, `minutes:seconds` or a number of minutes.
+    """Parse `days-hours:minutes:seconds`, `hours:minutes:seconds`, `minutes:seconds` or minutes into seconds.
 
-    None where the text has another form. Minutes and seconds may be left out after days; seconds may have a fraction.
+    None for any other form. Minutes and seconds may be left out after days; seconds may have a fraction.
 
     >>> clock_seconds("1-02:03:04"), clock_seconds("05:30"), clock_seconds("2-12"), clock_seconds("soon")
     (93784.0, 330.0, 216000.0, None)
@@ -143,7 +143,7 @@ def clock_seconds(text: str) -> float | None:
 
 
 def parse_duration(value: object, key: str = "duration") -> float:
-    """A duration in seconds.
+    """Parse a duration into seconds.
 
     >>> parse_duration("15m"), parse_duration("1-12:00:00"), parse_duration("1:30:00"), parse_duration(2.5)
     (900.0, 129600.0, 5400.0, 2.5)

@@ -1,4 +1,4 @@
-"""Checked input: the base models of all that people write, and each mistake in words: place, found and expected."""
+"""Base models of user input, and error messages with place, found and expected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
 """The pattern of names (`berth.live.core.jobs.check_id`)."""
 FEW = 12
-"""Up to this number, all known keys are named."""
+"""Name all known keys up to this number."""
 WORDS = {
     "missing": "this key",
     "int_type": "a whole number",
@@ -67,7 +67,7 @@ WORDS = {
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
+    """A number with its noun in singular or plural.
 
     >>> counted(1, "job"), counted(0, "job")
     ('1 job', '0 jobs')
@@ -76,7 +76,7 @@ def counted(number: int, what: str) -> str:
 
 
 def spoken(seconds: float | None) -> str:
-    """A time as people say it.
+    """A duration in readable words.
 
     >>> spoken(90.0), spoken(9000.0), spoken(None)
     ('90 s', '2.5 h', 'no foreseeable time')
@@ -90,7 +90,7 @@ def spoken(seconds: float | None) -> str:
 
 
 def tasks_of(number: int, role: str) -> str:
-    """A number of tasks; the role of a job without roles is not named.
+    """A number of tasks, with the role unless the job has no roles.
 
     >>> tasks_of(1, "worker"), tasks_of(4, "task")
     ('1 task of worker', '4 tasks')
@@ -102,7 +102,7 @@ def tasks_of(number: int, role: str) -> str:
 
 
 class Spec(BaseModel):
-    """Something a person writes. An unknown key is refused, and the error names the known ones."""
+    """Input written by a user. An unknown key is refused, and the error names the known ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -117,18 +117,18 @@ class Spec(BaseModel):
         return value
 
     def replace(self, **changes: Any) -> Self:
-        """The same with other values, which are not checked again."""
+        """A copy with other values, which are not validated."""
         return self.model_copy(update=changes)
 
 
 class Part(Spec):
-    """Part of a file. Numbers are strict: `true` is no number and `2.0` no count."""
+    """Part of a file. Numbers are strict: `true` is not a number and `2.0` not a count."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 def said(words: str) -> WrapValidator:
-    """Describe a right value by `words`, whatever pydantic finds wrong."""
+    """Describe the expected value by `words` in every validation error."""
 
     def check(value: Any, handler: Callable[[Any], Any]) -> Any:
         try:
@@ -140,7 +140,7 @@ def said(words: str) -> WrapValidator:
 
 
 class _Inside(ValueError):
-    """Carries an `InvalidInput` about a part of a value through pydantic."""
+    """Carries an `InvalidInput` about part of a value through pydantic."""
 
     def __init__(self, error: InvalidInput) -> None:
         self.error = error
@@ -148,9 +148,9 @@ class _Inside(ValueError):
 
 
 def by(check: Callable[[Any], Any], schema: Any = None) -> BeforeValidator:
-    """Validate with a function that raises `InvalidInput`; the key of its error is relative to the value.
+    """Validate with a function that raises `InvalidInput`, whose key is relative to the value.
 
-    `schema` is the type that API documentation shows.
+    `schema` is the type shown in the API documentation.
     """
 
     def run(value: Any) -> Any:
@@ -174,7 +174,7 @@ _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 Switch = Annotated[
     bool, Field(strict=True), BeforeValidator(lambda v: _SWITCH.get(v.lower(), v) if isinstance(v, str) else v)
 ]
-"""True or false; `yes`, `no`, `on` and `off` too, which are texts in YAML 1.2."""
+"""True or false; also `yes`, `no`, `on` and `off`, which are texts in YAML 1.2."""
 
 
 # ---------------------------------------------------------------------------- mistakes
@@ -182,7 +182,7 @@ Switch = Annotated[
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong: where, what was expected, and what is there, as a value or in words."""
+    """One mistake: the place, the expected value, and the found one, as a value or in words."""
 
     key: Key
     expected: str
@@ -199,10 +199,10 @@ def checked(
     across: Callable[[Model], Iterable[Mistake]] = lambda _: (),
     elsewhere: Mapping[str, str] | None = None,
 ) -> Model:
-    """The settings of this tree, or `InvalidInput` for the first mistake, with the number of the others.
+    """Validate the settings of this tree; raise `InvalidInput` for the first mistake and count the others.
 
-    `across` finds what pydantic cannot see: names that must exist or be unique, lists and limits that must match.
-    `elsewhere` names the family of each key that only other families have, where this is a scenario.
+    `across` checks what pydantic cannot: names that must exist or be unique, lists and limits that must match.
+    `elsewhere` maps each key that only other families have to its family, for a scenario.
     """
     try:
         settings = model.model_validate(tree.value)
@@ -216,7 +216,7 @@ def checked(
 
 
 def part_of(tree: Tree, key: str, model: type[Model]) -> Model:
-    """The settings under one key, before all others are read."""
+    """Validate the settings under one key before all others."""
     try:
         return model.model_validate(tree.value[key])
     except ValidationError as error:
@@ -225,10 +225,10 @@ def part_of(tree: Tree, key: str, model: type[Model]) -> Model:
 
 
 def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
-    """The error for the first mistake, with the number of the others."""
+    """The error for the first mistake, with a count of the others."""
 
     def order(mistake: Mistake) -> tuple[bool, int]:
-        # an override has no line and is what the person has just typed: it comes first
+        # an override has no line and was just typed: it comes first
         line = tree.place(mistake.key)[1]
         return line is not None, line or 0
 
@@ -241,7 +241,7 @@ def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
 
 
 def plain_words(detail: Mapping[str, Any], *outside: str) -> InvalidInput:
-    """One of pydantic's errors as ours; parts of the place that are `outside` are left out.
+    """Convert one of pydantic's errors to `InvalidInput`; parts of the place that are `outside` are left out.
 
     >>> class Size(Spec):
     ...     tasks: int = 1
@@ -259,7 +259,7 @@ def plain_words(detail: Mapping[str, Any], *outside: str) -> InvalidInput:
 def _mistake(
     detail: Mapping[str, Any], outside: tuple[str, ...] = (), elsewhere: Mapping[str, str] | None = None
 ) -> Mistake:
-    """One of pydantic's errors in our words; tags of unions, written `<tag>`, are no part of its place."""
+    """Convert one of pydantic's errors to a mistake; tags of unions, written `<tag>`, are not part of its place."""
     kind, context = detail["type"], detail.get("ctx") or {}
     value: Any = detail.get("input")
     key: Key = tuple(
@@ -275,12 +275,12 @@ def _mistake(
         if len(key) == 1 and elsewhere is not None:
             if name in elsewhere:
                 return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
-            known = sorted([*known, "extends"])  # read and gone before the settings are made
+            known = sorted([*known, "extends"])  # read and removed before the settings are built
         hint = did_you_mean(name, known)
         expected = "a known key" if hint and len(known) > FEW else f"one of {', '.join(known)}"
         return Mistake(key, expected + hint, found="an unknown key")
     if kind in ("literal_error", "enum", "union_tag_invalid"):
-        if kind == "union_tag_invalid":  # only `arrivals` is told apart by a key that a person writes
+        if kind == "union_tag_invalid":  # only `arrivals` has a tag that the user writes
             key, value = (*key, "process"), value["process"]
         options = re.findall(r"'<?([^'<>]*)>?'", str(context.get("expected") or context.get("expected_tags")))
         expected = f"{'one of ' if len(options) > 1 else ''}{', '.join(options)}{did_you_mean(value, options)}"
@@ -297,7 +297,7 @@ def _mistake(
         return Mistake(key, expected, value)
     if value and isinstance(value, list) and len(value) <= 4 and not any(isinstance(v, dict | list) for v in value):
         return Mistake(key, expected, value)
-    if kind == "value_error" and value is not None:  # a rule of the whole mapping or list, which says what is wrong
+    if kind == "value_error" and value is not None:  # a validator of the whole mapping or list with its own message
         return Mistake(key, expected)
     shape = "nothing" if value is None else "a mapping" if isinstance(value, dict) else "a list"
     return Mistake(key, expected, found=f"an empty {shape[2:]}" if value is not None and not value else shape)

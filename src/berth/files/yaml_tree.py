@@ -1,8 +1,8 @@
-"""YAML → plain values, with the file and line of every key, so that each later error can say where.
+"""Parse YAML into plain values with the file and line of every key, for error messages.
 
-The values are those of YAML 1.2, which is what people mean: `1e-3` is a number, `on` and `no` are
-texts, `012` is twelve, keys are always texts. What PyYAML lets pass silently is refused: the same
-key twice, tags, and aliases (a few hundred bytes of which can stand for gigabytes).
+Values follow YAML 1.2: `1e-3` is a number, `on` and `no` are texts, `012` is twelve, keys are always texts. The
+parser refuses what PyYAML accepts silently: duplicate keys, tags, and aliases (a few hundred bytes can expand to
+gigabytes).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LARGEST_FILE = 4 * 2**20
 DEEPEST = 32
 
 Key = tuple[str | int, ...]
-"""Where a value is: ("ports", 0, "demand", "gpu") is written `ports[0].demand.gpu`."""
+"""Path of a value: ("ports", 0, "demand", "gpu") is written `ports[0].demand.gpu`."""
 
 Place = tuple[str | None, int | None]
-"""File and line, as far as known."""
+"""File and line, if known."""
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -33,25 +33,25 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 @dataclass
 class Tree:
-    """Values and where each of them was written."""
+    """Values, and where each was written."""
 
     value: Any
     places: dict[Key, Place] = field(default_factory=dict)
 
     def place(self, key: Key) -> Place:
-        """Where this key was written; for one that was not, where the nearest one around it was."""
+        """Where this key was written, or else the nearest key around it."""
         for end in range(len(key), -1, -1):
             if key[:end] in self.places:
                 return self.places[key[:end]]
         return None, None
 
     def under(self, name: str) -> Tree:
-        """The part under one key; nothing where there is none."""
+        """The part under one key, empty if the key is absent."""
         return Tree(self.value.get(name), {key[1:]: place for key, place in self.places.items() if key[:1] == (name,)})
 
 
 def key_text(key: Key) -> str:
-    """The key as people write it.
+    """Write the key in dotted form.
 
     >>> key_text(("ports", 0, "demand", "gpu"))
     'ports[0].demand.gpu'
@@ -61,14 +61,14 @@ def key_text(key: Key) -> str:
 
 
 def read_file(path: Path, what: str = "scenario", *, may_be_empty: bool = False) -> Tree:
-    """The mapping in this file; one `InvalidInput` for whatever is wrong with it."""
+    """Read the mapping in this file; raise one `InvalidInput` for any problem."""
     try:
         if path.is_dir():
             raise InvalidInput(f"a {what} file", found="a folder", file=path)
         size = path.stat().st_size
         if size <= LARGEST_FILE:
             with path.open("rb") as stream:
-                # a pipe or device tells no size beforehand
+                # the size of a pipe or device is unknown
                 data = stream.read(LARGEST_FILE + 1)
             size = len(data)
         if size > LARGEST_FILE:
@@ -85,7 +85,7 @@ def read_file(path: Path, what: str = "scenario", *, may_be_empty: bool = False)
     except OSError as error:
         raise InvalidInput(f"a readable {what} file", found=(error.strerror or str(error)).lower(), file=path) from None
     except ValueError:
-        # a name that no file can have, such as one with a NUL in it
+        # an impossible file name, such as one with a NUL
         raise InvalidInput(f"a {what} file", found="no such file", file=path) from None
     tree = read_text(text, str(path))
     if tree.value is None and may_be_empty:
@@ -99,7 +99,7 @@ def read_file(path: Path, what: str = "scenario", *, may_be_empty: bool = False)
 
 
 def read_text(text: str, file: str | None = None) -> Tree:
-    """The one YAML document in this text.
+    """Parse the one YAML document in this text.
 
     >>> read_text("a: 1e-3\\nb: [on, 012]").value
     {'a': 0.001, 'b': ['on', 12]}
@@ -111,14 +111,14 @@ def read_text(text: str, file: str | None = None) -> Tree:
 
 
 def read_documents(text: str, file: str | None = None) -> list[Tree]:
-    """The YAML documents in this text, without empty ones."""
+    """Parse the YAML documents in this text, without empty ones."""
     return [tree for tree in _documents(text, file, several=True) if tree.value is not None]
 
 
 def _documents(text: str, file: str | None, several: bool) -> list[Tree]:
     import yaml
 
-    # events rather than PyYAML's own construction: no recursion to exhaust, and every mark at hand
+    # events rather than PyYAML's own construction: no recursion limit, and a mark for every event
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder(file, several)
     try:
@@ -141,7 +141,7 @@ def _scalar(text: str) -> Any:
     if text.lower() in _SPECIAL:
         return _SPECIAL[text.lower()]
     if _INT.fullmatch(text):
-        # more digits than any number here has; int() itself refuses thousands of them
+        # longer than any number here; int() itself refuses thousands of digits
         return int(text) if len(text) < 40 else float(text)
     return float(text) if _FLOAT.fullmatch(text) else text
 
@@ -151,7 +151,7 @@ def _line(event: Any) -> int:
 
 
 class _Builder:
-    """Takes YAML events and grows a tree a document; `_open` is the chain of collections not yet ended."""
+    """Builds one tree per document from YAML events; `_open` is the stack of open collections."""
 
     def __init__(self, file: str | None, several: bool) -> None:
         self.trees: list[Tree] = []
@@ -191,7 +191,7 @@ class _Builder:
             self._name(event)
             return
         key = self._next_key()
-        # a core tag, `!!str 5`, is as foreign here as any other: the file says what type each key has
+        # core tags such as `!!str 5` are refused too: the settings define the type of each key
         if event.tag is not None and not (isinstance(event, yaml.ScalarEvent) and event.tag == "!"):
             raise self._refuse(event, "a plain value", f"a YAML tag ({event.tag})", key)
         value: Any

@@ -1,4 +1,4 @@
-"""How kernels are compiled: on first use, for the types that come, kept on disk for the next process."""
+"""Compile kernels on first use for the argument types, and cache the result on disk."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["compiled", "inlined", "inner", "lean"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# dividing by zero gives inf, as in NumPy, instead of a check each time
+# division by zero gives inf, as in NumPy, instead of a check at each division
 ERRORS = "numpy"
 
 
-# kernels of all families call each other, so all of them count
+# kernels of all families call each other, so the stamp covers all of them
 _FILES = [path for name in ("kernels/*.py", "kernels.py") for path in sorted(Path(__file__).parent.parent.rglob(name))]
 _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()
 
 
 def _compile(function: Any, **options: Any) -> Any:
-    """Compile, and have numba take kernels compiled from other sources for outdated.
+    """Compile a function, and invalidate numba's cache if any kernel's source has changed.
 
-    On its own it looks only at the file of the function itself, not at the modules it calls, so that an edit of one
-    kernel would leave its callers with old code inside. The stamp is part of the version, which numba compares
-    before it unpickles an index: an old index may name classes that are gone.
+    On its own numba checks only the file of the function, not the modules it calls: after an edit of one kernel, its
+    callers would keep the old code. The stamp is part of the version, which numba compares before it unpickles an
+    index: an old index may name classes that no longer exist.
     """
     try:
         dispatcher = njit(cache=True, error_model=ERRORS, **options)(function)
-    except RuntimeError:  # nowhere to keep anything: compile each time
+    except RuntimeError:  # no cache directory: compile each time
         return njit(error_model=ERRORS, **options)(function)
     file = getattr(dispatcher._cache, "_cache_file", None)
     if file is not None:
@@ -46,19 +46,18 @@ def compiled(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """The same, for a small function that must disappear into its callers."""
+    """Like `compiled`, for a small function that must be inlined into its callers."""
     return cast(Function, _compile(function, forceinline=True))
 
 
 def lean(function: Function) -> Function:
-    """The same, for a function that makes no arrays, nor does any that it calls.
+    """Like `compiled`, for a function that allocates no arrays, and calls none that does.
 
-    It does not count references to arrays, which for small functions of many arrays takes ten times as long as the
-    work itself.
+    It skips reference counting of arrays, which costs small functions of many arrays ten times their work.
     """
     return cast(Function, _compile(function, _nrt=False))
 
 
 def inner(function: Function) -> Function:
-    """The same, for one that only kernels call: it cannot be called from Python, which would take long to compile."""
+    """Like `compiled`, for a function called only by kernels: it has no Python wrapper, which is slow to compile."""
     return cast(Function, _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False))

@@ -1,4 +1,4 @@
-"""Additive random effects: the means of many cells as sums of effects of the groups that they belong to.
+"""Additive random effects: the mean of a cell is the sum of the effects of its groups.
 
 Axes: n cells, L factors, G groups of all factors.
 """
@@ -14,20 +14,20 @@ from berth.kernels.compiled import compiled
 __all__ = ["NONE", "fit_effects"]
 
 NONE = -1
-"""The group of a cell that a factor says nothing about."""
+"""No group: the factor does not apply to the cell."""
 
 
 @compiled
 def fit_effects(
     group: Any, first: Any, weight: Any, mean: Any, noise: float, variance: Any, doubt: float, rounds: int
 ) -> Any:
-    """Estimate effects (G,), and the number of runs behind each (G,); `variance` (L,) becomes what effects show.
+    """Estimate effects (G,) and the number of runs behind each (G,); updates `variance` (L,) in place.
 
-    `group` (n, L) is a cell's group of each factor, or `NONE`; groups `first[l]` to `first[l + 1]` are those of factor
-    l. A cell has the `mean` of `weight` runs, each with variance `noise`. Effects of a factor are normal around 0 with
-    its variance, so each is shrunk towards 0 (best linear unbiased prediction, by Gauss-Seidel). Variances come from
-    the effects (expectation maximisation, groups taken one by one), with the variance that is given counting as much
-    as `doubt` groups; infinite `doubt` keeps it.
+    `group` (n, L) is a cell's group of each factor, or `NONE`; factor l has the groups `first[l]` to `first[l + 1]`. A
+    cell has the `mean` of `weight` runs, each with variance `noise`. Effects of a factor are normal around 0 with its
+    variance, so each is shrunk towards 0 (best linear unbiased prediction, by Gauss-Seidel). Variances come from the
+    effects (expectation maximisation, groups taken one by one); the given variance weighs as much as `doubt` groups,
+    and infinite `doubt` keeps it.
     """
     cells, factors = group.shape
     groups = first[factors]

@@ -13,7 +13,7 @@ __all__ = ["below", "draw", "scale_to_fit", "server_usage", "sort_by", "sort_pla
 
 @compiled
 def server_usage(server_start: Any, amounts: Any, used: Any) -> None:
-    """used[r, k] = Σ over the channels of server r of amounts[e, k]; channels sorted by server."""
+    """used[r, k] = Σ amounts[e, k] over the channels e of server r; channels are sorted by server."""
     for r in range(server_start.shape[0] - 1):
         for k in range(amounts.shape[1]):
             used[r, k] = 0.0
@@ -24,7 +24,7 @@ def server_usage(server_start: Any, amounts: Any, used: Any) -> None:
 
 @compiled
 def scale_to_fit(server_start: Any, free: Any, amounts: Any) -> None:
-    """Scale down, in place, the amounts of every (server, resource) that gives out more than is free."""
+    """Scale down in place the amounts of every (server, resource) that exceeds what is free."""
     for r in range(server_start.shape[0] - 1):
         first, last = server_start[r], server_start[r + 1]
         for k in range(amounts.shape[1]):
@@ -39,7 +39,7 @@ def scale_to_fit(server_start: Any, free: Any, amounts: Any) -> None:
 
 @inner
 def sort_by(key: Any, items: Any, spare: Any, size: int) -> None:
-    """Sort the first `size` items by rising key[item], equal keys as they stood (merge sort: short to compile)."""
+    """Sort the first `size` items by ascending key[item], stably (merge sort: short to compile)."""
     width = 1
     while width < size:
         for first in range(0, size, 2 * width):
@@ -59,7 +59,7 @@ def sort_by(key: Any, items: Any, spare: Any, size: int) -> None:
 
 @compiled
 def sort_places(key: Any, size: int, order: Any, other: Any) -> None:
-    """Put 0 … size − 1 into `order` by rising key, equal keys by place; `other` is scratch."""
+    """Put 0 … size − 1 into `order` by ascending key, ties by index; `other` is scratch."""
     for i in range(size):
         order[i] = i
     sort_by(key, order, other, size)
@@ -67,7 +67,7 @@ def sort_places(key: Any, size: int, order: Any, other: Any) -> None:
 
 @inlined
 def draw(state: Any) -> Any:
-    """A number in [0, 1), by xorshift64*; the state (1,) is all that it remembers."""
+    """Draw a number in [0, 1) by xorshift64*; `state` (1,) is the whole state."""
     z = state[0]
     z ^= z >> np.uint64(12)
     z ^= z << np.uint64(25)
@@ -78,5 +78,5 @@ def draw(state: Any) -> Any:
 
 @inlined
 def below(state: Any, size: int) -> int:
-    """A whole number from 0 to size − 1."""
+    """Draw a whole number from 0 to size − 1."""
     return min(int(draw(state) * size), size - 1)

@@ -1,7 +1,7 @@
-"""Rows of numbers as one value in compiled code: the type `Vector` and what can be done with it.
+"""Vectors as one value in compiled code: the type `Vector` and its operations.
 
-Spelling the vectors out is what keeps the speed the same from one compiler to the next: left to find them itself,
-LLVM keeps running sums in memory, since it cannot tell that they do not overlap with the arrays being read.
+Explicit vectors keep the speed the same across compilers: LLVM's own vectoriser keeps running sums in memory, because
+it cannot prove that they do not alias the arrays being read.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ WIDTH = 8
 
 
 def _operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Offer to compiled code what this function generates; there it is called without its first argument."""
+    """Offer the generated code to compiled functions, which call it without its first argument."""
     return cast(Callable[..., Any], intrinsic(function))
 
 
 class Vector(types.Type):  # type: ignore[misc]
-    """The compiled type of one row: `WIDTH` numbers of one dtype, or `WIDTH` truth values."""
+    """Compiled type of one row: `WIDTH` numbers of one dtype, or `WIDTH` booleans."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -52,7 +52,7 @@ class Vector(types.Type):  # type: ignore[misc]
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
-    """An LLVM vector; the compiler splits it into as many machine registers as it takes."""
+    """An LLVM vector; the compiler splits it into as many machine registers as needed."""
 
     def __init__(self, manager: Any, vector: Any) -> None:
         super().__init__(manager, vector, ir.VectorType(_NUMBERS[vector.dtype], WIDTH))
@@ -70,10 +70,9 @@ def _spread(builder: Any, scalar: Any) -> Any:
 
 
 def _lanewise(emit: Any, arguments: Any, truth: bool = False) -> Any:
-    """Signature and code of an operation lane by lane.
+    """Signature and code of a lane-wise operation.
 
-    A number among the arguments counts in every lane and takes the vector's dtype, so no constant
-    turns float32 into float64.
+    A scalar argument is broadcast to every lane in the vector's dtype, so no constant turns float32 into float64.
     """
     number = next((t.dtype for t in arguments if isinstance(t, Vector) and t.dtype != types.boolean), types.boolean)
 
@@ -131,7 +130,7 @@ _operator(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), tr
 _operator(operator.eq, lambda builder, a, b: builder.fcmp_ordered("==", a, b), truth=True)
 _operator(operator.and_, lambda builder, a, b: builder.and_(a, b), truth=True)
 _operator(operator.or_, lambda builder, a, b: builder.or_(a, b), truth=True)
-# no number is NaN here; saying so makes each of these one instruction
+# no number is NaN here; this flag makes each of these one instruction
 minimum = _two(_function("minnum", ("nnan",)))
 maximum = _two(_function("maxnum", ("nnan",)))
 root = _one(_function("sqrt"))
@@ -143,10 +142,10 @@ where = intrinsic(
 
 @_operation
 def address(typing: Any, array: Any) -> Any:
-    """Where a contiguous array's numbers are; `address(x)[i]` is number i of the flattened array.
+    """Address of a contiguous array's data; `address(x)[i]` is element i of the flattened array.
 
-    Arrays are counted references: every time one is taken out of a tuple or handed on, an atomic
-    counter moves, which costs as much as a row of work. Addresses are not.
+    Arrays are reference counted: taking one out of a tuple or passing it on moves an atomic counter, which costs as
+    much as a row of work. Addresses are not counted.
     """
     if array.layout != "C":
         raise TypingError("lanes are contiguous arrays")
@@ -175,7 +174,7 @@ def load(typing: Any, start: Any, i: Any) -> Any:
 
 @_operation
 def store(typing: Any, start: Any, i: Any, vector: Any) -> Any:
-    """Make row i of an array (·, WIDTH) at an address this vector."""
+    """Store this vector as row i of an array (·, WIDTH) at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         place, i, value = values
@@ -187,7 +186,7 @@ def store(typing: Any, start: Any, i: Any, vector: Any) -> Any:
 
 @_operation
 def filled(typing: Any, start: Any, number: Any) -> Any:
-    """A number in every lane, of the dtype at an address."""
+    """A scalar in every lane, of the dtype at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return _spread(builder, context.cast(builder, values[1], number, start.dtype))
@@ -199,7 +198,7 @@ def filled(typing: Any, start: Any, number: Any) -> Any:
 def gather_pairs(typing: Any, pairs: Any, index: Any, i: Any) -> Any:
     """The two columns of an array (·, 2) at the rows named in row i of `index`, as two vectors.
 
-    Both numbers of a pair come with one load, two lanes at a time are then transposed in registers.
+    One load fetches both numbers of a pair; pairs of lanes are then transposed in registers.
     """
     vector = Vector(pairs.dtype)
 
@@ -227,7 +226,7 @@ def gather_pairs(typing: Any, pairs: Any, index: Any, i: Any) -> Any:
 
 @_operation
 def lane(typing: Any, vector: Any, j: Any) -> Any:
-    """Number j of a vector."""
+    """Element j of a vector."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.extract_element(*values)
@@ -237,7 +236,7 @@ def lane(typing: Any, vector: Any, j: Any) -> Any:
 
 @_operation
 def with_lane(typing: Any, vector: Any, j: Any, number: Any) -> Any:
-    """The vector with its number j replaced."""
+    """The vector with element j replaced."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.insert_element(values[0], values[2], values[1])
@@ -247,7 +246,7 @@ def with_lane(typing: Any, vector: Any, j: Any, number: Any) -> Any:
 
 @_operation
 def total(typing: Any, vector: Any) -> Any:
-    """Sum of the lanes: halves added to halves."""
+    """Sum of the lanes, by halving."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         (value,) = values

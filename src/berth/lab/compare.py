@@ -1,4 +1,4 @@
-"""Compare policies on a scenario: the same seeds, the same luck and the same information for all."""
+"""Compare policies on a scenario: common seeds, random numbers and information."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITTEN_DOWN = "scenario.yaml"
 
 
 class Comparison(results.Comparison):
-    """The result of `berth.compare`: its numbers (`rows`, `frame()`), printed as a table, and its plots."""
+    """Result of `berth.compare`: numbers (`rows`, `frame()`), a printed table, and plots."""
 
     def __repr__(self) -> str:
         from berth.lab.show.tables import tables_as_text
@@ -34,15 +34,15 @@ class Comparison(results.Comparison):
         return tables_as_text(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the tables of the report, and what they say."""
+        """Notebook display: the tables of the report with their notes."""
         from berth.lab.show.report import summary
 
         return summary(self)
 
     def plot(self, which: str = "differences", arrivals: str | None = None) -> Figure:
-        """One plot of the report, such as "differences", "reward" or "regret"; by default of the first setting.
+        """One plot of the report, such as "differences", "reward" or "regret"; default: of the first setting.
 
-        The figure does not belong to pyplot: a notebook shows it, `figure.savefig(file)` writes it.
+        The figure is not registered with pyplot: a notebook shows it, `figure.savefig(file)` writes it.
         """
         from berth.lab.show.plots import picture
 
@@ -51,7 +51,7 @@ class Comparison(results.Comparison):
     figure = plot
 
     def to_pandas(self) -> Any:
-        """`frame()` as a pandas DataFrame, with missing numbers as NaN; needs pandas, but not pyarrow."""
+        """`frame()` as a pandas DataFrame, with missing numbers as NaN; needs pandas but not pyarrow."""
         try:
             import pandas
         except ImportError:
@@ -73,18 +73,17 @@ def compare(
 ) -> Comparison:
     """Run every policy under every seed, in one information setting or in both, and compare.
 
-    `scenario` is a name, a file, what a file would hold, or a `Scenario`; what is not given here is taken from it. A
-    policy is a name, "module:Class", or the class itself; a class that was typed into a notebook, or into the script
-    that runs, is compared in this process alone, and its results cannot be kept in `out`. `seeds` is a number N, for
-    seeds 0 … N−1, or the seeds themselves. `arrivals` is "hidden", "revealed" or "both", and `oracles` may hold
-    "stationary" and "slot"; in the selection family arrivals are always "revealed" and oracles
-    are "slot" and "information", a learner that is told what the gains were drawn from.
-    `workers` is the number of processes, by default one a core; the numbers do not depend on it.
+    `scenario` is a name, a file, the contents of a file, or a `Scenario`; it supplies every argument left out here. A
+    policy is a name, "module:Class", or the class itself; a class defined in a notebook or in the running script is
+    compared in this process alone, and its results cannot be saved to `out`. `seeds` is a number N, for seeds 0 … N−1,
+    or a list of seeds. `arrivals` is "hidden", "revealed" or "both", and `oracles` may hold "stationary" and "slot"; in
+    the selection family arrivals are always "revealed" and oracles are "slot" and "information", a learner that knows
+    the distribution of the gains. `workers` is the number of processes, by default one per core; the numbers do not
+    depend on it.
 
-    With `out`, each finished cell is kept there at once and found again by a later call, and the
-    report is written there. A cell that fails is listed in `failed` and spoils no other. A policy that
-    cannot serve a setting is listed in `unsupported`; it is an error only when it was asked for by
-    name and can serve none of the settings.
+    With `out`, each finished cell is saved there at once and reused by a later call, and the report is written there. A
+    cell that fails is listed in `failed` and does not affect the others. A policy that cannot serve a setting is listed
+    in `unsupported`; this is an error only for a policy named in the call that can serve none of the settings.
     """
     leave_if_imported_by_worker()
     began, started = time.perf_counter(), now()
@@ -112,7 +111,7 @@ def compare(
 
 
 def _processes(plan: RunPlan, workers: int | None, out: str | os.PathLike[str] | None) -> int:
-    """How many processes; other ones know nothing of a class that exists here only."""
+    """Number of processes; other processes cannot import a class defined in this one."""
     here = [name for name in plan.policies if name.startswith("__main__:")]
     if not here:
         return worker_count(workers)
@@ -133,11 +132,11 @@ def _write(directory: ResultDirectory, comparison: Comparison, facts: Mapping[st
     done = directory.described(facts, comparison.finished, comparison.reused, len(comparison.failed))
     drawn = save_plots(comparison, directory)
     directory.write_text("report.html", render_report(comparison, drawn, done))
-    directory.write_json("manifest.json", done)  # last: only now is everything there
+    directory.write_json("manifest.json", done)  # last: marks a complete directory
 
 
 def _repeatable(given: Any, scenario: Scenario, directory: ResultDirectory | None) -> str:
-    """What a command line calls the scenario; one made in a program is written down in the result directory."""
+    """Name of the scenario for a command line; one built in a program is written to the result directory."""
     if not isinstance(given, Scenario | Mapping):
         return str(os.fspath(given))
     if directory is None:

@@ -1,7 +1,7 @@
-"""The leaderboard: every built-in policy on a fixed list of scenarios, and one's own beside them.
+"""Leaderboard: every built-in policy on a fixed list of scenarios, with user policies beside them.
 
-All cells share their workers and one result directory; what is done is never done again, so a policy of one's own costs
-only its own cells where the board was made before.
+All cells share their workers and one result directory, and finished cells are reused: adding a policy to an existing
+board runs only the cells of that policy.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ BROKEN = "†"
 SEEDS, QUICK_SEEDS = 6, 2
 
 BOARDS: Mapping[str, tuple[Board, ...]] = {name: family.lab.boards for name, family in FAMILIES.items()}
-"""The whole list, by family; numbers are chosen so that all of it takes less than ten minutes on two cores."""
+"""All scenarios by family; sized to take less than ten minutes on two cores."""
 
 
 def policies_of(family: str) -> list[str]:
-    """The built-in policies of a family; of several names for the same one only the first.
+    """Built-in policies of a family, without aliases.
 
     >>> "hswf" in policies_of("selection"), "hauf" in policies_of("selection")
     (False, True)
@@ -65,7 +65,7 @@ def policies_of(family: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """What came of one scenario: rows by information setting and policy, the best reward first."""
+    """Result of one scenario: rows by information setting and policy, the best reward first."""
 
     board: Board
     title: str
@@ -79,18 +79,18 @@ class Standing:
     failed: Mapping[str, str]
 
     def shown(self, information: str) -> list[Row]:
-        """The rows of one setting."""
+        """Rows of one information setting."""
         return [row for row in self.rows if row.information == information]
 
     def share(self, row: Row) -> float | None:
-        """The part of the oracle's reward, or where there is no oracle of the best policy's, that a policy earns."""
+        """Share of the oracle's reward that a policy earns, or of the best policy's if there is no oracle."""
         if row.fraction_of_oracle is not None:
             return row.fraction_of_oracle.mean
         best = self.shown(row.information)[0].reward
         return None if row.reward is None or best is None or best.mean <= 0 else row.reward.mean / best.mean
 
     def as_dict(self) -> dict[str, Any]:
-        """The standing for JSON."""
+        """The standing as a dictionary, for JSON."""
         return {
             "family": self.family.name,
             "scenario": self.board.scenario,
@@ -105,7 +105,7 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Leaderboard:
-    """Everything that came of `leaderboard`."""
+    """Result of `leaderboard`."""
 
     standings: tuple[Standing, ...]
     seeds: tuple[int, ...]
@@ -138,7 +138,7 @@ class Leaderboard:
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """The leaderboard as a dictionary, for JSON."""
         return {
             "quick": self.quick,
             "seeds": list(self.seeds),
@@ -157,10 +157,10 @@ def leaderboard(
     workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Leaderboard:
-    """Run every built-in policy, and `policies` beside them, on the scenarios of their families.
+    """Run every built-in policy, and the given `policies`, on the scenarios of their families.
 
-    `families` are those of `policies` unless they are named, and all where neither is. With `out`, every finished cell
-    is kept there at once, and the tables are written there.
+    `families` defaults to those of `policies`, or to all. With `out`, every finished cell is saved there at once, and
+    the tables are written there.
     """
     leave_if_imported_by_worker()
     began = time.perf_counter()
@@ -190,7 +190,7 @@ def leaderboard(
             standings[place] = _standing(boards[place][1], plans[place], outcome)
             reused += outcome.reused
 
-        # in processes of their own: a policy that kills its process must not end the others
+        # in separate processes: a policy that crashes its process must not end the others
         runner = partial(run_cells, workers=worker_count(workers), apart=True)
         run_plans(plans, directory, runner, progress, finished)
         ordered = tuple(standings[place] for place in range(len(plans)))
@@ -199,12 +199,12 @@ def leaderboard(
             directory.write_table("leaderboard.parquet", found.frame())
             directory.write_json("leaderboard.json", found.as_dict())
             done = directory.described(facts, now(), reused, len(found.failed))
-            directory.write_json("manifest.json", done)  # last: only now is everything there
+            directory.write_json("manifest.json", done)  # last: marks a complete directory
         return found
 
 
 def _own(policies: Sequence[str | type[Any]]) -> dict[str, list[str]]:
-    """Policies of one's own by family; each must say which it is of."""
+    """User policies by family; each class must declare its family."""
     found: dict[str, list[str]] = {}
     for policy in policies:
         spec = PolicySpec.parse(written(policy))
@@ -220,7 +220,7 @@ def _own(policies: Sequence[str | type[Any]]) -> dict[str, list[str]]:
 
 def _plan(family: str, board: Board, own: Sequence[str], seeds: int, quick: bool) -> RunPlan:
     changes = {
-        # as if the scenario named them: one that cannot serve it is listed there and stops nothing
+        # as if the scenario named them: a policy that cannot serve it is listed and stops nothing
         "policies": list(dict.fromkeys([*policies_of(family), *own])),
         "baseline": FAMILIES[family].lab.baseline,
         "horizon": board.quick if quick else board.slots,
@@ -233,7 +233,7 @@ def _standing(board: Board, plan: RunPlan, outcome: Outcome) -> Standing:
     comparison = part_of(plan, outcome)
     return Standing(
         board,
-        load_scenario(board.scenario).title or board.scenario,  # without what is changed in it
+        load_scenario(board.scenario).title or board.scenario,  # without its overrides
         comparison.family,
         plan.slots,
         plan.baseline,
@@ -249,23 +249,23 @@ def _standing(board: Board, plan: RunPlan, outcome: Outcome) -> Standing:
 
 
 def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
-    """The page: for each family who earns which part, then every scenario with all numbers."""
+    """Render the page: a share table for each family, then every scenario with all numbers."""
     version = found.facts["versions"].get("berth", "")
     lines = [
         "# Leaderboard",
         "",
-        f"Written by `{command}`, berth {version}. Every built-in policy, with its settings as they are by default, on "
-        f"the same scenarios, under seeds {found.seeds[0]} to {found.seeds[-1]} and with the same luck. Some horizons "
-        "are shorter than those of the scenarios, so that all of it takes less than ten minutes on two cores. "
-        "`berth leaderboard --policy mymodule:MyPolicy` puts one of your own beside them.",
+        f"Written by `{command}`, berth {version}. Every built-in policy, with default settings, on the same "
+        f"scenarios, under seeds {found.seeds[0]} to {found.seeds[-1]} and with common random numbers. Some horizons "
+        "are shorter than those of the scenarios, so that the whole board takes less than ten minutes on two cores. "
+        "`berth leaderboard --policy mymodule:MyPolicy` adds a policy of your own.",
         "",
-        "± is half of the 95 % interval over seeds. *Difference* is the reward a slot less the baseline's under the "
-        "same seed; where its interval contains 0, these seeds do not tell the two apart. *µs* is the median time of a "
-        f"decision and of what is learned from it on one machine ({machine}), with all cores at work: other machines "
-        "have other times. Everything else is the same wherever the command is run.",
+        "± is half of the 95 % interval over seeds. *Difference* is the reward per slot minus the baseline's under "
+        "the same seed; if its interval contains 0, these seeds do not distinguish the two. *µs* is the median time of "
+        f"a decision with its learning step on one machine ({machine}), with all cores busy: it differs between "
+        "machines. All other numbers are reproducible.",
         "",
     ]
-    lines += ["This is the quick version: a few slots, to see that everything runs.", ""] if found.quick else []
+    lines += ["This is the quick version: a few slots, to check that everything runs.", ""] if found.quick else []
     for family in dict.fromkeys(standing.family.name for standing in found.standings):
         mine = [standing for standing in found.standings if standing.family.name == family]
         lines += [f"## {family.capitalize()}", "", f"Baseline: `{mine[0].baseline}`.", ""]
@@ -279,7 +279,7 @@ def render_leaderboard(found: Leaderboard, command: str, machine: str) -> str:
 
 
 def print_leaderboard(found: Leaderboard, console: Console) -> None:
-    """For each family, who earns which part of what the oracle, or the best, does."""
+    """Print, for each family, the share of the oracle's or best reward that each policy earns."""
     for family in dict.fromkeys(standing.family.name for standing in found.standings):
         mine = [standing for standing in found.standings if standing.family.name == family]
         for information in mine[0].information:
@@ -297,15 +297,15 @@ def print_leaderboard(found: Leaderboard, console: Console) -> None:
 def _sentence(standings: Sequence[Standing]) -> str:
     with_oracle = any(standing.oracles for standing in standings)
     of_best = [f"`{standing.board.scenario}`" for standing in standings if not standing.oracles]
-    said = "The part of the oracle's reward that each policy earns" if with_oracle else "The part of the best reward"
+    said = "Share of the oracle's reward that each policy earns" if with_oracle else "Share of the best reward"
     if with_oracle and of_best:
         said += f" (in {' and '.join(of_best)}, of the best policy's)"
-    order = "those that serve most scenarios first, then the best on average"
-    return f"{said}: {order}. {MISSING}: it cannot serve the scenario, or failed."
+    order = "policies that serve most scenarios first, then the best on average"
+    return f"{said}: {order}. {MISSING}: the policy cannot serve the scenario, or failed."
 
 
 def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str], list[list[str]]]:
-    """Policies by scenario: the part of the oracle's reward, or of the best one's."""
+    """Table of policies by scenario: share of the oracle's reward, or of the best policy's."""
     shares: dict[str, dict[int, float]] = {}
     for place, standing in enumerate(standings):
         for row in standing.shown(information):
@@ -313,7 +313,7 @@ def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str],
             shares.setdefault(row.policy, {}).update({} if share is None else {place: share})
 
     def standing_of(policy: str) -> tuple[int, float]:
-        # those that serve more come first: an average over the easy half of the list is no average
+        # policies that serve more scenarios come first: an average over easy scenarios alone would mislead
         found = shares[policy]
         return -len(found), -sum(found.values()) / max(len(found), 1)
 
@@ -340,7 +340,7 @@ def _section(standing: Standing) -> list[str]:
         reasons = [needs(item) for item in standing.unsupported if item.information in (information, "oracle")]
         lines += [f"Not here: {'; '.join(reasons)}.", ""] if reasons else []
     if any(row.violations for row in standing.rows):
-        lines += [f"{BROKEN} Some decisions broke constraints, and were made feasible before they counted.", ""]
+        lines += [f"{BROKEN} Some decisions broke constraints; the simulator repaired them before it played them.", ""]
     if standing.failed:
         lines += ["Failed:", "", *(f"* {cell}: {error}" for cell, error in standing.failed.items()), ""]
     return lines
@@ -371,6 +371,6 @@ def _estimate(value: Estimate | None) -> str:
 
 
 def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table; the first column is text, the others are numbers."""
+    """Markdown table; the first column is text, the others are numbers."""
     marks = ["---", *("---:" for _ in heads[1:])]
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in (heads, marks, *rows)]

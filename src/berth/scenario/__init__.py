@@ -1,7 +1,7 @@
-"""Scenarios: a cluster, its job types, what arrives, and what to run on it, written down in one YAML file.
+"""Scenarios: a cluster, its job types, its arrivals and the policies to run, in one YAML file.
 
-A scenario comes with berth under a name, or is a file of your own. Every part is either drawn from a
-seed or given outright; `berth.data.scenarios` holds the named ones, `example-explicit` is the one to copy.
+berth ships scenarios by name; a file of your own works the same. Each part is drawn from a seed or listed.
+`berth.data.scenarios` holds the named ones; `example-explicit` is the one to copy.
 
 >>> scenario = load_scenario("small", {"horizon": 50})
 >>> world = scenario.build(seed=1, arrivals_known=False)

@@ -1,4 +1,4 @@
-"""The scenarios that come with berth, by name. Light on purpose: command lines list them on every Tab."""
+"""Names and titles of the shipped scenarios. Imports little: shell completion lists them on every Tab."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def scenario_names() -> dict[str, str]:
 
 
 def named_file(name: str) -> Path | None:
-    """The file of a named scenario, None where there is none of this name."""
-    # looked up, not joined to the folder: a text with a separator in it is a path and never a name
+    """The file of a named scenario, None if the name is unknown."""
+    # looked up, not joined to the folder: a text with a separator is a path, never a name
     return next((path for path in FOLDER.glob("*.yaml") if path.stem == name), None)
 
 
 def _title(path: Path) -> str:
-    """The title without a YAML parser, whose import alone would take longer than all else: shipped
-    files have it on one plain line `title: …`; a test holds them to it."""
+    """Read the title without a YAML parser, whose import would dominate: shipped files have it on one plain line
+    `title: …`, which a test checks."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("title:"):

@@ -1,6 +1,6 @@
-"""What must match across the keys of a scenario.
+"""Consistency checks across the keys of a scenario.
 
-Here is what families share; each has its own in `checks` of its folder `scenario`.
+These are the checks that families share; each family adds its own in `scenario/checks.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from berth.scenario.settings import (
 )
 
 LARGEST_TABLE = 500_000_000
-"""The most slots × job types: about what fits into memory."""
+"""Largest number of slots × job types: about what fits into memory."""
 
 
 def check_names(names: Iterable[str], keys: Iterable[Key], what: str) -> Iterator[Mistake]:
@@ -49,13 +49,13 @@ def check_range(bounds: object, key: Key) -> Iterator[Mistake]:
 
 
 def check_cluster(cluster: GivenCluster, resources: list[str]) -> Iterator[Mistake]:
-    """Names of resources and servers."""
+    """Check the names of resources and servers."""
     keys: list[Key] = [
         ("cluster", "resources", i) if isinstance(entry, str) else ("cluster", "resources", i, "name")
         for i, entry in enumerate(cluster.resources)
     ]
     yield from check_names(resources, keys, "resource")
-    # a group may not be called like a server either: `servers: [a]` must mean one thing
+    # a group may not share its name with a server: `servers: [a]` must be unambiguous
     taken = [
         (name, i)
         for i, entry in enumerate(cluster.servers)
@@ -67,7 +67,7 @@ def check_cluster(cluster: GivenCluster, resources: list[str]) -> Iterator[Mista
 
 
 def check_demands(demands: Iterable[tuple[Key, Mapping[str, float] | None]], resources: list[str]) -> Iterator[Mistake]:
-    """What jobs or tasks request, by key."""
+    """Check the requests of jobs or tasks, by key."""
     for place, demand in demands:
         if demand is not None:
             yield from check_known(demand, resources, place, "resource")
@@ -76,7 +76,7 @@ def check_demands(demands: Iterable[tuple[Key, Mapping[str, float] | None]], res
 
 
 def check_reach(named: str | list[str] | None, key: Key, servers: list[str]) -> Iterator[Mistake]:
-    """The servers that a port names."""
+    """Check the servers that a port names."""
     if isinstance(named, list):
         if not named:
             yield Mistake(key, "at least one server", found="a port with no channel")
@@ -87,7 +87,7 @@ def check_reach(named: str | list[str] | None, key: Key, servers: list[str]) -> 
 
 
 def reachable(cluster: Any) -> list[str]:
-    """The names that a port may list under `servers`; drawn servers are numbered."""
+    """Names that a port may list under `servers`; drawn servers are numbered."""
     if not isinstance(cluster, GivenCluster):
         return [f"server-{r}" for r in range(cluster.servers)]
     return [*(entry.name for entry in cluster.servers), *(n for e in cluster.servers for n in server_names(e))]
@@ -99,13 +99,13 @@ def check_arrivals(
     own: Sequence[int],
     horizon: int | None,
 ) -> Iterator[Mistake]:
-    """Lists of numbers for each of `types` job types; `own` are the ports that give their own probability."""
+    """Check lists with a number for each of `types` job types; `own` are the ports with their own probability."""
     lists: list[tuple[str, object]] = []
     if isinstance(arrivals, Bernoulli):
         lists.append(("probability", arrivals.probability))
         if own and isinstance(arrivals.probability, list):
             key: Key = ("ports", own[0], "probability")
-            yield Mistake(key, "it here or in the list arrivals.probability", found="a probability twice")
+            yield Mistake(key, "one, here or in the list arrivals.probability", found="a probability twice")
     elif own:
         place: Key = ("ports", own[0], "probability")
         yield Mistake(place, "arrivals.process bernoulli", found=f"a probability beside process {arrivals.process}")
@@ -129,13 +129,13 @@ def check_arrivals(
 
 
 def check_policies(settings: Common) -> Iterator[Mistake]:
-    """Policies and baseline."""
+    """Check policies and baseline."""
     given: list[tuple[Key, str]] = [(("policies", i), text) for i, text in enumerate(settings.policies or [])]
     if settings.baseline is not None:
         given.append((("baseline",), settings.baseline))
     for key, text in given:
         if text in policy_names():
-            continue  # a bare known name needs no import of the policy, which takes its time
+            continue  # a bare known name needs no import of the policy, which is slow
         try:
             PolicySpec.parse(text)
         except UnknownName as error:

@@ -1,7 +1,7 @@
-"""What a seed draws: servers and job types like those of the Alibaba trace, channels, arrivals, outages.
+"""Draw from a seed: servers and job types like those of the Alibaba trace, channels, arrivals, outages.
 
-Every column of every table has a stream of its own. So more servers, more job types or more slots
-only add to what a seed gives, and a changed setting shifts nothing else.
+Every column of every table has its own random stream. More servers, job types or slots only add to what a seed
+draws, and a changed setting shifts nothing else.
 
 Axes: T slots, J job types, R servers, K resources.
 """
@@ -39,18 +39,18 @@ RESOURCES = (
     Resource("tpu", unit="1 device"),
     Resource("fpga", unit="1 device"),
 )
-"""What drawn servers have. In raw cores and gigabytes full allocation would earn less than nothing
-under most utilities, so that one unit of each is about an eighth of a large server."""
+"""Resources of drawn servers. In raw cores and gigabytes a full allocation would lose money under most utilities,
+so one unit of each is about an eighth of a large server."""
 
 UNIT = np.array([12.0, 64.0, 1.0, 1.0, 1.0, 1.0])
 MACHINES = np.array([[96.0, 256.0, 0.0], [96.0, 512.0, 8.0], [64.0, 512.0, 2.0]])  # cores, GB, GPUs
 MACHINE_CHANCES = (0.35, 0.35, 0.30)
-DEVICES = (  # NPU, TPU, FPGA: how many a server may have, and how often
+DEVICES = (  # NPU, TPU, FPGA: possible counts per server, and their probabilities
     ((0.0, 4.0, 8.0), (0.4, 0.3, 0.3)),
     ((0.0, 4.0, 8.0), (0.5, 0.25, 0.25)),
     ((0.0, 2.0, 4.0), (0.4, 0.3, 0.3)),
 )
-REQUESTS = (  # in cores, GB and devices, before the contention level; each as likely as the others
+REQUESTS = (  # in cores, GB and devices, before the contention factor; equally likely
     (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0),
     (2.0, 4.0, 8.0, 16.0, 29.0, 32.0, 64.0),
     (0.0, 0.25, 0.5, 1.0, 2.0),
@@ -61,7 +61,7 @@ REQUESTS = (  # in cores, GB and devices, before the contention level; each as l
 
 
 def uniforms(seed: int, rows: int, columns: int, *names: str | int) -> Floats:
-    """Numbers in [0, 1), (rows, columns), one stream a column.
+    """Uniform numbers in [0, 1), (rows, columns), one stream a column.
 
     >>> bool((uniforms(1, 2, 2, "arrivals") == uniforms(1, 5, 3, "arrivals")[:2, :2]).all())
     True
@@ -113,14 +113,14 @@ def draw_demands(seed: int, ports: int, contention: float) -> Floats:
 
 
 def draw_channels(seed: int, ports: int, servers: int, density: float) -> NDArray[np.bool_]:
-    """Which job type reaches which server, (J, R); the settings' `Channels` say how `density` is read.
+    """Draw channels of job types to servers, (J, R); `Channels` in the settings defines `density`.
 
     >>> float(draw_channels(1, ports=10, servers=2000, density=3).sum(axis=0).mean().round(1))
     3.0
     """
     luck = uniforms(seed, servers, 2, "channels", "count")
-    density = min(density, ports + 2.0)  # all the same from there on, and no number too large to count with
-    halves = np.floor(2 * density + luck[:, 0]) / 2  # one of the two halves around it, so that the mean is met
+    density = min(density, ports + 2.0)  # larger densities change nothing and could overflow
+    halves = np.floor(2 * density + luck[:, 0]) / 2  # one of the two neighbouring halves, to meet the mean
     low = np.maximum(1.0, np.floor(halves) - 1)
     count = low + np.floor(luck[:, 1] * (2 * (halves - low) + 1))
     order = uniforms(seed, servers, ports, "channels", "order").argsort(axis=1).argsort(axis=1)
@@ -131,7 +131,7 @@ def draw_channels(seed: int, ports: int, servers: int, density: float) -> NDArra
 
 
 def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], given: object, cluster: Cluster) -> None:
-    """Set the rows of `reach` (J, R) whose job types name servers or groups; None leaves a row as it is."""
+    """Set the rows of `reach` (J, R) of job types that name servers or groups; None leaves a row unchanged."""
     index = {name: [r] for r, name in enumerate(cluster.servers)}
     if isinstance(given, GivenCluster):
         for entry in given.servers:
@@ -145,11 +145,11 @@ def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], giv
 def draw_arrivals(
     arrivals: Bernoulli | Switching | Poisson | Given, own: Sequence[float | None], horizon: int, seed: int
 ) -> Floats:
-    """How many jobs of each type each slot has, (T, J); `own` are the probabilities that types give themselves."""
+    """Number of jobs of each type in each slot, (T, J); `own` holds the probabilities that types set themselves."""
     types = len(own)
     if isinstance(arrivals, Given):
         return np.array(arrivals.slots[:horizon], dtype=np.float64)
-    # one table for every process: a larger probability or mean only ever adds jobs
+    # one table for every process: a larger probability or mean only adds jobs
     luck = uniforms(seed, horizon, types, "arrivals")
     if isinstance(arrivals, Switching):
         spells = -(-horizon // arrivals.every)
@@ -167,7 +167,7 @@ def draw_arrivals(
 
 
 def _poisson(mean: float, most: int) -> Floats:
-    """The chance of at most 0, 1, … most − 1 jobs."""
+    """Cumulative probabilities of 0, 1, … most − 1 jobs."""
     chances = [exp(-mean)]
     for n in range(1, most):
         chances.append(chances[-1] * mean / n)
@@ -175,7 +175,7 @@ def _poisson(mean: float, most: int) -> Floats:
 
 
 def draw_outages(seed: int, slots: int, servers: int, probability: float, repair: float) -> NDArray[np.bool_]:
-    """Which servers are up, (T, R): all are at first; then they fail and come back with these chances a slot."""
+    """Servers that are up, (T, R): all at first; each fails and recovers with these probabilities a slot."""
     luck = uniforms(seed, slots, servers, "outages")
     up = np.ones((slots, servers), dtype=bool)
     for t in range(1, slots):

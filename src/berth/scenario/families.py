@@ -1,4 +1,4 @@
-"""What scenario files need to know of a family: its keys, its checks, its defaults and its builder.
+"""Interface of a family to scenario files: its keys, checks, defaults and builder.
 
 Each family has one such record, `SCENARIO` in its folder `scenario`.
 """
@@ -22,7 +22,7 @@ HORIZON = 2000
 
 @dataclass(frozen=True)
 class Defaults:
-    """What holds where a file does not say it."""
+    """Values for keys that a file leaves out."""
 
     horizon: int
     policies: tuple[str, ...]
@@ -38,15 +38,15 @@ class ScenarioFamily:
     across: Callable[[Any], Iterable[Mistake]]
     defaults: Callable[[Any], Defaults]
     build: Callable[[Any, int, int, bool], Any]
-    """(settings, horizon, seed, arrivals_known) → the world of this seed."""
+    """Build the world: (settings, horizon, seed, arrivals_known)."""
     layer: Callable[[Any], dict[str, Any]]
-    """The keys that a workload gives, from its `berth.scenario.workload.WorkloadPlan`."""
+    """Keys set by a workload, from its `berth.scenario.workload.WorkloadPlan`."""
     batches: bool = False
-    """Whether jobs come in batches, whose sizes a file may list as `arrivals.sizes`."""
+    """Whether jobs arrive in batches, whose sizes a file may list as `arrivals.sizes`."""
 
 
 def slots_of(arrivals: object) -> int:
-    """Slots of a run where the file does not say how many."""
+    """Default number of slots in a run."""
     return len(arrivals.slots) if isinstance(arrivals, Given) else HORIZON
 
 
@@ -66,7 +66,7 @@ def family_of(tree: Tree) -> ScenarioFamily:
 
 
 def foreign_keys(family: ScenarioFamily) -> dict[str, str]:
-    """Keys that only files of other families have, and one such family for each."""
+    """Keys that only other families have, each with one such family."""
     return {
         key: name
         for name, other in FAMILIES.items()
@@ -76,7 +76,7 @@ def foreign_keys(family: ScenarioFamily) -> dict[str, str]:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of scenario files of all families: a key is as any family that has it takes it."""
+    """JSON schema of scenario files of all families: a key accepts what any of its families accepts."""
     parts = [
         family.scenario.settings.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
         if place
@@ -107,7 +107,7 @@ def schema() -> dict[str, Any]:
     whole["properties"]["extends"] = {
         "type": "string",
         "title": "Extends",
-        "description": "name or file of a scenario of which this one gives only the differences",
+        "description": "name or file of a base scenario; this file lists only the differences",
     }
     whole["anyOf"] = [{"required": ["extends"]}, {"required": ["workload"]}] + [
         {"properties": {"family": {"const": name}}, "required": part.get("required", [])}

@@ -1,6 +1,6 @@
 """Layers of a scenario: the file it `extends`, the file itself, and overrides by dotted key.
 
-Which keys a layer gives anew, rather than in part, is marked in the families' settings (`Restated`).
+The families' settings mark the keys that a layer replaces as a whole (`Restated`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from berth.scenario.settings import Restated
 __all__ = ["find_file", "laid", "overridden", "read_layers"]
 
 OWN = ("name", "title", "description")
-"""What a scenario says of itself, and so does not take over from the one that it extends."""
+"""Keys that describe one scenario and are not inherited through `extends`."""
 
 _PART = re.compile(r"\.?([^.\[\]\s]+)|\[([0-9]+)\]")
 
 
 def find_file(name: str | Path, folder: Path | None = None) -> Path:
-    """The file of a scenario given by name or path; a relative path starts at `folder`."""
+    """Find the file of a scenario by name or path; a relative path starts at `folder`."""
     named = named_file(name) if isinstance(name, str) else None
     if named is not None:
         return named
@@ -47,13 +47,13 @@ def _is_file(path: Path) -> bool:
 
 
 def read_layers(path: Path, above: tuple[Path, ...] = ()) -> Tree:
-    """This file on top of all that it extends."""
+    """Read this file on top of all files that it extends."""
     tree = read_file(path)
     return with_base(tree, path.parent, (*above, path.resolve()), path)
 
 
 def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path | None = None) -> Tree:
-    """The tree on top of what its key `extends` names."""
+    """Lay the tree on top of the scenario that its key `extends` names."""
     if "extends" not in tree.value:
         return tree
     base = tree.value.pop("extends")
@@ -70,7 +70,7 @@ def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path
     if found.resolve() in chain:
         circle = [*chain[chain.index(found.resolve()) :], found.resolve()]
         raise InvalidInput(
-            "a chain that ends",
+            "scenarios that do not extend each other",
             found="a cycle " + " → ".join(p.name for p in circle),
             key="extends",
             file=file,
@@ -88,7 +88,7 @@ def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path
 
 
 def overridden(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
-    """The tree with values by dotted key (`ports.count`, `ports[0].demand.gpu`) laid on top."""
+    """Set values of the tree by dotted key (`ports.count`, `ports[0].demand.gpu`)."""
     layer = Tree({})
     for text, value in overrides.items():
         key = _parts(text)
@@ -114,7 +114,7 @@ def _parts(text: str) -> Key:
 
 
 def _plain(value: Any) -> Any:
-    """What a program hands over (tuples, NumPy numbers and arrays) as a file would hold it."""
+    """Convert Python values (tuples, NumPy numbers and arrays) to the types of a file."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def laid(below: Tree, above: Tree) -> Tree:
-    """Mappings are merged key by key; anything else above replaces what is below."""
+    """Merge mappings key by key; any other value above replaces the value below."""
     tree = Tree(None, dict(below.places))
     tree.value = _merged((), below.value, above.value, tree.places, above)
     return tree
@@ -160,7 +160,7 @@ def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tre
 
 @cache
 def _marks() -> list[tuple[Key, Restated]]:
-    """Where the families' settings have marks; "*" stands for any key of a mapping or place in a list."""
+    """Keys with a mark in the families' settings; "*" stands for any key of a mapping or index of a list."""
     found: list[tuple[Key, Restated]] = []
 
     def look(kind: Any, key: Key) -> None:
@@ -170,7 +170,7 @@ def _marks() -> list[tuple[Key, Restated]]:
             for name, field in kind.model_fields.items():
                 for part in (field.annotation, *field.metadata):
                     look(part, (*key, name))
-        for part in get_args(kind):  # of a union, of a list or mapping, or annotations
+        for part in get_args(kind):  # parts of a union, list, mapping or annotation
             look(part, (*key, "*") if get_origin(kind) in (dict, list) else key)
 
     for family in FAMILIES.values():

@@ -1,4 +1,4 @@
-"""Scenario files in, `Scenario` out."""
+"""Load and dump scenarios."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Scenario", "load_scenario", "parse_overrides", "scenario_schema"]
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """What to simulate, on what, and which policies; made by `load_scenario`.
+    """A problem to simulate and the policies to run; made by `load_scenario`.
 
-    `family` says what kind of problem it is; `berth.families` has a record of each.
-    `arrivals_known` is "hidden", "revealed" or "both": whether policies see who has a job before
-    they decide. `policies` and `baseline` are written as for `berth compare`; `seeds` is how many
-    seeds a comparison runs; `oracles` which of "stationary" and "slot" it sets them against.
+    `family` names the kind of problem; `berth.families` has a record of each. `arrivals_known` is "hidden", "revealed"
+    or "both": whether policies see the arrivals of a slot before they decide. `policies` and `baseline` are written as
+    for `berth compare`; `seeds` is the number of seeds of a comparison; `oracles` names the oracles it computes regret
+    against.
 
     >>> scenario = load_scenario("small")
     >>> scenario.horizon, scenario.seeds, scenario.baseline, scenario.information
@@ -42,15 +42,15 @@ class Scenario:
     seeds: int
     oracles: tuple[str, ...]
     from_workload: frozenset[str] = frozenset()
-    """Keys that the scenario's workload gives, and the file does not."""
+    """Keys set by the scenario's workload and not by the file."""
 
     @property
     def information(self) -> tuple[bool, ...]:
-        """The values of `arrivals_known` that `build` is to be called with."""
+        """Values of `arrivals_known` to call `build` with."""
         return {"hidden": (False,), "revealed": (True,)}.get(self.arrivals_known, (False, True))
 
     def build(self, seed: int, arrivals_known: bool = True) -> Any:
-        """The world of this seed: the same instance and arrivals whether they are known beforehand or not.
+        """Build the world of this seed; instance and arrivals do not depend on `arrivals_known`.
 
         >>> world = load_scenario("small").build(seed=3, arrivals_known=True)
         >>> world.arrivals.shape
@@ -61,7 +61,7 @@ class Scenario:
         return FAMILIES[self.family].scenario.build(self.settings, self.horizon, seed, arrivals_known)
 
     def dump(self) -> dict[str, Any]:
-        """All settings, defaults filled in, as plain values that `load_scenario` takes again.
+        """Return all settings, defaults filled in, as plain values that `load_scenario` accepts.
 
         >>> load_scenario(load_scenario("small").dump()).dump() == load_scenario("small").dump()
         True
@@ -75,7 +75,7 @@ class Scenario:
             "baseline": self.baseline,
             "oracles": list(self.oracles),
         }
-        # in the order of the reference page, whichever of them the file left out
+        # in the order of the reference page, including defaults
         return {
             key: resolved.get(key, dumped.get(key))
             for key in type(self.settings).model_fields
@@ -84,9 +84,9 @@ class Scenario:
 
 
 def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Scenario:
-    """A scenario by name, from a file, or from values as a file would hold them.
+    """Load a scenario by name, from a file, or from the values that a file would hold.
 
-    `overrides` change single settings by dotted key and are checked as if they stood in the file.
+    `overrides` set single keys by dotted name and are checked like the file.
 
     >>> load_scenario("small", {"ports.count": 3, "arrivals.probability": 0.5}).build(0, False).arrivals.shape
     (200, 3)
@@ -111,7 +111,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     family = family_of(tree)
     given: frozenset[str] = frozenset()
     if tree.value.get("workload") is not None:
-        from berth.scenario.workload import with_workload  # brings all that reads traces: not for every scenario
+        from berth.scenario.workload import with_workload  # imports the trace readers, which few scenarios need
 
         tree, given = with_workload(tree, family)
     settings = checked(tree, family.settings, family.across, foreign_keys(family))
@@ -136,7 +136,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """`key=value` texts, as a command line has them, as `overrides`; values are read as in a file.
+    """Parse `key=value` texts of a command line into `overrides`; values are read as in a file.
 
     >>> parse_overrides(["ports.count=20", "overhead=[0.4, 0.6]"])
     {'ports.count': 20, 'overhead': [0.4, 0.6]}
@@ -156,7 +156,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def scenario_schema() -> dict[str, Any]:
-    """The JSON schema of scenario files, for editors that complete and check while you type.
+    """JSON schema of scenario files, for editors that complete and check them.
 
     >>> sorted(scenario_schema()["properties"])[:4]
     ['arrivals', 'arrivals_known', 'baseline', 'capacity']

@@ -1,7 +1,7 @@
-"""What a scenario file may say: the keys, their types and defaults. The reference page is made from this.
+"""Keys of a scenario file, with types and defaults. The reference page is generated from them.
 
-Here is what families share; each has its own keys in `settings` of its folder `scenario`. Numbers are strict: `true` is
-no number and `2.0` no count. Meaning across keys (names that must exist, lists that must match) is checked in `checks`.
+These are the keys that families share; each family adds its own in `scenario/settings.py`. Numbers are strict: `true`
+is not a number and `2.0` not a count. `checks` validates across keys: names that must exist, lists that must match.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Common"]
 
 @dataclass(frozen=True)
 class Restated:
-    """Marks a key that a layer above can give in another form: then nothing of the layer below stays in it.
+    """Mark on a key that a layer above may give in another form, which replaces the layer below as a whole.
 
-    `when` says whether it does, from the mappings below and above. A plain text stands for a mapping with the key
-    `short`, where there is one.
+    `when` decides from the mappings below and above. A plain text stands for a mapping with the key `short`, if it is
+    set.
     """
 
     when: Callable[[dict[str, Any], dict[str, Any]], bool]
@@ -30,7 +30,7 @@ class Restated:
 
 
 def changed(*keys: str, missing: Any = ..., short: str | None = None) -> Restated:
-    """In another form where one of these keys changes; one that the layer below lacks is `missing`, or no change."""
+    """Replace the layer below if one of these keys changes; a key absent below is `missing`, or else no change."""
 
     def when(below: dict[str, Any], above: dict[str, Any]) -> bool:
         return any(k in above and above[k] != below.get(k, above[k] if missing is ... else missing) for k in keys)
@@ -44,7 +44,7 @@ DRAW = changed("draw")
 
 
 def _other_cluster(below: dict[str, Any], above: dict[str, Any]) -> bool:
-    """It is drawn in another way, or listed in place of drawn, or drawn in place of listed."""
+    """Whether the cluster is drawn in another way, or changes between drawn and listed."""
     listed = ("resources" in above) != ("resources" in below) and ("resources" in above or "draw" in above)
     return listed or DRAW.when(below, above)
 
@@ -88,7 +88,7 @@ Reach = Annotated[
 ]
 
 
-# these are also asked about what is already built, when it is dumped
+# pydantic also asks these about built models, when it dumps them
 def cluster_form(value: Any) -> str:
     given = isinstance(value, dict) and ("resources" in value or isinstance(value.get("servers"), list))
     return "<given>" if given or hasattr(value, "resources") else "<drawn>"
@@ -109,11 +109,11 @@ class ResourceEntry(Part):
 
 
 class ServerEntry(Part):
-    """One server, or `count` alike, which are then called name-0, name-1, …"""
+    """One server, or `count` identical ones named name-0, name-1, …"""
 
     name: Name
     count: Servers = 1
-    capacity: dict[str, Amount] = Field(description="what it has of each resource; 0 of those left out")
+    capacity: dict[str, Amount] = Field(description="capacity by resource; default: 0")
 
 
 ResourceEntries = Annotated[
@@ -139,25 +139,27 @@ class GivenCluster(Part):
 
 
 class Port(Part):
-    """What job types of every family say."""
+    """Keys of a job type in every family."""
 
     name: Name
     demand: dict[str, Amount] | None = None
     servers: Reach | None = Field(
-        None, description="all, or names of servers or of server groups; as `channels` says where left out"
+        None, description="all, or names of servers or server groups; default: as `channels` says"
     )
-    probability: Chance | None = Field(None, description="of a job in a slot, in place of arrivals.probability")
+    probability: Chance | None = Field(
+        None, description="probability of a job in a slot, overrides arrivals.probability"
+    )
 
 
 class Bernoulli(Part):
-    """A job with this probability, independently each slot: one number, or one for each job type."""
+    """At most one job a slot with this probability, independently: one number, or one for each job type."""
 
     process: Literal["bernoulli"] = "bernoulli"
     probability: Chances = 0.7
 
 
 class Switching(Part):
-    """Probabilities drawn anew between `low` and `high` for every job type every so many slots."""
+    """Probabilities of every job type, redrawn between `low` and `high` every `every` slots."""
 
     process: Literal["switching"]
     every: Count = 250
@@ -166,7 +168,7 @@ class Switching(Part):
 
 
 class Poisson(Part):
-    """Several jobs a slot: Poisson with this mean (one number, or one for each job type), at most `most`."""
+    """Several jobs a slot: Poisson with this mean (one number, or one for each job type), capped at `most`."""
 
     process: Literal["poisson"]
     mean: Annotated[
@@ -177,14 +179,14 @@ class Poisson(Part):
 
 
 class Given(Part):
-    """Slot by slot, for each job type, 1 where it has a job and 0 where it has none."""
+    """Arrivals listed slot by slot: 1 if the job type has a job, else 0."""
 
     process: Literal["given"]
     slots: Annotated[list[list[Annotated[int, Field(ge=0, le=1), said("0 or 1")]]], Field(min_length=1)]
 
 
 class FromWorkload(Part):
-    """As jobs of the scenario's workload come: 1 where a slot has any of that job type."""
+    """Arrivals of the scenario's workload: 1 in slots with at least one job of the type."""
 
     process: Literal["workload"]
 
@@ -199,42 +201,44 @@ Arrivals = Annotated[
     Discriminator(process_of),
     PROCESS,
 ]
-"""How jobs come; families differ in the process `bernoulli` only."""
+"""Arrival process; families differ in the process `bernoulli` only."""
 
 
 class Outages(Part):
-    """Servers that fail and come back: the chance of each, in a slot."""
+    """Servers that fail and recover, each with a probability per slot."""
 
     probability: Chance
     repair: Chance
 
 
 class WorkloadSettings(Part):
-    """A real workload, which gives cluster, job types, channels and arrivals; other keys of the file still hold.
+    """A real workload that sets cluster, job types, channels and arrivals; other keys of the file override it.
 
-    One of `name`, `fit` and `trace`. From a fit every seed draws jobs of its own; of a trace every seed takes another
-    window. With fewer servers than the workload has, jobs come as much more rarely.
+    Give one of `name`, `fit` and `trace`. From a fit every seed draws its own jobs; from a trace every seed takes its
+    own window. With fewer servers than the workload has, jobs arrive proportionally less often.
     """
 
-    name: Name | None = Field(None, description="of a workload that comes with berth; `berth workload list`")
+    name: Name | None = Field(None, description="name of a shipped workload; see `berth workload list`")
     fit: Name | None = Field(None, description="a file that `berth workload fit` wrote")
     trace: Name | None = Field(None, description="a trace in any format that berth reads")
-    format: Name | None = Field(None, description="of the trace, where it is not recognised")
-    since: Amount | None = Field(None, description="second of the trace before which jobs are left out")
-    servers: Servers = Field(40, description="as many of each shape as its share, the largest remainders rounded up")
+    format: Name | None = Field(None, description="format of the trace, if it is not recognised")
+    since: Amount | None = Field(None, description="leave out jobs submitted before this second of the trace")
+    servers: Servers = Field(
+        40, description="number of servers, split among shapes by share, the largest remainders rounded up"
+    )
     load: Positive | None = Field(
         None,
-        description="mean share of the scarcest resource that is requested, as it is where left out; where jobs last "
-        "one slot, the job of a type then stands for as many like it as give this load",
+        description="offered load: mean requested share of the scarcest resource; default: unchanged; if jobs last "
+        "one slot, each job stands for as many equal jobs as reach this load",
     )
     slot_seconds: Positive | None = Field(
-        None, description="how long a slot is; so that the commonest type has 0.7 jobs in it where left out"
+        None, description="length of a slot; default: the most common type averages 0.7 jobs a slot"
     )
     ports: Literal["demand", "kind", "needs", "size", "user"] = Field(
-        "demand", description="what job types are: clusters of what jobs request, or a column of the trace"
+        "demand", description="definition of job types: clusters of requests, or a column of the trace"
     )
-    types: Few = Field(8, description="the most job types; rarer ones become one type, other")
-    digest: Name | None = Field(None, description="SHA-256 of the file; filled in, and refused if the file is another")
+    types: Few = Field(8, description="largest number of job types; rarer ones form one type, other")
+    digest: Name | None = Field(None, description="SHA-256 of the file; filled in by berth, and checked")
 
 
 Workloads = Annotated[
@@ -243,13 +247,13 @@ Workloads = Annotated[
 
 
 class Common(Part):
-    """What the scenarios of every family say."""
+    """Keys of every scenario."""
 
     name: Name | None = Field(None, description="default: the name of the file")
     title: Text = Field("", description="one line, shown above tables and plots")
     description: Text = Field("", description="free text")
     family: str
-    horizon: Count | None = Field(None, description="slots of a run; default: 2000, or as many as the file gives")
+    horizon: Count | None = Field(None, description="slots of a run; default: 2000, or the slots that the file lists")
     arrivals_known: str
     seeds: Types = Field(4, description="how many seeds `berth compare` runs")
     policies: Annotated[list[Name], Field(min_length=1)] | None = Field(

@@ -1,7 +1,7 @@
 """The key `workload`: cluster, job types, channels and arrivals from a fitted workload or a trace.
 
-They are laid under what the file says itself, so that each of its keys still holds. What a seed changes are the jobs:
-another draw of a fit, another window of a trace.
+The keys of the file override those of the workload. The seed only changes the jobs: another draw from a fit, another
+window of a trace.
 
 Axes: N jobs, T slots, J job types, G groups of equal servers, K resources.
 """
@@ -37,17 +37,17 @@ from berth.traces.trace import Trace
 __all__ = ["WorkloadPlan", "check_workload", "planned", "with_workload"]
 
 SAMPLE = 5000
-"""Jobs of a fit by which its job types are told apart; any seed gives about the same, this one always the same."""
+"""Jobs drawn from a fit to cluster its job types, always with the same seed."""
 BUSY = 0.7
-"""Jobs of the commonest type in a slot, where nothing says how long a slot is."""
+"""Default slot length: the most common type averages this many jobs a slot."""
 BATCH = 10.0
-"""In the placement family, jobs of a batch on average, where nothing says how long a slot is."""
+"""Default slot length of the placement family: a batch averages this many jobs."""
 ANY = "any"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Servers that are alike."""
+    """Identical servers."""
 
     name: str
     count: int
@@ -58,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class WorkloadPlan:
-    """What a workload gives, whatever the seed: servers, job types, and how long a slot is."""
+    """The part of a workload that no seed changes: servers, job types, and the length of a slot."""
 
     settings: WorkloadSettings
     workload: Workload
@@ -66,22 +66,22 @@ class WorkloadPlan:
     groups: tuple[Group, ...]
     names: tuple[str, ...]
     demand: Floats
-    """Of one piece of the typical job of each type, (J, K)."""
+    """Request of one piece of the typical job of each type, (J, K)."""
     pieces: Ints
-    """Of the typical job of each type, (J,)."""
+    """Pieces of the typical job of each type, (J,)."""
     shares: Floats
-    """Of all jobs, (J,)."""
+    """Share of all jobs, (J,)."""
     reach: tuple[tuple[str, ...], ...]
     """The groups of servers that each type reaches."""
     type_of: Callable[[Trace], Ints]
     rate: float
-    """Jobs a second, on these servers."""
+    """Jobs per second on these servers."""
     slot_seconds: float
 
     def jobs(self, horizon: int, seed: int, faster: float = 1.0, slot_seconds: float | None = None) -> Trace:
-        """The jobs of a run: `submit_s` from its start.
+        """Jobs of a run; `submit_s` counts from its start.
 
-        They come `faster` times as often as they would, hours of the day and all; how long they run stays.
+        They arrive `faster` times as often, daily cycle included; run times stay the same.
         """
         length = horizon * (slot_seconds or self.slot_seconds)
         if self.trace is None:
@@ -93,14 +93,14 @@ class WorkloadPlan:
         submit = submit - submit[0]
         span = float(submit[-1]) + 1e-9 if len(submit) > 1 else length
         start = stream(seed, "workload", "window").random() * (span - length if span > length else span)
-        passes = int(length // span) + 2  # a trace that is too short begins anew
+        passes = int(length // span) + 2  # a trace that is too short is repeated
         shifted = np.concatenate([submit + turn * span - start for turn in range(passes)])
         rows = np.flatnonzero((shifted >= 0) & (shifted < length))
         jobs = self.trace.jobs[rows % len(submit)].with_columns(pl.Series("submit_s", shifted[rows]))
         return self.trace.replace(jobs=jobs)
 
     def arrivals(self, names: Sequence[str], horizon: int, seed: int) -> Floats:
-        """1 where a slot has a job of the type of this name, (T, len(names))."""
+        """1 in slots with a job of the type of this name, (T, len(names))."""
         trace = self.jobs(horizon, seed)
         slot = np.minimum((trace.jobs["submit_s"].to_numpy() / self.slot_seconds).astype(np.int64), horizon - 1)
         there = np.zeros((horizon, len(self.names)))
@@ -108,7 +108,7 @@ class WorkloadPlan:
         return there[:, [self.names.index(name) for name in names]]
 
     def pace(self) -> tuple[float, float]:
-        """Where jobs last as long as they do: seconds of a slot, and how much faster jobs come for the load."""
+        """Length of a slot in seconds, and the factor on the arrival rate for the load, for jobs of any length."""
         faster = 1.0
         if self.settings.load is not None:
             whole = np.sum([m.count * np.array(m.capacity) for m in self.workload.machines], axis=0)
@@ -119,7 +119,7 @@ class WorkloadPlan:
         return self.settings.slot_seconds or BATCH / (self.rate * faster), faster
 
     def needs(self, trace: Trace) -> tuple[list[str], Ints]:
-        """The sets of labels that jobs of this workload need, the same for every seed, and the one of each job."""
+        """The sets of labels that jobs of this workload need, the same for every seed, and the set of each job."""
         if self.trace is None:
             classes = self.workload.classes
             told = {demand.needs for entry in classes for demand in entry.demands} | {entry.needs for entry in classes}
@@ -131,7 +131,7 @@ class WorkloadPlan:
         return labels, column.to_numpy()
 
     def homes(self, labels: Sequence[str], kinds: Sequence[str]) -> NDArray[np.bool_]:
-        """Which servers, by the group of each, have a label that each set allows, (L, R); all where none has one."""
+        """Servers, by the group of each, with a label that each set allows, (L, R); all servers if none has one."""
         label = {group.name: group.label for group in self.groups}
         of_server = [label.get(kind) for kind in kinds]
         rows = [[text == ANY or (own is not None and own in text.split("|")) for own in of_server] for text in labels]
@@ -140,7 +140,7 @@ class WorkloadPlan:
         return found
 
     def cluster(self, unit: Floats) -> dict[str, Any]:
-        """The key `cluster`, amounts in these units."""
+        """The key `cluster`, with amounts in these units."""
         resources = [
             {"name": entry.name, "unit": entry.unit if size == 1 else f"{size:.4g} {entry.unit}".strip()}
             for entry, size in zip(self.workload.resources, unit.tolist(), strict=True)
@@ -152,21 +152,21 @@ class WorkloadPlan:
         return {"resources": resources, "servers": servers}
 
     def amounts(self, row: Floats, unit: Floats) -> dict[str, float]:
-        """Amounts (K,) by resource in these units; what is 0 is left out."""
+        """Amounts (K,) by resource in these units, without zeros."""
         names = [entry.name for entry in self.workload.resources]
         return {name: float(a / u) for name, a, u in zip(names, row, unit, strict=True) if a > 0}
 
     def speeds(self) -> Speeds:
-        """How speeds vary; of a workload that does not tell, as measured in PAI: no other public trace tells it."""
+        """Spread of speeds; a workload without speeds uses those measured in PAI, the only public trace with them."""
         speeds = self.workload.speeds or load_workload("pai").speeds
         if speeds is None:
             raise InvalidInput("speeds", found="none", key="pai")
         return speeds
 
     def copies(self) -> float:
-        """How many jobs like it the job of a port stands for, for the load that is asked for.
+        """Number of equal jobs that the job of a port stands for, to reach the requested load.
 
-        Where jobs last one slot, a few of them never fill a cluster: real jobs do, because they run for long.
+        If jobs last one slot, a few of them never fill a cluster; real jobs do, because they run for long.
         """
         if self.settings.load is None:
             return 1.0
@@ -182,7 +182,7 @@ class WorkloadPlan:
 
 
 def with_workload(tree: Tree, family: ScenarioFamily) -> tuple[Tree, frozenset[str]]:
-    """The tree on top of what its workload gives, and the keys that it gives alone."""
+    """Lay the tree on top of its workload's keys; also return the keys set by the workload alone."""
     given = tree.value["workload"]
     if isinstance(given, str):
         tree = Tree({**tree.value, "workload": {"name": given}}, tree.places)
@@ -226,7 +226,7 @@ def _sources(settings: WorkloadSettings) -> list[Mistake]:
 
 
 def _placed(settings: WorkloadSettings, tree: Tree) -> WorkloadSettings:
-    """With the whole path of its file, which starts at the scenario's folder, and with the file's digest."""
+    """Resolve the file's path from the scenario's folder, and add the file's digest."""
     source = _source(settings)
     text = getattr(settings, source)
     path = FOLDER / f"{text}.json"
@@ -244,7 +244,7 @@ def _placed(settings: WorkloadSettings, tree: Tree) -> WorkloadSettings:
 
 
 def planned(settings: WorkloadSettings | str | None) -> WorkloadPlan:
-    """The plan of these settings, made once."""
+    """The plan of these settings, cached."""
     if not isinstance(settings, WorkloadSettings):
         raise InvalidInput("a workload", found="none", key="workload")
     return _planned(settings.model_dump_json())
@@ -269,7 +269,7 @@ def _planned(text: str) -> WorkloadPlan:
     chosen = type_of(sample)
     counts = np.bincount(chosen, minlength=len(names))
     kept = np.flatnonzero(counts)
-    if len(kept) < len(names):  # a cluster that no job is nearest to
+    if len(kept) < len(names):  # a cluster without jobs
         place = np.cumsum(counts > 0) - 1
         whole = type_of
 
@@ -288,7 +288,7 @@ def _planned(text: str) -> WorkloadPlan:
 
 
 def check_workload(settings: Any, names: Sequence[str]) -> Iterator[Mistake]:
-    """Arrivals are those of a workload: it must be there, and the job types be its own."""
+    """Check that the workload exists and that the job types are its own, if arrivals come from a workload."""
     if settings.workload is None:
         yield Mistake(("arrivals", "process"), "the key workload beside it", "workload")
         return
@@ -314,9 +314,9 @@ def _groups(workload: Workload, servers: int) -> tuple[Group, ...]:
 def _typical(
     sample: Trace, chosen: Ints, types: int, groups: tuple[Group, ...], workload: Workload
 ) -> tuple[Floats, Ints, tuple[tuple[str, ...], ...]]:
-    """Of each type: what a piece requests, how many pieces there are, and the groups of servers that it reaches.
+    """Request of a piece, number of pieces, and reachable groups of servers, for each type.
 
-    A request that no server could hold is cut down to the server that holds most of it.
+    A request that no server holds is capped at the server that holds most of it.
     """
     names = [entry.name for entry in workload.resources]
     amounts, number = sample.jobs.select(names).to_numpy(), sample.jobs["pieces"].to_numpy()

@@ -1,11 +1,11 @@
-"""What anyone who writes a policy or an engine needs to test it.
+"""Test tools for authors of policies and engines.
 
-`check_policy` runs every promise that a policy makes, and `check_engine` every promise of an engine on a `Site`, with a
-`Ledger` as a witness or another one, such as `SimulatedSite` has; `example_problem`, `example_slot`,
-`example_selection` and `example_placement` are tiny problems for docstrings and first tries. The hypothesis strategies
-(`allocation_problems`, `allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`,
-`selection_worlds`, `selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
-`pip install 'berth[test]'` and are only imported when they are first used.
+`check_policy` checks every promise of a policy, and `check_engine` every promise of an engine on a `Site`, with a
+`Ledger` or another witness, such as that of `SimulatedSite`. `example_problem`, `example_slot`, `example_selection` and
+`example_placement` are tiny problems for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
+`allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
+`selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
+`pip install 'berth[test]'` and are imported on first use.
 
 >>> from berth.testing import check_policy
 >>> all(result.passed for result in check_policy("fairness"))

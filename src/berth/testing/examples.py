@@ -1,4 +1,4 @@
-"""A tiny problem of each family that never changes, for docstrings and first tries."""
+"""A tiny fixed problem of each family, for docstrings and first tries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def example_problem(arrivals_known: bool = False, *, gang: bool = False) -> Allo
 
 
 def example_slot(problem: AllocationProblem, index: int = 0) -> AllocationSlot:
-    """A slot with every server free; where arrivals are revealed, two jobs in three have arrived, in turn.
+    """A slot with every server free; if arrivals are revealed, two jobs in three have arrived, in turn.
 
     >>> example_slot(example_problem()).arrivals is None
     True

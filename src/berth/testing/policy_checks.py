@@ -1,7 +1,7 @@
-"""The promises of a policy, each a named check that anybody can run on their own.
+"""Promises of a policy, each a named check.
 
-Each check is a function whose docstring is the promise; `CHECKS` is the whole list. A check yields a
-finding for every instance on which the promise was broken: what was seen, and what was expected.
+Each check is a function whose docstring is the promise; `CHECKS` is the whole list. A check yields a finding for every
+instance on which the promise was broken: what was seen, and what was expected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["CHECKS", "CheckResult", "check_policy"]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found on one policy; it has passed when there are no findings.
+    """Result of one check on one policy; passed if there are no findings.
 
     >>> result = CheckResult("beats-random", "fairness", 0, (Finding("easy instance", "2 a slot", "more than 3"),))
     >>> print(result)
@@ -87,7 +87,7 @@ def feasible_on_random_instances(subject: Subject) -> Iterator[Finding]:
 
 
 def feasible_on_edge_instances(subject: Subject) -> Iterator[Finding]:
-    """Every decision is feasible on edge instances: nobody arrives, nothing is free, a server is lost, 1e±9."""
+    """Every decision is feasible on edge cases: no arrivals, nothing free, a server lost, numbers of 1e±9."""
     yield from _always_feasible(subject, subject.family.edge_cases(subject.seed))
 
 
@@ -96,7 +96,7 @@ def _difference(ours: list[Any], theirs: list[Any]) -> int | None:
 
 
 def decisions_are_fresh(subject: Subject) -> Iterator[Finding]:
-    """A decision is a new, finite array of the right shape and type: nobody changes it later, and others may."""
+    """A decision is a new, finite array of the right shape and type: the policy does not change it, and callers may."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             kept: list[tuple[int, Any, Any]] = []
@@ -117,7 +117,7 @@ def decisions_are_fresh(subject: Subject) -> Iterator[Finding]:
 
 
 def _spoilt(subject: Subject, case: Case) -> None:
-    """Two equal runs; in one, every decision is overwritten as soon as it has been played."""
+    """Compare two equal runs, one of which overwrites every decision after it has been played."""
     slots = 12
     world, policy = case.make(), subject.build(case.make().problem)
     clean = decisions_of(subject, world, policy, slots)
@@ -130,13 +130,13 @@ def _spoilt(subject: Subject, case: Case) -> None:
         outcome = outcome_of(subject, world, slot, decision)
         for part in arrays_of(decision):
             if part.flags.writeable:
-                part[...] = -77  # what no policy would write
+                part[...] = -77  # a value that no policy writes
         observe(policy, outcome)
 
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """Seed the random states that everybody shares, and put them back afterwards."""
+    """Seed the global random states, and restore them afterwards."""
     numpys, pythons = np.random.get_state(), random.getstate()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
@@ -148,7 +148,7 @@ def _global_seed(seed: int) -> Iterator[None]:
 
 
 def same_seed_same_decisions(subject: Subject) -> Iterator[Finding]:
-    """Built twice with the same random stream it decides the same, whatever the global random states are."""
+    """Built twice with the same random stream it decides the same, independent of the global random states."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             with _global_seed(1):
@@ -172,7 +172,7 @@ def _through_pickle(policy: Any) -> Any:
 
 
 def pickling_resumes(subject: Subject) -> Iterator[Finding]:
-    """Pickled mid-run, before or after an outcome, the copy goes on exactly as the original does."""
+    """A copy pickled mid-run, before or after an outcome, continues exactly like the original."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         try:
             twins: list[tuple[int, Any]] = []
@@ -196,13 +196,13 @@ def pickling_resumes(subject: Subject) -> Iterator[Finding]:
 
 
 def inputs_untouched(subject: Subject) -> Iterator[Finding]:
-    """Problem, slots and outcomes are as they were after it has used them; read-only arrays are enough for it."""
+    """The policy does not change problem, slots and outcomes, and works with read-only arrays."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         problem = snapshot(subject.family.parts(world.problem))
         try:
             given: list[tuple[str, Any, Any]] = []
             for slot in world:
-                # the first slots can be written to, so that a change shows; the rest cannot
+                # the first slots are writable, so that a change shows; the rest are not
                 lent = copied(slot, writable=slot.index < 8)
                 given.append((f"slot {slot.index}", lent, snapshot(lent)))
                 decision = decide(policy, lent)
@@ -228,7 +228,7 @@ def _compare(given: list[tuple[str, Any, Any]]) -> None:
 
 
 def outcomes_in_any_order(subject: Subject) -> Iterator[Finding]:
-    """Outcomes that are lost, late, doubled or out of order raise nothing and leave its decisions feasible."""
+    """Lost, late, duplicate or reordered outcomes raise no error, and decisions stay feasible."""
     for case, _, _ in subject.served(subject.family.plain_cases(subject.seed)):
         for lost, name in ((0.2, "outcomes late, doubled and lost"), (1.0, "no outcome ever")):
             world = case.make()
@@ -257,7 +257,7 @@ def _post(subject: Subject, world: Environment, policy: Any, lost: float) -> Non
 
 
 def bounded_memory(subject: Subject) -> Iterator[Finding]:
-    """What it remembers does not grow with the slots: its pickle after 300 is hardly larger than after 60."""
+    """Its memory does not grow with the slots: its pickle after 300 is hardly larger than after 60."""
     for case, world, policy in subject.served(subject.family.plain_cases(subject.seed)):
         sizes: dict[int, int] = {}
         try:
@@ -267,7 +267,7 @@ def bounded_memory(subject: Subject) -> Iterator[Finding]:
                     sizes[slot.index + 1] = len(pickle.dumps(policy))
         except Broken as broken:
             yield Finding(case.name, broken.seen, broken.expected)
-        except Exception:  # it cannot be pickled: that is another check's promise
+        except Exception:  # another check tests pickling
             continue
         else:
             limit = int(1.1 * sizes[60]) + 1024
@@ -277,7 +277,7 @@ def bounded_memory(subject: Subject) -> Iterator[Finding]:
 
 
 def refuses_clearly(subject: Subject) -> Iterator[Finding]:
-    """A problem it cannot serve is refused by the constructor with `UnsupportedProblem` and why; some it serves."""
+    """The constructor refuses a problem it cannot serve with `UnsupportedProblem` and a reason; it serves some."""
     family, seed = subject.family, subject.seed
     served = 0
     for makers in (family.plain_cases, family.random_cases, family.edge_cases, family.easy_cases):
@@ -350,13 +350,12 @@ def check_policy(
     seed: int = 0,
     skip: Collection[str] = (),
 ) -> list[CheckResult]:
-    """Run every check on a policy; raise `PolicyCheckFailed`, a line for each that failed.
+    """Run every check on a policy; raise `PolicyCheckFailed` with a line for each failure.
 
-    `policy` is a name with settings (`"ogasched:step=0.5"`), a class, or a factory `(problem, rng) ->
-    policy`; its attribute `family` says which instances it is tried on (a factory without one is taken
-    to be of the allocation family). `settings` are passed to the constructor, `skip` names checks to
-    leave out, and the same `seed` repeats the same instances. The error's `results` hold what each
-    check found.
+    `policy` is a name with settings (`"ogasched:step=0.5"`), a class, or a factory `(problem, rng) -> policy`; its
+    attribute `family` selects the instances (default for a factory: allocation). `settings` are passed to the
+    constructor, `skip` names checks to leave out, and the same `seed` repeats the same instances. The error's `results`
+    hold the result of each check.
 
     >>> from berth.families.allocation.policies.fairness import Fairness
     >>> [result.check for result in check_policy(Fairness, skip=list(CHECKS)[:-2])]

@@ -1,7 +1,7 @@
 """Hypothesis strategies for all families: problems, worlds, decisions; and for projections.
 
-They need `pip install 'berth[test]'`. Numbers are drawn from few, plain values beside arbitrary ones,
-so that ties, zeros and exact fits, where things break, come up often.
+They need `pip install 'berth[test]'`. Numbers are drawn from few plain values besides arbitrary ones, so ties, zeros
+and exact fits come up often.
 
 Axes: T slots, L ports, R servers, K resources, E channels, G pools.
 """
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def _amounts(most: float = 20.0) -> st.SearchStrategy[float]:
-    """Numbers ≥ 0, the plain ones often."""
+    """Numbers ≥ 0, often plain ones."""
     return st.sampled_from([0.0, 0.5, 1.0, 2.0, 4.0]) | st.floats(0.0, most, allow_subnormal=False)
 
 
@@ -89,7 +89,7 @@ def allocation_problems(
 def allocation_worlds(
     draw: st.DrawFn, *, gangs: bool | None = False, arrivals_known: bool | None = None, longest: int = 6
 ) -> ShrinkingWorld:
-    """Worlds of up to `longest` slots in which servers may lose part or all of what they have, and regain it."""
+    """Worlds of up to `longest` slots in which servers may lose part or all of their capacity, and regain it."""
     problem = draw(allocation_problems(gangs=gangs, arrivals_known=arrivals_known))
     slots = draw(st.integers(1, longest))
     many = slots * problem.jobs
@@ -125,7 +125,7 @@ class ProjectionCase:
 
 @st.composite
 def projection_cases(draw: st.DrawFn, *, longest: int = 8, scale: float = 20.0) -> ProjectionCase:
-    """Projections of one server and resource, with zeros, ties, and capacities that just fit all the caps."""
+    """Projections of one server and resource, with zeros, ties, and capacities that exactly fit all caps."""
     size = draw(st.integers(1, longest))
     target = draw(st.lists(st.integers(-5, 5) | st.floats(-scale, scale), min_size=size, max_size=size))
     cap = _array(draw(st.lists(_amounts(scale), min_size=size, max_size=size)), (size,))
@@ -156,7 +156,7 @@ def selection_problems(draw: st.DrawFn, *, gangs: bool | None = False, largest: 
     return SelectionProblem(
         Instance.from_arrays(capacity, demand, channels),
         _array(cost, (count,)),
-        # where there are gangs, the tasks of a role are all alike
+        # with gangs, the tasks of a role are all equal
         demand=table(count) if roles is None and draw(st.booleans()) else None,
         pool=table(1)[0] if draw(st.booleans()) else None,
         roles=roles,
@@ -165,7 +165,7 @@ def selection_problems(draw: st.DrawFn, *, gangs: bool | None = False, largest: 
 
 @st.composite
 def selection_worlds(draw: st.DrawFn, *, gangs: bool | None = False, longest: int = 6) -> ShrinkingSelection:
-    """Worlds of up to `longest` slots in which pools may lose part or all of what they have, and regain it."""
+    """Worlds of up to `longest` slots in which pools may lose part or all of their capacity, and regain it."""
     problem = draw(selection_problems(gangs=gangs))
     slots = draw(st.integers(1, longest))
     many = slots * problem.jobs

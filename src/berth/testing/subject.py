@@ -1,4 +1,4 @@
-"""A policy under test: building it, playing it slot by slot, and saying what went wrong."""
+"""Policy under test: build it, play it slot by slot, and report broken promises."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken promise: on which instance, what was seen, and what was expected."""
+    """A broken promise: the instance, what was seen, and what was expected."""
 
     instance: str
     seen: str
@@ -55,7 +55,7 @@ def short(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """The policy under test: its name, its family, and how to build one."""
+    """Policy under test: its name, its family, and how to build it."""
 
     name: str
     family: CheckFamily
@@ -63,7 +63,7 @@ class Subject:
     seed: int
 
     def build(self, problem: Any) -> Any:
-        """The policy for this problem; None when it refuses, rightly or not (`refuses_clearly` judges that)."""
+        """Build the policy for this problem; None if it refuses (`refuses_clearly` judges how)."""
         try:
             return self.factory(problem, stream(self.seed, "check_policy", "policy"))
         except Exception:
@@ -79,7 +79,7 @@ class Subject:
 
 
 def decide(policy: Any, slot: Any) -> Any:
-    """What the policy decides; raising is a broken promise."""
+    """Decision of the policy; raising is a broken promise."""
     try:
         return policy.decide(slot)
     except Exception as error:
@@ -87,7 +87,7 @@ def decide(policy: Any, slot: Any) -> Any:
 
 
 def observe(policy: Any, outcome: Any, how: str = "") -> None:
-    """Show it an outcome; raising is a broken promise."""
+    """Pass an outcome to the policy; raising is a broken promise."""
     try:
         policy.observe(outcome)
     except Exception as error:
@@ -96,7 +96,7 @@ def observe(policy: Any, outcome: Any, how: str = "") -> None:
 
 
 def _violations(subject: Subject, world: Environment, slot: Any, decision: Any) -> Sequence[Violation]:
-    """What the decision breaks, if it is one."""
+    """Violations of the decision; raises if it is malformed."""
     wrong = subject.family.malformed(world.problem, decision)
     if wrong:
         raise Broken(f"slot {slot.index}: decided {wrong}", subject.family.well_formed)
@@ -107,14 +107,14 @@ def _violations(subject: Subject, world: Environment, slot: Any, decision: Any) 
 
 
 def outcome_of(subject: Subject, world: Environment, slot: Any, decision: Any) -> Any:
-    """The outcome of a decision, made feasible first: whether it is so already is another check's promise."""
+    """Outcome of a decision after repair: another check tests whether it was feasible."""
     if _violations(subject, world, slot, decision):
         decision = world.problem.repaired(slot, decision)
     return world.step(decision)
 
 
 def must_be_feasible(subject: Subject, world: Environment, slot: Any, decision: Any) -> None:
-    """A decision that breaks a constraint is a broken promise."""
+    """Raise `Broken` if the decision breaks a constraint."""
     broken = _violations(subject, world, slot, decision)
     if broken:
         seen = f"slot {slot.index}: {len(broken)} constraints broken, first {broken[0]}"
@@ -122,7 +122,7 @@ def must_be_feasible(subject: Subject, world: Environment, slot: Any, decision: 
 
 
 def snapshot(thing: Any) -> Any:
-    """The content of arrays, dataclasses and containers, to compare later with `==`."""
+    """Contents of arrays, dataclasses and containers, to compare later with `==`."""
     if isinstance(thing, np.ndarray):
         return (thing.dtype.str, thing.shape, thing.tobytes())
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
@@ -135,13 +135,13 @@ def snapshot(thing: Any) -> Any:
 
 
 def arrays_of(decision: Any) -> list[np.ndarray[Any, Any]]:
-    """The arrays that a decision is made of."""
+    """Arrays of a decision."""
     parts = vars(decision).values() if dataclasses.is_dataclass(decision) else [decision]
     return [part for part in parts if isinstance(part, np.ndarray)]
 
 
 def copied(record: Any, writable: bool) -> Any:
-    """A copy of a slot or an outcome whose arrays are its own, writable or read-only."""
+    """Copy of a slot or an outcome with its own arrays, writable or read-only."""
     changes: dict[str, Any] = {}
     for f in dataclasses.fields(record):
         value = getattr(record, f.name)

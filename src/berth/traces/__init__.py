@@ -1,1 +1,1 @@
-"""Workloads that really happened: one loader a public format, one `Trace` type, and generators fitted to them."""
+"""Traces of real clusters: one loader per public format, one `Trace` type, and generators fitted to traces."""

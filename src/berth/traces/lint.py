@@ -1,7 +1,7 @@
-"""The linter: what a trace holds, what is impossible in it, and what of it can be used.
+"""Trace linter: the contents of a trace, its impossible rows, and its usable part.
 
-`lint` takes one pass over the tables of a reading. It keeps 16 bytes a job (when it came, and a hash of its name), and
-no more however long the file is. `usable` applies the same rules to a trace in memory and gives what simulators take.
+`lint` takes one pass over the tables of a reading. It keeps 16 bytes per job (submission time and a hash of the name).
+`usable` applies the same rules to a trace in memory and returns the trace that simulators take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Findings", "Problem", "lint", "usable"]
 
 @dataclass(frozen=True)
 class Problem:
-    """A reason, how many rows it caught, what was done with them, and the first of them."""
+    """A reason, the number of rows it caught, the action, and the first of them."""
 
     reason: str
     action: str
@@ -34,18 +34,18 @@ class Problem:
     examples: tuple[InvalidInput, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The problem as a dictionary, for JSON."""
         return {**vars(self), "examples": [str(example) for example in self.examples]}
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What the linter found.
+    """Findings of the linter.
 
     `rows` could be read, `usable` of them can be used; `skipped` could not be read, `problems` are the others that a
-    rule caught. `missing` counts values that are not there, by column. `arrivals` are those of all rows that have a
-    time; `spreads` (`run_s`, `wait_s`, `pieces`, and for each resource what a whole job takes) and `work` (amount
-    times seconds, by resource) are those of usable rows.
+    rule caught. `missing` counts missing values by column. `arrivals` covers all rows with a time; `spreads` (`run_s`,
+    `wait_s`, `pieces`, and the total of a job for each resource) and `work` (amount times seconds, by resource) cover
+    usable rows.
     """
 
     source: Source
@@ -63,30 +63,30 @@ class Findings:
 
     @property
     def clean(self) -> bool:
-        """Could every row be read, and be used?"""
+        """Whether every row could be read and used."""
         return not self.skipped and self.usable == self.rows
 
     @property
     def busy(self) -> dict[str, float]:
-        """The amount of each resource that is in use on average, if the work is spread over the time of arrivals."""
+        """Mean amount of each resource in use, if the work is spread over the time of arrivals."""
         span = self.arrivals.span_s
         return {name: work / span for name, work in self.work.items()} if span > 0 else {}
 
     @property
     def load(self) -> dict[str, float]:
-        """Offered load: `busy` over what the machines have; only resources that both tell of."""
+        """Offered load: `busy` over the machines' capacity, for resources known of both."""
         return {
             name: busy / self.capacity[name] for name, busy in self.busy.items() if self.capacity.get(name, 0.0) > 0
         }
 
     @property
     def dominant(self) -> str | None:
-        """The resource with the highest load."""
+        """Resource with the highest load."""
         load = self.load
         return max(load, key=load.__getitem__) if load else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; numbers that are too large for it are null."""
+        """The findings as a dictionary for JSON; numbers too large for it are null."""
         arrivals = self.arrivals
         found = {
             "format": self.source.format,
@@ -121,7 +121,7 @@ def _finite(value: Any) -> Any:
 
 
 class _Tally:
-    """What usable jobs add up to: spreads, and work by resource."""
+    """Totals of usable jobs: spreads, and work by resource."""
 
     def __init__(self, resources: list[str]) -> None:
         self.spreads = {name: Spread() for name in ("run_s", "wait_s", "pieces", *resources)}
@@ -136,7 +136,7 @@ class _Tally:
 
 
 def lint(reading: Reading) -> Findings:
-    """Look at every row of a trace once; a strict reading is refused if any of them cannot be used.
+    """Check every row of a trace once; a strict reading is refused if any row cannot be used.
 
     >>> from berth.traces.rows import Report
     >>> jobs = pl.DataFrame({"submit_s": [0.0, 3600.0], "run_s": [60.0, 0.0], "pieces": [1, 1], "cpu": [2.0, 1.0]})
@@ -160,7 +160,7 @@ def lint(reading: Reading) -> Findings:
             _refuse(judge)
         rows += len(jobs)
         arrivals.add(jobs["submit_s"])
-        if judge.sized is not sized:  # it started again
+        if judge.sized is not sized:  # the judge started again
             tally = _Tally(names)
         tally.add(kept)
     unknown = judge.unknown()
@@ -212,11 +212,11 @@ def _problems(judge: Judge, unknown: list[str]) -> tuple[Problem, ...]:
 
 
 def usable(trace: Trace) -> tuple[Trace, dict[str, int]]:
-    """The trace that simulators take, and how many rows each rule caught.
+    """Return the trace that simulators take, and the number of rows that each rule caught.
 
-    Impossible jobs are left out and what can be is repaired, by the rules of `berth.traces.rules`. Jobs are in the
-    order in which they came; each has a run time, an estimate, a number of pieces and amounts. Resources that no such
-    job, or no machine, tells anything of are left out.
+    The rules of `berth.traces.rules` drop impossible jobs and repair others. Jobs are sorted by submission; each has a
+    run time, an estimate, a number of pieces and amounts. A resource unknown for all these jobs, or for all machines,
+    is left out.
 
     >>> trace, counts = usable(Trace.of({"submit_s": [9.0, 5.0, 0.0], "run_s": [60.0, 1.0, None], "cpu": [2.0] * 3}))
     >>> trace.jobs.select("submit_s", "run_s", "estimate_s", "pieces", "cpu").rows()

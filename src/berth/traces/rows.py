@@ -1,8 +1,8 @@
-"""Text files of rows, read block by block: gzip or plain, checked, with the line number of every row.
+"""Read text files of rows in blocks: gzip or plain, checked, with the line number of every row.
 
-A block is read by polars at once. Only where that fails, or what it gives looks wrong, are the lines of that block
-read one by one, to say which of them is bad and why. So good files are read fast, and bad lines are named exactly.
-Memory is bounded by the size of a block, whatever the size of the file.
+polars reads a block at once. If that fails, or the result looks wrong, the lines of the block are read one by one to
+report each bad line. So good files are read fast, and bad lines are named exactly. A block bounds the memory,
+regardless of the file's size.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 BLOCK = 1 << 23
-"""Bytes of text that are read at a time."""
+"""Bytes of text read at a time."""
 
 EXAMPLES = 5
 PARQUET = b"PAR1"
@@ -56,7 +56,7 @@ PARQUET = b"PAR1"
 
 @dataclass(frozen=True)
 class Field:
-    """A column of a file: its name there and its type (String, Int64, Float64); rows lacking a required one are bad."""
+    """A column of a file: name and type (String, Int64, Float64); a row without a required value is bad."""
 
     name: str
     kind: Any = pl.String
@@ -64,7 +64,7 @@ class Field:
 
 
 def schema(text: str) -> tuple[Field, ...]:
-    """Columns in their order: `name`, `name:float` or `name:int`, with `!` at the end where a row needs it.
+    """Columns in order: `name`, `name:float` or `name:int`, with `!` at the end if a row needs it.
 
     >>> [(field.name, field.required) for field in schema("job! wait:float")]
     [('job', True), ('wait', False)]
@@ -76,11 +76,11 @@ def schema(text: str) -> tuple[Field, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a file are written.
+    """Layout of the rows of a file.
 
-    With `header` the first line names the columns: those of `fields` are looked up there, and columns that the file
-    lacks are null unless required. Without, `fields` are the columns in their order, and `more` says that lines may
-    have further ones. A separator of one blank stands for any number of blanks and tabs.
+    With `header` the first line names the columns: `fields` are looked up there, and missing columns are null unless
+    required. Without it, `fields` are the columns in order, and `more` allows further ones. A separator of one blank
+    stands for any number of blanks and tabs.
     """
 
     fields: tuple[Field, ...]
@@ -89,14 +89,14 @@ class Layout:
     comment: str | None = None
     more: bool = False
     missing: tuple[str, ...] = ("",)
-    """Words that stand for a value which is not there."""
+    """Words for a missing value."""
     quote: str | None = '"'
-    """What stands around cells that hold separators; None where it is a sign like any other."""
+    """Quote character; None if quotes have no meaning."""
 
 
 @dataclass
 class Report:
-    """What was found while reading: rows, those left out, and those repaired, each with its reason."""
+    """Counts of a reading: rows, skipped rows and repaired rows, each with its reason."""
 
     strict: bool = False
     rows: int = 0
@@ -105,7 +105,7 @@ class Report:
     examples: dict[str, list[InvalidInput]] = field(default_factory=dict)
 
     def skip(self, reason: str, error: InvalidInput, count: int = 1) -> None:
-        """Leave a row out; a strict report raises the error instead."""
+        """Skip a row; a strict report raises the error instead."""
         if self.strict:
             raise error
         self.skipped[reason] += count
@@ -114,12 +114,12 @@ class Report:
             kept.append(error)
 
     def repair(self, reason: str, count: int) -> None:
-        """Note that so many rows were changed."""
+        """Count repaired rows."""
         if count:
             self.repaired[reason] += count
 
     def beside(self) -> Report:
-        """For a table that belongs to the main one: what is wrong there counts here, its rows do not."""
+        """Report of a table that belongs to the main one: its problems count here, its rows do not."""
         return Report(self.strict, 0, self.skipped, self.repaired, self.examples)
 
 
@@ -127,7 +127,7 @@ class Report:
 
 
 def beside(path: Path, *names: str) -> Path | None:
-    """The first of these that lies in the same folder, plain or gzip; `*` stands for anything, the first name wins."""
+    """First of these names in the same folder, plain or gzip; `*` matches anything, the first name wins."""
     for name in names:
         found = sorted(item for end in ("", ".gz") for item in path.parent.glob(name + end) if item != path)
         if found:
@@ -136,7 +136,7 @@ def beside(path: Path, *names: str) -> Path | None:
 
 
 def parts(path: Path) -> list[Path]:
-    """All parts of a table that is published in many files, in order; of one that is not, itself.
+    """All parts of a table published in many files, in order; a single file is its own part.
 
     Parts are called `part-00000-of-00500.csv.gz` or `collection_events-000000000000.json.gz`.
     """
@@ -145,9 +145,9 @@ def parts(path: Path) -> list[Path]:
 
 
 def as_published(path: Path, layout: Layout) -> Layout:
-    """The layout, with a header where the first line holds the name of one of its columns, and otherwise without.
+    """The layout with a header if the first line holds the name of one of its columns, otherwise without.
 
-    Many traces are published without names; those who pass them on often add them.
+    Many traces are published without a header; copies of them often have one.
     """
     cells = {cell.strip().strip('"') for cell in first_line(path).split(layout.separator)}
     return dataclasses.replace(layout, header=any(item.name in cells for item in layout.fields))
@@ -184,7 +184,7 @@ def read_part(path: Path, file: IO[bytes], size: int, line: int) -> bytes:
 
 
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
-    """The file in blocks of whole lines, each with the number of its first line, from 1."""
+    """Blocks of whole lines, each with the number of its first line, from 1."""
     line, rest = 1, b""
     with open_text(path) as file:
         while part := read_part(path, file, size, line):
@@ -203,7 +203,7 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
 
 
 def first_line(path: Path) -> str:
-    """The first line that is not blank, to recognise a format by; of a Parquet file its mark, `PAR1`."""
+    """First nonblank line, to recognise a format; for a Parquet file its magic, `PAR1`."""
     open_text(path).close()
     with path.open("rb") as file:
         if file.read(4) == PARQUET:
@@ -212,7 +212,7 @@ def first_line(path: Path) -> str:
         rest = b""
         while part := read_part(path, file, 1 << 16, 1):
             rest = (rest + part).lstrip(b"\xef\xbb\xbf\r\n\t ")
-            if b"\n" in rest or len(rest) > 1 << 16:  # enough of a line that has no end
+            if b"\n" in rest or len(rest) > 1 << 16:  # enough of an endless line
                 break
     if not rest:
         raise InvalidInput("at least one row", found="an empty file", file=path)
@@ -223,7 +223,7 @@ def first_line(path: Path) -> str:
 
 
 def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
-    """The rows in tables with a column for each field, and `line`, where the row stands in the file."""
+    """Tables of rows with a column for each field, and `line`, the row's line in the file."""
     names: list[str] | None = None if layout.header else [item.name for item in layout.fields]
     found, skipped = False, report.skipped.total()
     for start, whole in read_blocks(path, size):
@@ -254,7 +254,7 @@ def read_rows(path: Path, layout: Layout, report: Report, size: int = BLOCK) -> 
 def converted(
     path: Path, frame: pl.DataFrame, name: str, value: pl.Expr | pl.Series, expected: str, report: Report
 ) -> pl.DataFrame:
-    """The table with a column of text made into something else; rows where that gives nothing are bad."""
+    """Convert a column of text; rows that give null are bad."""
     table = frame.with_columns(value.alias("made"))
     bad = table.filter(pl.col("made").is_null() & pl.col(name).is_not_null())
     for line, text in bad.select("line", name).iter_rows():
@@ -265,7 +265,7 @@ def converted(
 
 
 def read_whole(path: Path, layout: Layout, report: Report) -> pl.DataFrame:
-    """All rows in one table: for files that are small, such as those of machines."""
+    """All rows in one table, for small files such as those of machines."""
     return pl.concat(
         [
             pl.DataFrame(schema={"line": pl.Int64, **{item.name: item.kind for item in layout.fields}}),
@@ -288,7 +288,7 @@ def _single_blanks(block: bytes) -> bytes:
 
 
 def _header(path: Path, layout: Layout, line: int, block: bytes) -> tuple[int, bytes, list[str] | None]:
-    """Take the line with the names off the block."""
+    """Take the header off the block."""
     while block:
         head, _, block = block.partition(b"\n")
         line += 1
@@ -311,7 +311,7 @@ def _header(path: Path, layout: Layout, line: int, block: bytes) -> tuple[int, b
 
 
 def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataFrame | None:
-    """The whole block at once, or None where any line of it might be bad."""
+    """Read the whole block at once; None if any line might be bad."""
     if not block.strip():
         return pl.DataFrame(schema={"line": pl.Int64, **{item.name: item.kind for item in layout.fields}})
     text = block.lstrip(b"\r\n")  # polars takes the number of columns from the first line, blank or not
@@ -332,7 +332,7 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         return None
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).sum()).item()
-    if blank:  # lines with nothing on them; others may have separators and nothing between them
+    if blank:  # empty lines; other lines may hold only separators
         blank = sum(not text.strip() for text in block.split(b"\n")) - 1
     separators = block.count(layout.separator.encode())
     exact = separators == (len(frame) - blank) * (len(names) - 1)
@@ -354,7 +354,7 @@ def _fast(layout: Layout, names: list[str], line: int, block: bytes) -> pl.DataF
 
 
 def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
-    """Whether any cell might begin or end with a blank."""
+    """Whether any cell might start or end with a blank."""
     if b"\t" in block:
         return True
     near = (separator + b" ", b" " + separator, b"\n ", b" \n", b" \r", b'" ', b' "')
@@ -362,10 +362,10 @@ def _has_loose_blanks(block: bytes, separator: bytes) -> bool:
 
 
 def _slow(path: Path, layout: Layout, names: list[str], line: int, block: bytes, report: Report) -> pl.DataFrame:
-    """Line by line: the good ones, and a word in the report on each of the others."""
+    """Read line by line: return the good lines and report the others."""
     rows: list[tuple[Any, ...]] = []
     wanted = [(names.index(item.name) if item.name in names else -1, item) for item in layout.fields]
-    # `splitlines` would also take form feeds and the like for ends of lines
+    # `splitlines` would also split at form feeds and the like
     reader = csv.reader(io.StringIO(block.decode("utf-8", "replace"), newline="\n"), **_dialect(layout))
     while True:
         at = line + reader.line_num
@@ -407,12 +407,12 @@ def typed_cell(item: Field, value: Any) -> Any:
         return value if isinstance(value, str) else json.dumps(value)
     try:
         if isinstance(value, bool) or (isinstance(value, str) and ("_" in value or not value.isascii())):
-            raise ValueError  # numbers to Python, but to nobody else
+            raise ValueError  # numbers only in Python's notation
         number = float(value)
         if not math.isfinite(number):
             raise ValueError
         if item.kind == pl.Int64:
-            whole = int(value) if isinstance(value, str) else int(Decimal(repr(value)))  # the digits as written
+            whole = int(value) if isinstance(value, str) else int(Decimal(repr(value)))  # exact digits
             if not -(1 << 63) <= whole < 1 << 63 or float(whole) != number:
                 raise ValueError
             return whole

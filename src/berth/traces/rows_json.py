@@ -1,6 +1,6 @@
-"""JSON text, read block by block as `berth.traces.rows` reads tables: objects a line, or one array of objects.
+"""Read JSON in blocks, as `berth.traces.rows` reads tables: one object per line, or one array of objects.
 
-A block is read by polars at once, and object by object only where that fails or looks wrong.
+polars reads a block at once; if that fails or looks wrong, it is read object by object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WHITE = re.compile(r"\s*")
 
 
 def read_json_rows(path: Path, fields: Sequence[Field], report: Report, size: int = BLOCK) -> Iterator[pl.DataFrame]:
-    """The same for files with a JSON object a line; `a.b` names field b of object a. Numbers may be written as text."""
+    """Like `read_rows`, for one JSON object per line; `a.b` names field b of object a. Numbers may be texts."""
     layout = Layout(tuple(fields))
     found = False
     for line, block in read_blocks(path, size):
@@ -50,7 +50,7 @@ def read_json_rows(path: Path, fields: Sequence[Field], report: Report, size: in
 
 
 def _fast_json(fields: Sequence[Field], line: int, block: bytes) -> pl.DataFrame | None:
-    """The whole block at once, or None where any line of it might be bad or is unusual."""
+    """Read the whole block at once; None if any line might be bad or is unusual."""
     tree: dict[str, Any] = {}
     for item in fields:
         *outer, leaf = item.name.split(".")
@@ -118,9 +118,9 @@ def _json_cell(item: Field, tree: dict[str, Any]) -> Any:
 
 
 def read_json_array(path: Path, report: Report, size: int = BLOCK) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    """The objects of one big JSON array, in lists of those that end in a block, each with the line where it begins.
+    """Objects of one big JSON array, in lists of those that end in a block, each with the line where it begins.
 
-    A mistake in the text is an error, strict or not: nothing tells where the next object begins.
+    A syntax error is an error, strict or not: the start of the next object is unknown.
     """
     decoder, text, line, last, closed = json.JSONDecoder(), "", 1, False, False
     incremental = codecs.getincrementaldecoder("utf-8-sig")("replace")
@@ -148,7 +148,7 @@ def read_json_array(path: Path, report: Report, size: int = BLOCK) -> Iterator[l
                     tree, end = decoder.raw_decode(text, at)
                 except json.JSONDecodeError as error:
                     if not last:
-                        break  # the rest of it is in the next block
+                        break  # the rest is in the next block
                     where = line + text.count("\n", at, error.pos)
                     raise InvalidInput("a whole JSON array", found=error.msg, file=path, line=where) from error
                 if isinstance(tree, dict):

@@ -1,8 +1,8 @@
-"""What makes a job impossible, and what is done about it: one list of rules for the linter and for what is simulated.
+"""Rules for impossible and incomplete jobs, shared by the linter and the simulators.
 
-Rules look at the columns of a jobs table and at a few that `Judge` adds: `_sized` (anything tells its size), `_least`
-(the smallest of its amounts), `_homes` (machines with a label that it takes), `_room` (pieces like its that fit on
-those at once), `_again` (its name was there before) and `_late` (it came before one that stands above it).
+Rules use the columns of a jobs table and a few that `Judge` adds: `_sized` (its size is known), `_least` (its smallest
+amount), `_homes` (number of machines with a label that it accepts), `_room` (pieces of its size that fit on those at
+once), `_again` (its name occurred before) and `_late` (it was submitted before a row above it).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ AMOUNTS, NO_SIZE = "amounts", "no size"
 
 @dataclass(frozen=True)
 class Rule:
-    """A reason, the rows that it catches, and what is done with them (`action`, and in words `remedy`).
+    """A reason, the rows that it catches, and what is done with them (`action`, described in `remedy`).
 
-    `shown` is the column that an example shows, `expected` what should have stood there. `repair` are the columns as
-    they are after.
+    `shown` is the column that an example shows, `expected` describes a right value. `repair` gives the repaired
+    columns.
     """
 
     reason: str
@@ -84,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         "an estimate not below the run time",
     ),
 )  # fmt: skip
-"""In order: a job that is left out counts for the first rule that catches it; the others see only what is kept."""
+"""In order: a dropped job counts for the first rule that catches it; later rules see only kept jobs."""
 
 _SIZE_RULE = next(rule for rule in RULES if rule.reason == NO_SIZE)
 
@@ -97,7 +97,7 @@ def _not_given(resource: Resource) -> Rule:
 
 
 class Seen:
-    """Hashes that were seen, in sorted runs: 8 bytes each.
+    """Set of hashes in sorted runs: 8 bytes each.
 
     >>> seen = Seen()
     >>> seen.add(np.array([5, 7, 5], np.uint64)).tolist(), seen.add(np.array([7, 8], np.uint64)).tolist()
@@ -108,7 +108,7 @@ class Seen:
         self.runs: list[Any] = []
 
     def add(self, hashes: Any) -> Any:
-        """Which of these were there before, in earlier calls or further ahead in this one."""
+        """Whether each hash was seen before, in earlier calls or earlier in this one."""
         values, first = np.unique(hashes, return_index=True)
         old = np.zeros(len(values), bool)
         for run in self.runs:
@@ -124,13 +124,13 @@ class Seen:
 
 
 class Judge:
-    """Applies the rules to one table of jobs after the other, and remembers what it must of those before.
+    """Applies the rules to one table of jobs after the other, with the state that this needs.
 
-    That is the names of the jobs that were kept, as 64-bit hashes: 8 bytes a job. Two names of n have the same hash
-    with a probability of about n² / 4·10¹⁹.
+    The state is the names of kept jobs as 64-bit hashes, 8 bytes per job. Two names of n collide with a probability of
+    about n² / 4·10¹⁹.
 
-    Where no job tells its size, each is one piece. So jobs without a size are kept until the first one with a size
-    comes; then the judge starts again (`sized`), and those before count as jobs without a size.
+    If no job gives its size, each is one piece. So jobs without a size are kept until the first job with one; then the
+    judge starts again (`sized`), and the jobs before count as jobs without a size.
     """
 
     def __init__(self, resources: Sequence[Resource], machines: pl.DataFrame | None, file: str = "") -> None:
@@ -145,12 +145,12 @@ class Judge:
         self._sizeless: list[InvalidInput] = []
 
     def unknown(self) -> list[str]:
-        """Resources that no job which was kept says anything of, or no machine."""
+        """Resources unknown for all kept jobs, or for all machines."""
         there = self.given.keys() if self._machines is None else self._machines.columns
         return [name for name, given in self.given.items() if not given or name not in there]
 
     def __call__(self, jobs: pl.DataFrame) -> pl.DataFrame:
-        """The jobs that are kept, repaired, in the order in which they stand; the rest is counted."""
+        """Return the kept jobs, repaired, in their order; count the rest."""
         names = list(self.given)
         given = [pl.col(name).is_not_null() for name in ("pieces", *names)]
         table = jobs.with_columns(
@@ -194,7 +194,7 @@ class Judge:
         return RULES[: RULES.index(_SIZE_RULE)]
 
     def _start_again(self) -> None:
-        """Sizes are told after all: jobs so far, unless a rule before that one caught them, have none."""
+        """Recount after the first size: earlier jobs, unless an earlier rule caught them, have none."""
         early = [rule.reason for rule in self._before_size()]
         dropped = sum(self.counts[rule.reason] for rule in RULES if rule.action == DROPPED and rule.reason not in early)
         lost = self.kept + dropped
@@ -227,7 +227,7 @@ class Judge:
         return InvalidInput(rule.expected, found=found, key=rule.shown, file=self.file, line=line)
 
     def _places(self, jobs: pl.DataFrame) -> list[pl.Series]:
-        """`_homes` and `_room` of every job: machines that it may use, and pieces like its that they hold at once."""
+        """`_homes` and `_room` of every job: machines that it may use, and pieces of its size that fit at once."""
         rows = len(jobs)
         homes, room = np.full(rows, np.inf), np.full(rows, np.inf)
         number = pl.Series("_row", np.arange(rows))
@@ -251,22 +251,22 @@ class Judge:
 
 
 def _fit(pairs: list[tuple[float, Any]], rows: int) -> Any:
-    """How many pieces fit on one machine: the least of capacity over amount, rounded down, with room for rounding."""
+    """Number of pieces that fit on one machine: the least of capacity over amount, rounded down with a tolerance."""
     fit = np.full(rows, np.inf)
     for capacity, amount in pairs:
         asked = amount > 0
-        with np.errstate(over="ignore"):  # more than can be counted is as good as infinite
+        with np.errstate(over="ignore"):  # an overflow counts as infinite
             fit[asked] = np.minimum(fit[asked], np.floor(capacity / amount[asked] * (1 + 1e-9)))
     return fit
 
 
 def _first_of(rules: Sequence[Rule]) -> pl.Expr:
-    """The reason of the first rule that catches a row, or null."""
+    """Reason of the first rule that catches a row, or null."""
     return pl.coalesce(pl.when(rule.when).then(pl.lit(rule.reason)) for rule in rules).alias("_reason")
 
 
 def usable_machines(machines: pl.DataFrame, resources: Sequence[Resource]) -> pl.DataFrame:
-    """Machines without resources of which nothing is known; what only some of them lack is 0."""
+    """Machines without resources that are unknown for all of them; a resource unknown for some is 0 there."""
     unknown = [resource.name for resource in resources if machines[resource.name].null_count() == len(machines)]
     names = [resource.name for resource in resources if resource.name not in unknown]
     return machines.drop(unknown).with_columns(

@@ -1,4 +1,4 @@
-"""What a workload looks like, from one pass over its tables: spreads, arrivals, work."""
+"""Summary statistics of a workload from one pass over its tables: spreads, arrivals, work."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from berth.traces.trace import Source
 __all__ = ["DIGITS", "PERCENTILES", "Arrivals", "Spread"]
 
 DIGITS = 4
-"""Digits to which a `Spread` keeps values: percentiles are right to 0.05 %, whole numbers below 10,000 exactly."""
+"""Significant digits of a `Spread`: percentiles are exact to 0.05 %, whole numbers below 10,000 exactly."""
 
 PERCENTILES = (5, 50, 95, 99)
 DAY, HOUR = 86400.0, 3600.0
 
 
 class Spread:
-    """How often each value came, to `DIGITS` digits: 9,000 numbers a power of ten, however many values there were.
+    """Counts of values rounded to `DIGITS` digits: at most 9,000 entries per power of ten.
 
     >>> spread = Spread()
     >>> spread.add(pl.Series([3.0, 1.0, 2.0, None, 1000000.0]))
@@ -36,7 +36,7 @@ class Spread:
         self._table = pl.DataFrame(schema={"value": pl.Float64, "count": pl.Int64})
 
     def add(self, values: pl.Series) -> None:
-        """Take more values; null ones are no values."""
+        """Add values; nulls are ignored."""
         found = values.drop_nulls().cast(pl.Float64).alias("value")
         if not len(found):
             return
@@ -51,12 +51,12 @@ class Spread:
         return self.total / self.count if self.count else None
 
     def values(self) -> tuple[Floats, Floats]:
-        """The values in order, and how often each came."""
+        """Sorted values, and the count of each."""
         table = self._table.sort("value")
         return table["value"].to_numpy(), table["count"].to_numpy().astype(float)
 
     def percentile(self, percent: float) -> float | None:
-        """The smallest value that at least so many per cent of all do not exceed."""
+        """Smallest value that at least this percentage of all values do not exceed."""
         if not self.count:
             return None
         values, counts = self.values()
@@ -64,7 +64,7 @@ class Spread:
         return float(min(max(values[min(place, len(values) - 1)], self.low), self.high))
 
     def histogram(self, bins: int) -> tuple[Floats, Floats]:
-        """(edges, counts) of so many bins, equal on a logarithmic scale; zeros count in the first."""
+        """(edges, counts) of this many bins, equal on a logarithmic scale; zeros count in the first."""
         values, counts = self.values()
         least = values[values > 0].min(initial=math.inf)
         if not math.isfinite(least):
@@ -74,14 +74,14 @@ class Spread:
         return edges, np.bincount(place, counts, bins).astype(float)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: count, mean, smallest, largest and percentiles."""
+        """Count, mean, smallest, largest and percentiles, for JSON."""
         found = {f"p{percent}": self.percentile(percent) for percent in PERCENTILES}
         low, high = (self.low, self.high) if self.count else (None, None)
         return {"count": self.count, "mean": self.mean, "min": low, **found, "max": high}
 
 
 class Arrivals:
-    """When jobs came: 8 bytes a job, for inter-arrival times want them in order.
+    """Arrival times: 8 bytes per job, since inter-arrival times need them sorted.
 
     >>> arrivals = Arrivals(0.0)
     >>> arrivals.add(pl.Series([7200.0, 0.0, 3600.0]))
@@ -95,12 +95,12 @@ class Arrivals:
         self._sorted = False
 
     def add(self, submits: pl.Series) -> None:
-        """Take more times; those that are missing or negative are none."""
+        """Add times; missing or negative ones are ignored."""
         self._parts.append(submits.filter(submits >= 0).to_numpy())
         self._sorted = False
 
     def times(self) -> Floats:
-        """All of them, in order."""
+        """All times, sorted."""
         if len(self._parts) != 1 or not self._sorted:
             self._parts = [np.sort(np.concatenate([np.empty(0), *self._parts]))]
             self._sorted = True
@@ -116,7 +116,7 @@ class Arrivals:
 
     @property
     def span_s(self) -> float:
-        """From the first to the last."""
+        """Seconds from the first to the last arrival."""
         times = self.times()
         return float(times[-1] - times[0]) if len(times) else 0.0
 
@@ -126,17 +126,17 @@ class Arrivals:
 
     @property
     def cv2(self) -> float | None:
-        """The squared coefficient of variation of the times between arrivals: 1 for Poisson, more for bursts."""
+        """Squared coefficient of variation of inter-arrival times: 1 for Poisson, more for bursts."""
         gaps = np.diff(self.times())
         return float(gaps.var() / gaps.mean() ** 2) if self.span_s > 0 else None
 
     def by_hour(self) -> Floats:
-        """How many came in each hour of the day."""
+        """Arrivals in each hour of the day."""
         hours = np.floor_divide(np.mod(self.times() + self.clock_s, DAY), HOUR).astype(np.int64)
         return np.bincount(hours, minlength=24).astype(float)
 
     def over_time(self, bins: int) -> tuple[Floats, Floats]:
-        """(edges, counts) of so many equal bins from the first to the last."""
+        """(edges, counts) of this many equal bins from the first to the last arrival."""
         times, span = self.times(), self.span_s or 1.0
         first = self.first_s or 0.0
         places = np.minimum((times - first) / span * bins, bins - 1).astype(np.int64)
@@ -144,7 +144,7 @@ class Arrivals:
 
 
 def clock_offset(source: Source) -> float:
-    """Seconds from the last midnight, local time, to the trace's zero, where the log says when that was; else 0.
+    """Seconds from the last local midnight to the trace's zero, if the log gives its date; else 0.
 
     >>> clock_offset(Source("swf", notes={"UnixStartTime": "86405", "TimeZone": "3600"}))
     3605.0

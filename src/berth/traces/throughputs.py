@@ -1,7 +1,7 @@
-"""Tables of measured training speeds: how fast a training job runs on which GPU, on one server or spread over several.
+"""Tables of measured training speeds by type of job, GPU model and placement on one server or several.
 
-Gavel's table (Narayanan et al., OSDI 2020; MIT licence) ships with berth. Sia's (Jayaram Subramanya et al., SOSP 2023)
-has no licence: it is read from where the user has it.
+berth ships Gavel's table (Narayanan et al., OSDI 2020; MIT licence). Sia's (Jayaram Subramanya et al., SOSP 2023) has
+no licence: berth reads the user's copy.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SIA_COLUMNS = ("application", "gpu", "table", "placement", "local_batch_size", "
 
 @dataclass(frozen=True)
 class Throughputs:
-    """Speeds of types of jobs, relative to the `reference` GPU on as few servers as possible, which is 1.
+    """Speeds of job types, relative to the `reference` GPU on as few servers as possible, which is 1.
 
-    A type is a path: model, batch size where there is one, number of GPUs. `speed` is by type, GPU and whether the job
-    is spread over several servers; where a job cannot run it has no entry. `gpus` is the number of GPUs of each type.
+    A type is a path: model, batch size if any, number of GPUs. `speed` is by type, GPU and whether the job is spread
+    over several servers; a job that cannot run has no entry. `gpus` is the number of GPUs of each type.
 
     >>> table = read_gavel()
     >>> len(table.gpus), table.speed["LM/b10/g4", "v100", True].__round__(2)
@@ -41,18 +41,18 @@ class Throughputs:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models of GPUs."""
+        """GPU models."""
         return tuple(sorted({model for _, model, _ in self.speed}))
 
     def of(self, type_: str, spread: bool = False) -> dict[str, float]:
-        """The speed of a type on each model of GPU where it can run."""
+        """Speed of a type on each GPU model where it can run."""
         return {
             model: self.speed[type_, model, spread] for model in self.models if (type_, model, spread) in self.speed
         }
 
 
 def read_gavel(path: Path = GAVEL) -> Throughputs:
-    """Gavel's table: steps a second of 83 types of jobs on K80, P100 and V100. Speed 1 is that of the V100."""
+    """Read Gavel's table: steps per second of 83 job types on K80, P100 and V100. The V100 has speed 1."""
     steps: dict[tuple[str, str, bool], float] = {}
     gpus: dict[str, int] = {}
     for line, row in _rows(path, GAVEL_COLUMNS):
@@ -67,10 +67,10 @@ def read_gavel(path: Path = GAVEL) -> Throughputs:
 
 
 def read_sia(path: Path, models: Iterable[str] = ("aws", "rtx", "dgx-ext"), reference: str = "dgx-ext") -> Throughputs:
-    """Sia's table, for these kinds of machines: examples a second at the best measured batch size.
+    """Read Sia's table for these kinds of machines: examples per second at the best measured batch size.
 
-    A job on one server has the placement of one digit; a spread one has a GPU on each of its servers, or is spread as
-    widely as was measured.
+    A job on one server has a placement of one digit; a spread job has one GPU on each of its servers, or the widest
+    measured placement.
     """
     wanted = frozenset(models)
     best: dict[tuple[str, str, bool], tuple[int, float]] = {}
@@ -97,10 +97,10 @@ def read_sia(path: Path, models: Iterable[str] = ("aws", "rtx", "dgx-ext"), refe
 def _relative(
     path: Path, rate: Mapping[tuple[str, str, bool], float], gpus: Mapping[str, int], reference: str
 ) -> Throughputs:
-    """Speeds relative to the reference; types that cannot run there, and jobs of speed 0, are left out."""
+    """Speeds relative to the reference, without types that cannot run there and jobs of speed 0."""
     base = {type_: rate.get((type_, reference, False), 0.0) for type_ in gpus}
     speed = {key: value / base[key[0]] for key, value in rate.items() if value > 0 and base[key[0]] > 0}
-    for type_, model, spread in list(speed):  # one GPU is never spread, and what was not measured is as on one server
+    for type_, model, spread in list(speed):  # one GPU is never spread; unmeasured placements count as one server
         if not spread and (gpus[type_] == 1 or (type_, model, True) not in speed):
             speed[type_, model, True] = speed[type_, model, False]
     if not speed:
@@ -109,7 +109,7 @@ def _relative(
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The lines of a CSV file, plain or gzip, with their numbers."""
+    """Lines of a CSV file, plain or gzip, with their numbers."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8", newline="") as file:

@@ -1,9 +1,10 @@
-"""One type for every workload: jobs and machines as tables, with units.
+"""Workload type: jobs and machines as tables, with units.
 
-Times are seconds from the trace's own zero. A job is so many equal `pieces` that start and end together, each of which
-takes the amounts of the resource columns on one machine. What a publisher does not tell is null, never −1 or 0.
+Times are seconds from the trace's own zero. A job has a number of equal `pieces` that start and end together; each
+takes the amounts of the resource columns on one machine. A value that the publisher does not give is null, never −1 or
+0.
 
-Resource columns come after those named here and bear the names of `Trace.resources`; their units are there too.
+Resource columns follow those named here and have the names in `Trace.resources`, which also holds their units.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ JOB_COLUMNS: Mapping[str, Any] = {
     "needs": pl.String,
     "status": pl.String,
 }
-"""What every jobs table has, beside its resources (Float64, for each piece).
+"""Columns of every jobs table, besides its resources (Float64, per piece).
 
-* `job`: its name; `submit_s`: when it came; `wait_s`: how long it waited there; `run_s`: how long it ran there;
-* `estimate_s`: how long its user said it would run;
-* `pieces`: how many equal parts it has;
-* `user`, `group`: whose it is; `kind`: its queue, application, class or whatever tells types of jobs apart;
-* `needs`: labels of machines that it may use, any of those separated by `|`; null: any machine;
+* `job`: name; `submit_s`: submission time; `wait_s`: waiting time in the log; `run_s`: run time in the log;
+* `estimate_s`: the user's estimate of the run time;
+* `pieces`: number of equal parts;
+* `user`, `group`: owner; `kind`: queue, application, class or another column that tells types of jobs apart;
+* `needs`: labels of machines that the job may use, alternatives separated by `|`; null: any machine;
 * `status`: `done`, `failed`, `cancelled`, `running` (at the end of the trace) or null.
 """
 
@@ -61,23 +62,23 @@ MACHINE_COLUMNS: Mapping[str, Any] = {
     "group": pl.String,
     "speed": pl.Float64,
 }
-"""What every machines table has, beside its resources (Float64, for each machine of the row).
+"""Columns of every machines table, besides its resources (Float64, for each machine of the row).
 
-* `machine`: its name; `count`: how many machines the row stands for;
-* `label`: what jobs name in `needs`, such as the model of its GPUs; `group`: rack, cluster, failure domain or platform;
-* `speed`: how fast it is, 1 where nothing is known.
+* `machine`: name; `count`: number of machines that the row stands for;
+* `label`: what jobs name in `needs`, such as the GPU model; `group`: rack, cluster, failure domain or platform;
+* `speed`: relative speed, 1 if unknown.
 """
 
 OUTAGE_COLUMNS: Mapping[str, Any] = {"machine": pl.String, "down_s": pl.Float64, "up_s": pl.Float64}
-"""Machines that were away: from when until when (null: for good)."""
+"""Downtimes of machines: start and end (null: for good)."""
 
 CORES, MEMORY, GPUS = Resource("cpu", "core"), Resource("memory", "GiB"), Resource("gpu", "device")
-"""The resources of most traces; those with other units say so."""
+"""Resources of most traces; traces with other units define their own."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a trace comes from: its `format`, the `files` that were read, and what the publisher says of it."""
+    """Origin of a trace: its `format`, the `files` that were read, and notes of the publisher."""
 
     format: str
     files: tuple[str, ...] = ()
@@ -116,7 +117,7 @@ class Trace:
         source: Source | None = None,
         outages: pl.DataFrame | None = None,
     ) -> Trace:
-        """A trace from tables that may lack columns; they are put in order and given their types."""
+        """Build a trace from tables that may lack columns; sets their order and types."""
         return cls(
             filled(jobs, JOB_COLUMNS, resources),
             filled({} if machines is None else machines, MACHINE_COLUMNS, resources),
@@ -136,7 +137,7 @@ class Trace:
 def filled(
     table: Mapping[str, Sequence[Any]] | pl.DataFrame, columns: Mapping[str, Any], resources: Sequence[Resource]
 ) -> pl.DataFrame:
-    """The table with every column of its kind, in order and of its type; columns that it lacks are null."""
+    """Complete a table to every column of its kind, in order and of its type; missing columns are null."""
     frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
     if not frame.columns:
         frame = pl.DataFrame(schema=dict(columns))
@@ -149,12 +150,12 @@ def filled(
 
 
 def job_table(frame: pl.DataFrame, resources: Sequence[Resource], **columns: pl.Expr) -> pl.DataFrame:
-    """Rows of a file as jobs: an expression for each column that is known; `line` is taken over."""
+    """Convert rows of a file to jobs, with an expression for each known column; `line` is kept."""
     known = frame.select(value.alias(name) for name, value in columns.items())
     return filled(known, JOB_COLUMNS, resources).insert_column(0, frame["line"])
 
 
 def machine_table(frame: pl.DataFrame, resources: Sequence[Resource], **columns: pl.Expr) -> pl.DataFrame:
-    """Rows of a file as machines; each is one machine of speed 1 unless said otherwise."""
+    """Convert rows of a file to machines; by default each is one machine of speed 1."""
     known = {"count": pl.lit(1), "speed": pl.lit(1.0), **columns}
     return filled(frame.select(value.alias(name) for name, value in known.items()), MACHINE_COLUMNS, resources)

@@ -1,4 +1,4 @@
-"""The instances on which `check_policy` tries allocation policies.
+"""Instances on which `check_policy` tries allocation policies.
 
 Axes: T slots, L ports, R servers, K resources, E channels, J jobs.
 """
@@ -27,7 +27,7 @@ __all__ = ["ALLOCATION", "AMDAHL", "KINDS", "RandomGangs", "ShrinkingWorld"]
 
 
 class ShrinkingWorld(AllocationWorld):
-    """A world whose free capacity is given slot by slot, (T, R, K): it may shrink in part and come back."""
+    """World with free capacity given slot by slot, (T, R, K): it may shrink in part and recover."""
 
     def __init__(self, problem: AllocationProblem, arrivals: ArrayLike, free: Floats) -> None:
         super().__init__(problem, arrivals)
@@ -40,7 +40,7 @@ class ShrinkingWorld(AllocationWorld):
 
 
 class RandomGangs:
-    """A random allocation in which gangs that were not seated get nothing: the floor where there are gangs."""
+    """Random allocation in which unseated gangs get nothing: the random floor for gangs."""
 
     family = "allocation"
     reference = "none: a floor for comparisons"
@@ -55,7 +55,7 @@ class RandomGangs:
         return self.problem.repaired(slot, wanted)
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn."""
+        """Learns nothing."""
 
 
 def random_policy(problem: AllocationProblem, rng: np.random.Generator) -> Policy[Any, Any, Any]:
@@ -64,7 +64,7 @@ def random_policy(problem: AllocationProblem, rng: np.random.Generator) -> Polic
 
 
 def malformed(problem: AllocationProblem, decision: Any) -> str | None:
-    """What makes this no decision at all, None when it has the right type, dtype, shape and is finite."""
+    """Reason why this is not a decision; None if it has the right type, dtype, shape and is finite."""
     wrong_array = no_such_array(decision, np.float64, problem.cap.shape)
     if wrong_array:
         return wrong_array
@@ -76,7 +76,7 @@ def malformed(problem: AllocationProblem, decision: Any) -> str | None:
 
 
 def parts(problem: AllocationProblem) -> Any:
-    """The arrays of a problem, cached ones too."""
+    """Arrays of a problem, including cached ones."""
     graph = problem.instance
     return (
         graph,
@@ -93,7 +93,7 @@ def parts(problem: AllocationProblem) -> Any:
 
 @dataclass(frozen=True)
 class _Style(Style):
-    """Also: the share of requests that are 0, the scale of requests against capacities, utilities, and what seats."""
+    """Also: the share of zero requests, the scale of requests against capacities, utilities, and the seating share."""
 
     no_request: float = 0.0
     contention: float = 1.0
@@ -129,7 +129,7 @@ _GANG_STYLES = {
 }
 
 AMDAHL = Utility.from_function("amdahl", lambda y: y / (1 + 0.1 * y), upto=40.0, knots=129)
-"""A utility that only exists as a table."""
+"""A tabulated utility."""
 
 KINDS: tuple[str | Utility, ...] = ("linear", "log", "reciprocal", "poly", AMDAHL)
 
@@ -245,7 +245,7 @@ def _gang_server_lost(seed: int, known: bool) -> AllocationWorld:
 
 
 def edge_cases(seed: int) -> Iterator[Case]:
-    """Instances at the edge of what is allowed, each with arrivals hidden and revealed."""
+    """Edge cases, each with arrivals hidden and revealed."""
     every = (0, 1, 2, 3, 4)
     one: list[tuple[int, int]] = [(0, 0)]
     unreachable = [(0, 0), (0, 1), (2, 0)]

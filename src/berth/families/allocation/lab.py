@@ -28,7 +28,7 @@ def _shortened(world: AllocationWorld, slots: int) -> AllocationWorld:
 
 
 def _share(problem: AllocationProblem) -> MeanShare:
-    """The share of a server is the mean over its resources of held / capacity: those of a full server add up to 1."""
+    """Share of a server: the mean over its resources of held / capacity; the shares of a full server add up to 1."""
     graph = problem.instance
     capacity = graph.capacity[graph.channel_server]
     there = capacity > 0

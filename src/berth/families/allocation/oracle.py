@@ -1,6 +1,6 @@
-"""What could have been earned: the best stationary decision and the best decision of each slot.
+"""Oracles: the best stationary decision and the best decision of each slot.
 
-Where an allocation problem has gangs, both leave the all-or-nothing constraint out: they are upper bounds then.
+For problems with gangs, both ignore the all-or-nothing constraint and are upper bounds.
 
 Axes: T slots, J jobs, R servers, K resources, E channels.
 """
@@ -25,7 +25,7 @@ __all__ = ["Stationary", "best_stationary", "slot_optima"]
 class Stationary:
     """y*: the one decision (E, K) that is best for the whole run, and its reward in each slot, (T,).
 
-    `bound` is a certified upper bound on what any stationary decision can earn in total.
+    `bound` is a certified upper bound on the total reward of any stationary decision.
     """
 
     decision: Floats
@@ -34,10 +34,10 @@ class Stationary:
 
 
 def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
-    """The best stationary decision in hindsight, to `gap` (relative; `bound` certifies it).
+    """Compute the best stationary decision in hindsight, to `gap` (relative; `bound` certifies it).
 
-    The reward is linear in the arrivals, so it is the optimum of one programme whose weights say how often
-    each port had a job.
+    The reward is linear in the arrivals, so y* is the optimum of one programme whose weights are the number of jobs at
+    each port.
     """
     if world.up is not None and not world.up.all():
         raise UnsupportedProblem("no decision is feasible in every slot while servers come and go")
@@ -52,7 +52,7 @@ def best_stationary(world: AllocationWorld, gap: float = 1e-5) -> Stationary:
 
 
 def slot_optima(world: AllocationWorld, gap: float = 1e-5, progress: Callable[[int], None] | None = None) -> SlotOptima:
-    """The optimum of every slot, to `gap` (relative; `bound` certifies it). Equal slots are solved once."""
+    """Compute the optimum of every slot, to `gap` (relative; `bound` certifies it). Equal slots are solved once."""
     programme = Programme(world.problem)
     known: dict[bytes, tuple[float, float]] = {}
     reward, bound = np.empty(len(world)), np.empty(len(world))

@@ -1,8 +1,8 @@
-"""Allocation: how much of each resource every job gets through each channel (the OGASched papers).
+"""Allocation problem: how much of each resource every job gets through each channel (the OGASched papers).
 
-Each slot choose y ≥ 0 (E, K), at most the request through each channel and at most the free capacity
-of each server. A job j that has arrived earns Σ f(y) over its channels and resources, minus its
-dominant overhead max_k β_k Σ_r y. Nothing is carried to the next slot.
+In each slot, choose y ≥ 0 (E, K), at most the request through each channel and at most the free capacity of each
+server. A job j that has arrived earns Σ f(y) over its channels and resources, minus its dominant overhead
+max_k β_k Σ_r y. Nothing is carried to the next slot.
 
 Axes: L ports, R servers, K resources, E channels, J jobs a slot (J = L unless ports are grouped).
 """
@@ -31,7 +31,7 @@ __all__ = ["AllocationOutcome", "AllocationProblem", "AllocationSlot", "Gang"]
 
 @dataclass(frozen=True, eq=False)
 class AllocationSlot:
-    """One slot: what is free (R, K) and, where the problem reveals them, the arrivals (J,), 0 or 1."""
+    """One slot: free capacity (R, K) and, if the problem reveals them, the arrivals (J,), 0 or 1."""
 
     index: int
     free: Floats
@@ -40,7 +40,7 @@ class AllocationSlot:
 
 @dataclass(frozen=True, eq=False)
 class AllocationOutcome:
-    """What came of the decision of slot `slot`: who had a job, and reward = gain − overhead."""
+    """Outcome of the decision of slot `slot`: the arrivals, and reward = gain − overhead."""
 
     slot: int
     arrivals: Floats
@@ -53,11 +53,10 @@ class AllocationOutcome:
 class Gang(FrozenArrays):
     """All-or-nothing jobs: ports grouped into jobs, each port a task component.
 
-    `job_of_port` (L,) names the job of each component; `minimum` (J,) how many components a job needs.
-    A component is *seated* when on at least one server it holds `share` of all that it requests
-    there; a job runs when enough components are seated, otherwise it must hold nothing. With
-    `share` 0 any positive amount seats a component, as the paper has it; then the constraint binds
-    nothing, because an arbitrarily small amount meets it.
+    `job_of_port` (L,) is the job of each component; `minimum` (J,) the number of components that a job needs. A
+    component is *seated* if on at least one server it holds `share` of its request there; a job runs if enough
+    components are seated, otherwise it must hold nothing. With `share` 0 any positive amount seats a component, as in
+    the paper; then the constraint is void, because an arbitrarily small amount meets it.
     """
 
     job_of_port: Ints
@@ -87,11 +86,11 @@ class Gang(FrozenArrays):
 
 @dataclass(frozen=True, eq=False)
 class AllocationProblem(FrozenArrays):
-    """All that an allocation policy may know.
+    """What an allocation policy may know.
 
-    `overhead` is β, (K,) or one row a job (J, K). `arrivals_known` says whether slots reveal who has
-    a job before the decision: one setting, equal for every policy compared. `horizon` is the number
-    of slots where it is known; a policy may use it to size its steps.
+    `overhead` is β, (K,) or one row per job (J, K). `arrivals_known` says whether slots reveal the arrivals before the
+    decision; it is equal for all policies compared. `horizon` is the number of slots if known; a policy may use it to
+    size its steps.
 
     >>> graph = Instance.from_arrays([[5.0]], [[4.0], [4.0]], [(0, 0), (1, 0)])
     >>> problem = AllocationProblem(graph, Utilities(("log",), [[0]], [[1.0]]), overhead=[0.3])
@@ -136,12 +135,12 @@ class AllocationProblem(FrozenArrays):
 
     @property
     def jobs(self) -> int:
-        """J, the number of jobs that may arrive in a slot."""
+        """J, the largest number of jobs in a slot."""
         return len(self.instance.ports) if self.gang is None else len(self.gang.minimum)
 
     @cached_property
     def channel_job(self) -> Ints:
-        """The job that each channel serves, (E,)."""
+        """Job that each channel serves, (E,)."""
         ports = self.instance.channel_port
         if self.gang is None:
             return ports
@@ -151,13 +150,13 @@ class AllocationProblem(FrozenArrays):
 
     @cached_property
     def cap(self) -> Floats:
-        """The most each channel may get, (E, K): the request of its port."""
+        """Most that each channel may get, (E, K): the request of its port."""
         cap = self.instance.demand[self.instance.channel_port]
         cap.setflags(write=False)
         return cap
 
     def lanes(self, dtype: Any = np.float64) -> Lanes:
-        """The kernels' layout of this problem, made once."""
+        """The kernels' layout of this problem, cached."""
         key = np.dtype(dtype)
         if key not in self._lanes:
             self._lanes[key] = build_lanes(
@@ -208,7 +207,7 @@ class AllocationProblem(FrozenArrays):
         return Found((np.argwhere(~inside), asked), (full, lambda one: one), (broken, gang))
 
     def seated(self, decision: Floats) -> Ints:
-        """How many components of each job are seated, (J,); only for problems with gangs."""
+        """Number of seated components of each job, (J,); only for problems with gangs."""
         if self.gang is None:
             raise InvalidInput("a problem with gangs", key="gang")
         asked = self.cap > 0
@@ -226,7 +225,7 @@ class AllocationProblem(FrozenArrays):
         return np.flatnonzero(holds & (self.seated(decision) < self.gang.minimum))
 
     def repaired(self, slot: AllocationSlot, decision: Floats) -> Floats:
-        """The decision made feasible: clipped to requests, overfull servers scaled down, broken gangs emptied."""
+        """Make the decision feasible: clip to requests, scale overfull servers down, empty broken gangs."""
         fixed = np.clip(np.nan_to_num(decision), 0.0, self.cap)
         scale_to_fit(self.instance.server_start, slot.free, fixed)
         if self.gang is not None:
@@ -234,7 +233,7 @@ class AllocationProblem(FrozenArrays):
         return fixed
 
     def reward(self, arrivals: ArrayLike, decision: Floats) -> tuple[float, float]:
-        """Gain and overhead of the jobs that arrived, (J,) 0 or 1; with arrival rates, what they are on average."""
+        """Gain and overhead of the jobs that arrived, (J,) 0 or 1; with arrival rates, their means."""
         gain, overhead = job_rewards(
             self.instance.server_start,
             self.channel_job,
@@ -249,7 +248,7 @@ class AllocationProblem(FrozenArrays):
         return float(gain), float(overhead)
 
     def gradient(self, arrivals: ArrayLike, decision: Floats) -> Floats:
-        """The (super)gradient of the reward at this decision, (E, K); ties in the overhead go to the first resource."""
+        """(Super)gradient of the reward at this decision, (E, K); ties in the overhead go to the first resource."""
         gradient = np.empty(self.cap.shape)
         slopes, _, steps = self.utilities.tables
         decision_gradient(
@@ -269,7 +268,7 @@ class AllocationProblem(FrozenArrays):
         return gradient
 
     def berths(self, slot: AllocationSlot, decision: Floats) -> list[Berth]:
-        """A berth for each channel through which something is given to a job of this slot."""
+        """A berth for each channel through which a job of this slot gets something."""
         graph = self.instance
         busy = (decision > 0).any(axis=1)
         if slot.arrivals is not None:

@@ -1,8 +1,8 @@
-"""The concave programme behind the allocation family, with its warm start and its certificate.
+"""Concave programme of the allocation family, with warm start and certificate.
 
-The reward is linear in the arrivals, so one programme with weights w (J,) serves everybody: with a slot's
-arrivals it is that slot's optimum, with arrival rates it is the best reservation, with the counts of a whole
-run it is the best stationary decision y*.
+The reward is linear in the arrivals, so one programme with weights w (J,) has several uses: with a slot's arrivals it
+gives that slot's optimum, with arrival rates the best reservation, with the counts of a whole run the best stationary
+decision y*.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How far, relative to the bound, the value can be from the optimum."""
+        """Largest distance of the value from the optimum, relative to the bound."""
         return (self.bound - self.value) / abs(self.bound) if self.bound != self.value else 0.0
 
 
 class Programme:
-    """Maximise Σ_j w_j (gain_j − overhead_j) over the feasible decisions of a problem, again and again.
+    """Maximise Σ_j w_j (gain_j − overhead_j) over the feasible decisions of a problem, repeatedly.
 
-    Each call starts from what every job had when it last had a weight. `floor` (E, K), where given, are lower
-    bounds that fit.
+    Each call starts from what every job had when it last had a weight. `floor` (E, K), if given, are feasible lower
+    bounds.
 
     >>> from berth.testing import example_problem
     >>> problem = example_problem()
@@ -57,7 +57,7 @@ class Programme:
         self._work.memory[:] = 0.5 * lanes.cap
         self._dual = ascent.even_dual(problem.jobs, resources)
         self._y = np.zeros_like(lanes.cap)
-        # what counts as nothing: this little of the gain if everybody had everything
+        # the threshold of zero: this share of the gain if all jobs got their full requests
         self._nothing = 1e-9 * problem.reward(np.ones(problem.jobs), problem.cap)[0]
         self._no_floor = np.zeros_like(lanes.cap)
         self._free = problem.instance.capacity.copy()
@@ -66,7 +66,7 @@ class Programme:
     def _prepare(self, weights: Floats, free: Floats | None, floor: Floats | None) -> tuple[Any, Any, Any, Any, Any]:
         lanes = self.problem.lanes()
         free = self.problem.instance.capacity if free is None else free
-        if not np.array_equal(free, self._free):  # by value: whoever calls may have changed the array in place
+        if not np.array_equal(free, self._free):  # by value: the caller may have changed the array in place
             self._free, self._limit = free.copy(), limits(lanes, free)
         bottom = self._no_floor
         if floor is not None:
@@ -84,7 +84,7 @@ class Programme:
     def improve(
         self, weights: Floats, iterations: int, free: Floats | None = None, floor: Floats | None = None
     ) -> Floats:
-        """A feasible decision (E, K) after this many iterations from the warm start."""
+        """Feasible decision (E, K) after this many iterations from the warm start."""
         given = self._prepare(weights, free, floor)
         ascent.maximise(*given, iterations, self._y, self._dual, self._work)
         return self._decision()
@@ -99,13 +99,13 @@ class Programme:
     ) -> Solution:
         """Iterate until value and bound are within `gap` of each other, relative, or the iterations are used up.
 
-        `bound` holds in either case, and tells.
+        `bound` holds in either case.
         """
         given = self._prepare(weights, free, floor)
         value, bound, _ = ascent.solve(*given, gap, max_iterations, self._y, self._dual, self._work, self._nothing)
         return Solution(self._decision(), float(value), float(bound))
 
     def bound(self, weights: Floats, free: Floats | None = None) -> float:
-        """A certified upper bound on the programme's optimum, from the present multipliers."""
+        """Certified upper bound on the programme's optimum, from the current multipliers."""
         lanes, limit, weight, beta, bottom = self._prepare(weights, free, None)
         return float(ascent.upper_bound(lanes, limit, weight, beta, bottom, self._dual))

@@ -1,8 +1,8 @@
-"""Utilities: how the gain of a job grows with what it gets.
+"""Utilities: the gain of a job as a function of what it gets.
 
-The four of the papers are built in. `Utility.from_function` makes one of any concave function: its
-slope is tabulated, checked to be finite, ≥ 0 and never rising, and runs in the same compiled
-kernels. A package offers utilities by name through the entry point group `berth.utilities`.
+The four of the papers are built in. `Utility.from_function` converts any concave function: its slope is tabulated,
+checked to be finite, ≥ 0 and non-increasing, and runs in the same compiled kernels. A package offers utilities by name
+through the entry point group `berth.utilities`.
 
 Axes: R servers, K resources.
 """
@@ -25,7 +25,7 @@ __all__ = ["BUILTIN", "Utilities", "Utility", "utility_named"]
 
 @dataclass(frozen=True, eq=False)
 class Utility(FrozenArrays):
-    """A concave utility f with f(0) = 0, scaled by α where it is used.
+    """A concave utility f with f(0) = 0, scaled by α.
 
     >>> amdahl = Utility.from_function("amdahl", lambda y: y / (1 + 0.1 * y), upto=50)
     >>> round(amdahl(10.0), 4)
@@ -50,7 +50,7 @@ class Utility(FrozenArrays):
         slope: Callable[[Floats], ArrayLike] | None = None,
         knots: int = 4097,
     ) -> Utility:
-        """Tabulate `function` (or better its `slope`) on [0, upto]; beyond, it goes on with its last slope.
+        """Tabulate `function` (or better its `slope`) on [0, upto]; beyond, it continues with its last slope.
 
         `function` and `slope` take an array of y. Without `slope` the mean slope between knots is used.
         """
@@ -101,7 +101,7 @@ BUILTIN = {
     "reciprocal": Utility("reciprocal", RECIPROCAL),
     "poly": Utility("poly", POLY),
 }
-"""The utilities of the papers, eq. (51): αy; α ln(y+1); 1/α − 1/(y+α); α√(y+1) − α."""
+"""Utilities of the papers, eq. (51): αy; α ln(y+1); 1/α − 1/(y+α); α√(y+1) − α."""
 
 
 def utility_named(name: str) -> Utility:
@@ -121,7 +121,7 @@ def utility_named(name: str) -> Utility:
 
 @dataclass(frozen=True, eq=False)
 class Utilities(FrozenArrays):
-    """Which utility, and with which α, each resource of each server has: `choice`, `alpha` are (R, K).
+    """Utility and α of each resource on each server: `choice`, `alpha` are (R, K).
 
     >>> Utilities(("log",), [[0, 0]], [[1.0, 1.2]]).kind
     array([[1, 1]])
@@ -154,7 +154,7 @@ class Utilities(FrozenArrays):
 
 
 def _stack(tables: Sequence[Utility]) -> tuple[Floats, Floats, Floats]:
-    """Slopes (U, M), values (U, M), steps (U,), read-only; shorter tables go on with their last slope."""
+    """Slopes (U, M), values (U, M), steps (U,), read-only; shorter tables continue with their last slope."""
     if not tables:
         return _locked(np.zeros((1, 2)), np.zeros((1, 2)), np.ones(1))
     knots = [np.zeros(2) if table.slopes is None else table.slopes for table in tables]

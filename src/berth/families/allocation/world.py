@@ -1,7 +1,6 @@
-"""The truth of an allocation run: who arrives when, and which servers are up.
+"""World of an allocation run: arrivals, and servers that are up.
 
-Arrivals are drawn for every port and slot before the run, whatever the policies do, so that all
-policies under one seed meet the same luck.
+Arrivals are drawn for every port and slot before the run, so all policies under one seed meet the same arrivals.
 
 Axes: T slots, L ports, J jobs, R servers, K resources.
 """
@@ -22,8 +21,8 @@ __all__ = ["AllocationWorld"]
 class AllocationWorld:
     """Yields slots and answers decisions.
 
-    `arrivals` (T, J) holds 0 or 1; `up` (T, R), where given, says which servers are there in each
-    slot: the capacity of the others is 0.
+    `arrivals` (T, J) holds 0 or 1; `up` (T, R), if given, says which servers are up in each slot: the others have
+    capacity 0.
 
     >>> import numpy as np
     >>> from berth.model import Instance
@@ -35,7 +34,7 @@ class AllocationWorld:
     """
 
     measures = ("gain", "overhead")
-    """Numbers of an outcome, beside its reward, that a run records."""
+    """Numbers of an outcome that a run records besides its reward."""
 
     def __init__(self, problem: AllocationProblem, arrivals: ArrayLike, up: ArrayLike | None = None) -> None:
         self.problem = problem
@@ -47,7 +46,7 @@ class AllocationWorld:
         return len(self.arrivals)
 
     def free(self, index: int) -> Floats:
-        """What the servers have in this slot, (R, K)."""
+        """Capacity of the servers in this slot, (R, K)."""
         return what_is_up(self.problem.instance.capacity, self.up, index)
 
     def __iter__(self) -> Iterator[AllocationSlot]:
@@ -57,12 +56,12 @@ class AllocationWorld:
             yield AllocationSlot(index, self.free(index), self.arrivals[index] if known else None)
 
     def score(self, decision: Floats) -> float:
-        """The reward that this decision would have in the present slot, feasible or not; changes nothing."""
+        """Reward of this decision in the current slot, feasible or not; has no side effect."""
         gain, overhead = self.problem.reward(self.arrivals[self._now], decision)
         return gain - overhead
 
     def step(self, decision: Floats) -> AllocationOutcome:
-        """Play a feasible decision in the present slot."""
+        """Play a feasible decision in the current slot."""
         arrivals = self.arrivals[self._now]
         gain, overhead = self.problem.reward(arrivals, decision)
         return AllocationOutcome(self._now, arrivals, gain - overhead, gain, overhead)
@@ -72,5 +71,5 @@ class AllocationWorld:
         return outcome.gain, outcome.overhead
 
     def feedback(self, outcome: AllocationOutcome) -> tuple[AllocationOutcome]:
-        """Outcomes are known at once."""
+        """Outcomes are known at once, without delay."""
         return (outcome,)

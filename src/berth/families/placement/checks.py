@@ -1,4 +1,4 @@
-"""The instances on which `check_policy` tries placement policies.
+"""Instances on which `check_policy` tries placement policies.
 
 Axes: N tasks, T batches, R servers, K resources.
 """
@@ -24,7 +24,7 @@ __all__ = ["PLACEMENT"]
 
 
 def malformed(problem: PlacementProblem, decision: Any) -> str | None:
-    """What makes this no decision at all, None when it is servers, and perhaps starts, in two equally long lists."""
+    """Reason why this is not a decision; None if it has servers, and optionally starts, of equal length."""
     if not isinstance(decision, PlacementDecision):
         return f"a {type(decision).__name__}"
     server: Any = decision.server
@@ -43,13 +43,13 @@ def malformed(problem: PlacementProblem, decision: Any) -> str | None:
 
 
 def parts(problem: PlacementProblem) -> Any:
-    """The arrays of a problem, cached ones too."""
+    """Arrays of a problem, including cached ones."""
     graph = problem.instance
     return (graph, graph.capacity, problem.speed, problem.launch, problem.rate, problem.weight, problem.kind)
 
 
-# Styles of random instance: sizes, whether demands are whole numbers, the scale of capacities, how many tasks a batch
-# has on average, the range of speeds, the scale of launch costs, the time until servers are off, times up and down.
+# Styles of random instance: sizes, whether demands are whole numbers, the scale of capacities, the mean batch size,
+# the range of speeds, the scale of launch costs, the idle time until servers go off, times up and down.
 @dataclass(frozen=True)
 class _Style:
     servers: int = 4
@@ -154,7 +154,7 @@ def random_cases(seed: int) -> Iterator[Case]:
 
 
 def _scaled(seed: int, name: str, scale: float) -> PlacementWorld:
-    """Capacities and demands, and values and costs, of another size."""
+    """World with scaled capacities and demands, and scaled values and costs."""
     rng = stream(seed, "check_policy", "placement", "edge", name)
     problem = random_problem(rng, _Style(), SLOTS)
     tasks = _tasks(rng, _Style(), SLOTS)
@@ -176,7 +176,7 @@ def _still(
     failures: Sequence[Failure] = (),
     first: int = 0,
 ) -> PlacementWorld:
-    """Given servers; batches before `first` are empty."""
+    """World with given servers; batches before `first` are empty."""
     rng = stream(seed, "check_policy", "placement", "edge", name)
     speed = np.arange(1, len(capacity) + 1).astype(np.float64)
     problem = PlacementProblem.of_servers(
@@ -187,10 +187,10 @@ def _still(
 
 
 def edge_cases(seed: int) -> Iterator[Case]:
-    """Instances at the edge of what is allowed."""
+    """Edge cases."""
     two = [[5.0, 5.0], [8.0, 3.0]]
     plain, never = _Style(whole=True), _Style(whole=True, idle=np.inf)
-    # a server is lost in the middle of a batch, then the other one too, and at the end both are back
+    # one server is lost in the middle of a batch, then the other; at the end both are back
     lost = [Failure(4.5, 0, 9.5), Failure(8.0, 1, 13.0)]
     given: dict[str, tuple[list[list[float]], _Style, list[Failure], int]] = {
         "no tasks ever": (two, plain, [], SLOTS),
@@ -221,7 +221,7 @@ def plain_cases(seed: int) -> Iterator[Case]:
 
 
 def _easy_world(seed: int, idle: float) -> PlacementWorld:
-    """Small tasks, which fit all on one of eight servers that are dear to launch."""
+    """Small tasks that all fit on one of eight servers with high launch costs."""
     rng = stream(seed, "check_policy", "placement", "easy")
     problem = PlacementProblem.of_servers(
         np.full((8, 1), 64.0), np.ones(8), np.full(8, 4.0), np.full(8, 0.05), idle=idle, horizon=100
@@ -235,7 +235,7 @@ def _easy_world(seed: int, idle: float) -> PlacementWorld:
 
 
 def easy_cases(seed: int) -> Iterator[Case]:
-    """Whoever fills a server that is on before launching another earns more than chance."""
+    """Filling a server that is on before launching another beats random placement."""
     yield Case("easy instance", partial(_easy_world, seed, 0.0))
     yield Case("easy instance where servers stay on for a while", partial(_easy_world, seed, 0.2))
 
@@ -247,7 +247,7 @@ PLACEMENT = CheckFamily(
     plain_cases,
     easy_cases,
     RandomPlacement,
-    (RandomPlacement, DRLDirect),  # which without a file has learned nothing
+    (RandomPlacement, DRLDirect),  # untrained without a file
     malformed,
     "a PlacementDecision with a server for each pending task",
     parts,

@@ -16,13 +16,13 @@ __all__ = ["LAB", "PlacementShare"]
 
 
 def _clairvoyant(world: PlacementWorld) -> tuple[Floats, float]:
-    """The bound of a whole run; when it would be earned is not known, so every slot gets the same."""
+    """Bound of a whole run; when it would be earned is unknown, so it is spread evenly over slots."""
     gain = placement_bound(world).gain
     return np.full(len(world), gain / len(world)), gain
 
 
 class PlacementShare:
-    """Watches a run and averages what tasks hold of each server: shares are of what it has in the whole run."""
+    """Observer that averages the share of each server that tasks hold over the whole run."""
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
@@ -34,7 +34,7 @@ class PlacementShare:
     def __call__(self, slot: PlacementSlot, decision: PlacementDecision, outcome: Any, /) -> None:
         still = set(slot.berths.task.tolist())
         for task in [task for task in self._berth if task not in still]:
-            self._close(task, slot.time)  # it has ended, or was lost with its server
+            self._close(task, slot.time)  # ended, or lost with its server
         new = self.problem.placed(slot, decision)
         port = dict(zip(slot.ids.tolist(), slot.tasks.port.tolist(), strict=True))
         placed = set(new.task.tolist())
@@ -52,7 +52,7 @@ class PlacementShare:
                 self._end = max(self._end, end)
 
     def mean(self) -> Floats:
-        """The mean share, (ports, servers), neighbours averaged where there are many."""
+        """Mean share, (ports, servers), with neighbours averaged if there are many."""
         for task in list(self._berth):
             self._close(task, np.inf)
         capacity = self.problem.instance.capacity

@@ -1,6 +1,6 @@
-"""What a placement run could have gained: a bound for any run, and the exact optimum of small ones.
+"""Oracles of placement: an upper bound for any run, and the exact optimum of small ones.
 
-Both know all tasks beforehand. Servers that fail only make runs worse, so that the bound holds for these too.
+Both know all tasks in advance. Failures only make runs worse, so the bound holds with them too.
 
 Axes: N tasks, R servers, Q kinds, K resources, H instants.
 """
@@ -21,12 +21,12 @@ from berth.model import Floats, Ints
 
 __all__ = ["PlacementBound", "PlacementOptimum", "placement_bound", "placement_optimum"]
 
-CONTACT = 1e-9  # moments closer than this are one
+CONTACT = 1e-9  # moments closer than this are equal
 
 
 @dataclass(frozen=True, eq=False)
 class PlacementBound:
-    """No run gains more than `gain`. It follows from `solved`, the optimum of a linear programme, by its dual."""
+    """Upper bound `gain` on any run. It follows from the dual of `solved`, the optimum of a linear programme."""
 
     gain: float
     solved: float
@@ -43,14 +43,14 @@ class PlacementOptimum:
 
 
 def gain_at(problem: PlacementProblem, tasks: Tasks, server: int, start: Floats) -> Floats:
-    """What each task (N,) brings on a server when it starts at `start` (N,), launch apart."""
+    """Gain of each task (N,) on a server if it starts at `start` (N,), without the launch cost."""
     time = tasks.work / problem.speed[server]
     gain: Floats = tasks.worth(start + time) - problem.rate[server] * (tasks.demand @ problem.weight) * time
     return gain
 
 
 class _Rows:
-    """Rows of a sparse matrix that grows by pieces."""
+    """Rows of a sparse matrix that grows by blocks."""
 
     def __init__(self) -> None:
         self.row: list[Ints] = []
@@ -60,7 +60,7 @@ class _Rows:
         self.count = 0
 
     def block(self, size: int, limit: float) -> int:
-        """That many new rows ≤ limit; says which is the first."""
+        """Add this many rows ≤ limit; return the first."""
         self.limit.append(np.full(size, limit))
         self.count += size
         return self.count - size
@@ -78,19 +78,19 @@ class _Rows:
 def _turning_points(
     problem: PlacementProblem, tasks: Tasks, server: int, width: float
 ) -> tuple[Ints, Floats, Floats, Floats]:
-    """Starts between which gain and what is held of every interval are linear: task, start, end, gain."""
+    """Starts between which gain and use of every interval are linear: task, start, end, gain."""
     capacity = problem.instance.capacity[server]
     time = tasks.work / problem.speed[server]
     best = gain_at(problem, tasks, server, tasks.arrival)
     fits = (tasks.demand <= capacity + 1e-9 * (1.0 + capacity)).all(axis=1)
     some = np.flatnonzero(fits & (best > 0.0))
     arrival, time, best, decay = tasks.arrival[some], time[some], best[some], tasks.decay[some]
-    # worth something until the deadline or until nothing is left
+    # has value until the deadline or until it has decayed to 0
     last = tasks.deadline[some] - time
     falls = decay > 0.0
     last[falls] = np.minimum(last[falls], arrival[falls] + best[falls] / decay[falls])
     last = np.maximum(last, arrival)
-    ends = np.ceil((arrival + time) / width) * width - time  # the first start whose end is an instant
+    ends = np.ceil((arrival + time) / width) * width - time  # first start whose end is an instant
     places, starts = [np.arange(len(some))] * 2, [arrival, last]
     for late in range(int(np.ceil(((last - arrival) / width).max(initial=0.0))) + 1):
         for start in (arrival + late * width, ends + late * width):
@@ -102,12 +102,12 @@ def _turning_points(
 
 
 def placement_bound(world: PlacementWorld, step: float = 0.5) -> PlacementBound:
-    """An upper bound on what any run gains, from a linear programme with intervals of `step` of the period.
+    """Compute an upper bound on the gain of any run, by a linear programme with intervals of `step` of the period.
 
-    Servers of a kind are one. In every interval tasks hold on average no more than the launched servers have, and
-    launches are paid for whenever their average rises. Between starts at which the task begins or ends at the border
-    of an interval, its gain and what it holds are linear in the start, so that a mixture of these starts stands for any
-    other. So every run is a solution, and a smaller `step` mostly gives a lower bound.
+    Servers of a kind are merged. In every interval the mean use of tasks is at most that of the launched servers, and
+    launches are paid whenever their mean rises. Between starts at which the task begins or ends at the border of an
+    interval, its gain and use are linear in the start, so a mixture of these starts represents any other. So every run
+    is a solution, and a smaller `step` mostly gives a lower bound.
 
     >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
@@ -139,7 +139,7 @@ def placement_bound(world: PlacementWorld, step: float = 0.5) -> PlacementBound:
     interval = np.arange(len(which)) - np.repeat(np.cumsum(held) - held, held) + first[which]
     part = np.minimum(end[which] / width, interval + 1.0) - np.maximum(start[which] / width, interval)
     everywhere = np.arange(kinds * intervals)
-    for k in range(capacity.shape[1]):  # what tasks hold ≤ what launched servers have
+    for k in range(capacity.shape[1]):  # use by tasks ≤ capacity of launched servers
         block = rows.block(kinds * intervals, 0.0)
         rows.put(block + kind[which] * intervals + interval, which, tasks.demand[task[which], k] * part)
         rows.put(block + everywhere, on.ravel(), -np.repeat(capacity[:, k], intervals))
@@ -153,20 +153,20 @@ def placement_bound(world: PlacementWorld, step: float = 0.5) -> PlacementBound:
     cost[launch.ravel()] = -np.repeat(problem.launch[sample], intervals)
     most = np.concatenate([np.ones(starts), np.tile(np.repeat(number, intervals), 2)])
     matrix, limit = rows.matrix(size), np.concatenate(rows.limit)
-    solve: Any = linprog  # whose stubs know no sparse matrices
+    solve: Any = linprog  # its stubs lack sparse matrices
     found = solve(-cost, matrix, limit, bounds=np.stack([np.zeros(size), most], axis=1), method="highs")
-    # any dual vector ≥ 0 proves a bound, so that nothing rests on how exactly the programme was solved
+    # any dual vector ≥ 0 proves a bound, so the accuracy of the solver does not matter
     dual = np.maximum(-found.ineqlin.marginals, 0.0)
     proven = float(limit @ dual + np.maximum(cost - matrix.T @ dual, 0.0) @ most)
     return PlacementBound(proven, float(-found.fun), size)
 
 
 def placement_optimum(world: PlacementWorld) -> PlacementOptimum:
-    """The best of all schedules, exactly (to the tolerances of HiGHS), for a few tasks.
+    """Compute the best schedule, exactly (to the tolerances of HiGHS), for a few tasks.
 
-    It needs that tasks may as well be moved to the left: all arrive at one moment and servers go off at once, or
-    launching is free or for good. Then some best schedule has every task start at an arrival or when another task on
-    its server ends, so at an arrival plus durations of other tasks: a finite set, all of which are tried.
+    Requires that shifting tasks to the left never hurts: all arrive at one moment and servers go off at once, or
+    launches are free or for good. Then some best schedule starts every task at an arrival or at the end of another task
+    on its server, that is, at an arrival plus durations of other tasks: a finite set, which is tried completely.
 
     >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
@@ -198,7 +198,7 @@ def placement_optimum(world: PlacementWorld) -> PlacementOptimum:
             for k in range(len(capacity)):
                 at = np.full(len(runs), rows.block(1, float(capacity[k])))
                 rows.put(at, runs, tasks.demand[task[runs], k])
-            # a start here needs a launch here, or a server that is on: busy before, or launched ever
+            # a start here needs a launch here, or a server that is on: busy before, or launched earlier
             launch = int(offset[r]) + m
             cost[launch] = problem.launch[r]
             before = mine[(start[mine] < moment - CONTACT) & (end[mine] >= moment - CONTACT)]
@@ -223,7 +223,7 @@ def placement_optimum(world: PlacementWorld) -> PlacementOptimum:
     ends: list[list[float]] = [[] for _ in problem.speed]
     for x in chosen[np.argsort(start[chosen], kind="stable")]:
         i, r = int(task[x]), int(server[x])
-        # moments are sums in some order: begin exactly when the task arrives or the one before it ends
+        # moments are sums in some order: begin exactly at the arrival or the end of the task before
         begun[i] = min([float(tasks.arrival[i]), *ends[r]], key=lambda moment: abs(moment - start[x]))
         servers[i] = r
         ends[r].append(float(begun[i] + tasks.work[i] / problem.speed[r]))
@@ -231,13 +231,13 @@ def placement_optimum(world: PlacementWorld) -> PlacementOptimum:
 
 
 def _starts(problem: PlacementProblem, tasks: Tasks) -> tuple[Ints, Ints, Floats, Floats]:
-    """Every start that may be in a best schedule and brings something: task, server, moment, gain."""
+    """Every start that may be in a best schedule and gains something: task, server, moment, gain."""
     found: list[tuple[int, int, float, float]] = []
     for r, capacity in enumerate(problem.instance.capacity):
         time = tasks.work / problem.speed[r]
         fits = (tasks.demand <= capacity * (1.0 + 1e-9) + 1e-9).all(axis=1)
         for i in np.flatnonzero(fits):
-            # chains of other tasks before it; a chain that begins before it arrives may still end after
+            # chains of other tasks before it; a chain that begins before its arrival may still end after
             moments = np.unique(tasks.arrival)
             for j in np.flatnonzero(fits):
                 if j != i:

@@ -1,6 +1,6 @@
-"""Batch jobs on one pool of processors: a whole log at once, through a kernel.
+"""Play batch jobs on one pool of processors: a whole log at once, by a kernel.
 
-`berth.simulate` gives the same starts for the same policy on one server, a hundred times as slowly.
+`berth.simulate` gives the same starts for the same policy on one server, a hundred times slower.
 
 Axes: N jobs.
 """
@@ -18,7 +18,7 @@ from berth.model import Floats, frozen_array
 __all__ = ["MODES", "run_pool"]
 
 MODES = {"none": STRICT, "easy": EASY, "any": ANY, "conservative": -1}
-"""Who may pass the head of the queue, and the kernel's number for it."""
+"""Backfilling modes, and the kernel's code for each."""
 
 
 def run_pool(
@@ -31,7 +31,7 @@ def run_pool(
     backfill: str = "none",
     key: ArrayLike | None = None,
 ) -> Floats:
-    """When each job starts, (N,); jobs by arrival, and in the queue by rising `key` (N,), then by arrival.
+    """Start of each job, (N,); jobs by arrival, and in the queue by ascending `key` (N,), then by arrival.
 
     >>> run_pool([0, 0, 1], [2, 4, 2], [5, 5, 4], [5, 5, 4], 4, backfill="easy")
     array([0., 5., 1.])

@@ -1,16 +1,16 @@
-"""Placement: which server for each task of a batch, and when (the DRL-Greedy paper).
+"""Placement problem: which server for each task of a batch, and when (the DRL-Greedy paper).
 
-Tasks arrive in batches. A task takes `demand` (K,) of one server for `work` / speed, and is worth the more the sooner
-it is done: `value` − `decay` · (completion − arrival), never below 0, and nothing after its `deadline`. Running it
-costs; so does launching a server that is off. The gain is value minus both.
+Tasks arrive in batches. A task takes `demand` (K,) of one server for `work` / speed, and its value falls with time:
+`value` − `decay` · (completion − arrival), never below 0, and 0 after its `deadline`. Running it costs; so does
+launching a server that is off. The gain is value minus both.
 
-Unlike the other families, what was decided before is still there: tasks hold their servers until they end, and those
-that wait come again in the next slot.
+Unlike in the other families, earlier decisions persist: tasks hold their servers until they end, and waiting tasks come
+again in the next slot.
 
-Batch jobs of real clusters need more, which a problem has only where it says so: a task of several `pieces` takes its
-demand once for each, on one server or several, all at the same time (`gangs`); tasks of a port may use only servers to
-which it has a channel; how long a task really runs may not be known (`exact` false), `work` being what its user said;
-and one resource may come in `devices` such as GPUs, of which tasks take a share of one, or whole ones.
+Batch jobs of real clusters need extensions, each optional: a task of several `pieces` takes its demand once for each,
+on one server or several, all at the same time (`gangs`); tasks of a port may use only servers to which it has a
+channel; the true run time may be unknown (`exact` false), `work` being the user's estimate; and one resource may come
+in `devices` such as GPUs, of which tasks take a share of one, or whole ones.
 
 Axes: N tasks, n pending tasks of a slot, R servers, K resources, Q kinds of servers.
 """
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 WAIT, REJECT = -1, -2
-"""What a decision says instead of a server: ask again later, or never."""
+"""Entries of a decision instead of a server: ask again later, or never."""
 
 
 def _left_out() -> Ints:
@@ -52,9 +52,9 @@ def _left_out() -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Tasks(FrozenArrays):
-    """Tasks in the order of their arrival; every field (N,), `demand` (N, K).
+    """Tasks in order of arrival; every field (N,), `demand` (N, K).
 
-    `demand` is that of each of its `pieces`, 1 where left out; `port` and `owner` are numbers, 0 where left out.
+    `demand` is that of each of the task's `pieces` (default: 1); `port` and `owner` are indices (default: 0).
 
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [1]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
     >>> tasks.worth(np.array([2.0, 3.5]))
@@ -98,8 +98,8 @@ class Tasks(FrozenArrays):
         return len(self.arrival)
 
     def take(self, places: Ints) -> Tasks:
-        """Some of them; `places` must be in increasing order."""
-        some = object.__new__(Tasks)  # checked already: this is on the way of every slot
+        """Subset of the tasks; `places` must be ascending."""
+        some = object.__new__(Tasks)  # validated already: called in every slot
         for column in dataclasses.fields(Tasks):
             part = getattr(self, column.name)[places]
             part.setflags(write=False)
@@ -107,17 +107,17 @@ class Tasks(FrozenArrays):
         return some
 
     def worth(self, completion: Floats) -> Floats:
-        """What each is worth (N,) when it is done at `completion` (N,)."""
+        """Value of each task (N,) if it is done at `completion` (N,)."""
         late = completion > self.deadline
         return np.where(late, 0.0, np.maximum(self.value - self.decay * (completion - self.arrival), 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Berths:
-    """Tasks and their places, a row for each server of a task; every field (m,), `demand` (m, K).
+    """Placed tasks, a row for each server of a task; every field (m,), `demand` (m, K).
 
-    `end` is when it will be done if it takes as long as was said; where it already takes longer, that is in the past.
-    `devices` (m, G) are the shares that it holds of each device of its server, where the problem has devices.
+    `end` is the estimated end; it lies in the past for a task that runs longer. `devices` (m, G) are the shares of each
+    device of its server, if the problem has devices.
     """
 
     task: Ints
@@ -133,9 +133,9 @@ class PlacementSlot:
     """A moment to decide: a batch has arrived, a task has ended, or a server was lost or came back.
 
     `index` numbers the intervals between batches; an interval has as many slots as moments. Pending are `tasks` (n,)
-    with numbers `ids` (n,), the latest of which arrived now. `free` (R, K) is what tasks leave of each server now,
-    nothing of those that are down. A server is launched while `time` ≤ `on_until` (R,). `berths` are all that run or
-    are reserved. `devices` (R, G) is what is free of each device, 0 where a server has fewer, in problems with devices.
+    with numbers `ids` (n,), the latest of which arrived now. `free` (R, K) is the free capacity of each server, 0 if it
+    is down. A server is launched while `time` ≤ `on_until` (R,). `berths` are all running and reserved tasks. `devices`
+    (R, G) is the free share of each device, 0 if a server has fewer, in problems with devices.
     """
 
     index: int
@@ -151,9 +151,9 @@ class PlacementSlot:
 
 @dataclass(frozen=True, eq=False)
 class PlacementDecision:
-    """For each pending task (n,) its server, `WAIT` or `REJECT`; and when it starts: now, unless `start` (n,) says.
+    """Server of each pending task (n,), `WAIT` or `REJECT`; and its start: now, unless `start` (n,) is given.
 
-    For a task of several pieces `gangs` has, under its place among the pending, the server of each piece; its entry in
+    For a task of several pieces `gangs` has, under its index among the pending, the server of each piece; its entry in
     `server` is then any of them.
     """
 
@@ -164,11 +164,11 @@ class PlacementDecision:
 
 @dataclass(frozen=True, eq=False)
 class PlacementOutcome:
-    """What happened since the slot before, and through the decision of this one.
+    """Events since the slot before, and those of this slot's decision.
 
-    `started`, `ended` and `lost` are numbers of tasks; `reward` is what they brought: the value of those that started
-    (it is certain then, unless the server fails), less the cost of running them and of launches. A task that is lost
-    takes its value back, and is pending again.
+    `started`, `ended` and `lost` are numbers of tasks; `reward` is their sum: the value of those that started (certain
+    then, unless the server fails), less the cost of running them and of launches. A lost task's value is subtracted
+    again, and it is pending again.
     """
 
     slot: int
@@ -187,15 +187,15 @@ class PlacementOutcome:
 
 @dataclass(frozen=True, eq=False)
 class PlacementProblem(FrozenArrays):
-    """All that a placement policy may know beside the slots.
+    """What a placement policy may know besides the slots.
 
-    A task of work w takes w / `speed` (R,) and costs `rate` (R,) · `weight` (K,) · demand for each unit of that time.
-    Launching a server costs `launch` (R,); it stays on for `idle` after its last task, for ever when that is inf.
-    A gang takes as long as on the slowest of its servers.
+    A task of work w runs for w / `speed` (R,) and costs `rate` (R,) · `weight` (K,) · demand per unit of that time.
+    Launching a server costs `launch` (R,); it stays on for `idle` after its last task, for ever if that is inf. A gang
+    runs at the speed of its slowest server.
 
-    With `gangs` tasks may have several pieces. Without `exact`, `work` is only what was said, and nothing can be
-    reserved for later. `devices` is the number of the resource that comes in devices, of which a piece takes either a
-    share of one, the fullest that has it, or several whole ones.
+    With `gangs` tasks may have several pieces. Without `exact`, `work` is only an estimate, and nothing can be reserved
+    for later. `devices` is the index of the resource that comes in devices; a piece takes either a share of one, the
+    fullest that fits, or several whole ones.
 
     >>> problem = PlacementProblem.of_servers([[4.0], [2.0]], speed=[2.0, 1.0], launch=[1.0, 0.5], rate=[0.1, 0.1])
     >>> problem.kind
@@ -243,7 +243,7 @@ class PlacementProblem(FrozenArrays):
         horizon: int | None = None,
         resources: tuple[Resource, ...] | None = None,
     ) -> PlacementProblem:
-        """Servers with made-up names, each of which any task may use that fits: one port with a channel to all."""
+        """Build servers with generated names and one port with a channel to all."""
         array = np.asarray(capacity, dtype=np.float64)
         if array.ndim != 2:
             raise InvalidInput("capacity (R, K)", value=array.shape, key="capacity")
@@ -257,7 +257,7 @@ class PlacementProblem(FrozenArrays):
 
     @cached_property
     def kind(self) -> Ints:
-        """The kind of each server (R,): servers that differ in nothing are of one kind."""
+        """Kind of each server (R,): identical servers are of one kind."""
         columns = [self.instance.capacity, self.speed[:, None], self.launch[:, None], self.rate[:, None]]
         kind: Ints = np.unique(np.hstack(columns), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
         kind.setflags(write=False)
@@ -265,7 +265,7 @@ class PlacementProblem(FrozenArrays):
 
     @cached_property
     def reach(self) -> NDArray[np.bool_]:
-        """Which port's tasks may use which server, (L, R)."""
+        """Servers that each port's tasks may use, (L, R)."""
         reach = np.zeros((len(self.instance.ports), len(self.speed)), dtype=bool)
         reach[self.instance.channel_port, self.instance.channel_server] = True
         reach.setflags(write=False)
@@ -273,7 +273,7 @@ class PlacementProblem(FrozenArrays):
 
     @cached_property
     def all_devices(self) -> Floats:
-        """What there is of each device, (R, G): 1, or 0 where a server has fewer; (R, 0) without devices."""
+        """Total share of each device, (R, G): 1, or 0 if a server has fewer; (R, 0) without devices."""
         amounts = np.zeros(len(self.speed)) if self.devices is None else self.instance.capacity[:, self.devices]
         every: Floats = (np.arange(int(amounts.max(initial=0.0))) < amounts[:, None]).astype(np.float64)
         every.setflags(write=False)
@@ -281,7 +281,7 @@ class PlacementProblem(FrozenArrays):
 
     @cached_property
     def beyond_single(self) -> str:
-        """What makes this more than single tasks that may use any server, in a word; empty where nothing does."""
+        """Name of what goes beyond single tasks that may use any server; empty if nothing does."""
         if self.gangs:
             return "gangs"
         if not self.reach.all():
@@ -289,7 +289,7 @@ class PlacementProblem(FrozenArrays):
         return "" if self.devices is None else "devices"
 
     def require_single(self, who: str, *, exact: bool = False) -> None:
-        """Refuse what a policy cannot serve that knows single tasks which may use any server, and no devices."""
+        """Refuse problems beyond single tasks that may use any server, for a policy that cannot serve them."""
         beyond = self.beyond_single or ("times that are not known exactly" if exact and not self.exact else "")
         if beyond:
             raise UnsupportedProblem(f"{who} cannot serve a problem with {beyond}")
@@ -299,7 +299,7 @@ class PlacementProblem(FrozenArrays):
         return dataclasses.replace(self, **changes)
 
     def placed(self, slot: PlacementSlot, decision: PlacementDecision) -> Berths:
-        """The berths that a well-formed decision makes."""
+        """Berths of a well-formed decision."""
         places = np.flatnonzero(decision.server >= 0)
         server, count = decision.server[places].astype(np.int64), np.ones(len(places))
         slowest = self.speed[server]
@@ -323,7 +323,7 @@ class PlacementProblem(FrozenArrays):
         return Berths(slot.ids[places], server, start, end, demand, devices)
 
     def violations(self, slot: PlacementSlot, decision: PlacementDecision) -> list[Violation]:
-        """Every constraint that the decision breaks: servers that are there, no start in the past, capacities."""
+        """Every constraint that the decision breaks: servers that are up, no start in the past, capacities."""
         self._check_shape(slot, decision)
         servers = len(self.speed)
         found = [
@@ -373,7 +373,7 @@ class PlacementProblem(FrozenArrays):
         return self.exact and self.devices is None
 
     def _broken_gangs(self, slot: PlacementSlot, decision: PlacementDecision) -> list[Violation]:
-        """Gangs that are not whole: every piece of a task that starts needs a server that is there."""
+        """Incomplete gangs: every piece of a task that starts needs a server that is up."""
         found: list[Violation] = []
         for i, servers in decision.gangs.items():
             if not 0 <= i < len(slot.ids):
@@ -404,7 +404,7 @@ class PlacementProblem(FrozenArrays):
             raise InvalidInput(f"a start for each of {size} tasks", value=np.shape(decision.start))
 
     def _most_used(self, slot: PlacementSlot, new: Berths, server: int) -> Floats:
-        """The most of each resource (K,) that is used at any time on a server: it can only rise when a task starts."""
+        """Highest use of each resource (K,) at any time on a server: it only rises when a task starts."""
         here, there = new.server == server, slot.berths.server == server
         start = np.concatenate([slot.berths.start[there], new.start[here]])
         end = np.concatenate([slot.berths.end[there], new.end[here]])
@@ -415,7 +415,7 @@ class PlacementProblem(FrozenArrays):
         return most
 
     def repaired(self, slot: PlacementSlot, decision: PlacementDecision) -> PlacementDecision:
-        """The decision made feasible: a task that does not fit beside those before it waits."""
+        """Make the decision feasible: a task that does not fit beside those before it waits."""
         server = np.nan_to_num(np.asarray(decision.server, dtype=np.float64), nan=WAIT, posinf=WAIT, neginf=WAIT)
         fixed = np.where((server < REJECT) | (server >= len(self.speed)), WAIT, server).astype(np.int64)
         start = None if decision.start is None else np.array(decision.start, dtype=np.float64)
@@ -427,7 +427,7 @@ class PlacementProblem(FrozenArrays):
         gangs = {i: servers for i, servers in decision.gangs.items() if 0 <= i < len(fixed)}
         for i in np.flatnonzero(fixed >= 0).tolist():
             kept[i] = fixed[i]
-            if gangs:  # what shares a server with a gang may be anywhere
+            if gangs:  # tasks that share a server with a gang may be anywhere
                 beside, whole = kept, {j: gangs[j] for j in gangs if kept[j] >= 0}
             else:
                 beside, whole = np.where((kept == fixed[i]) | (kept < 0), kept, WAIT), {}
@@ -436,7 +436,7 @@ class PlacementProblem(FrozenArrays):
         return PlacementDecision(kept, start, {i: gangs[i] for i in gangs if kept[i] >= 0})
 
     def berths(self, slot: PlacementSlot, decision: PlacementDecision) -> list[Berth]:
-        """A berth for each task that is placed, and each of its servers."""
+        """A berth for each placed task and each of its servers."""
         new = self.placed(slot, decision)
         ports, names = self.instance.ports, self.instance.cluster.servers
         port = slot.tasks.port[np.searchsorted(slot.ids, new.task)]

@@ -1,7 +1,7 @@
-"""Whole placement runs at once: under a fixed rule through the event engine, and an audit of any run.
+"""Play whole placement runs: under a fixed rule by the event engine; and audit any run.
 
-`berth.simulate` asks a policy at every moment; here a rule that a kernel can follow is run without asking, hundreds of
-times as fast and with the same result. Servers do not fail here.
+`berth.simulate` asks a policy at every moment; this engine follows a rule inside a kernel, hundreds of times as fast
+and with the same result. Servers do not fail here.
 
 Axes: N tasks, R servers, Q kinds, K resources.
 """
@@ -39,7 +39,7 @@ __all__ = ["Audit", "Schedule", "audit", "batch_of", "run_rule", "servers_of"]
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Where and when each task ran: `server` (N,), -1 for none, and `start` (N,); and what that brought."""
+    """Server and start of each task: `server` (N,), -1 for none, and `start` (N,); and the gains."""
 
     server: Ints
     start: Floats
@@ -54,12 +54,12 @@ class Schedule:
 
 
 def batch_of(tasks: Tasks) -> Batch:
-    """Tasks as kernels want them."""
+    """Tasks in the kernels' form."""
     return Batch(tasks.arrival, tasks.demand, tasks.work, tasks.value, tasks.decay, tasks.deadline)
 
 
 def servers_of(problem: PlacementProblem) -> Servers:
-    """Servers as kernels want them."""
+    """Servers in the kernels' form."""
     return Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)
 
 
@@ -68,9 +68,7 @@ def shelves_of(problem: PlacementProblem) -> Shelves:
     number, servers = int(problem.kind.max()) + 1, len(problem.kind)
     speed = np.empty(number)
     speed[problem.kind] = problem.speed
-    kind = np.argsort(np.argsort(-speed, kind="stable"))[
-        problem.kind
-    ]  # the fastest first: others are then rarely tried
+    kind = np.argsort(np.argsort(-speed, kind="stable"))[problem.kind]  # fastest first: others are then rarely tried
     member = np.argsort(kind, kind="stable")
     size = np.bincount(kind, minlength=number)
     first = np.cumsum(size) - size
@@ -93,14 +91,14 @@ def shelves_of(problem: PlacementProblem) -> Shelves:
 
 
 def run_of(problem: PlacementProblem, tasks: Tasks) -> Run:
-    """Tables for a run, still to be filled."""
+    """Tables for a run, not filled yet."""
     (servers, resources), size = problem.instance.capacity.shape, len(tasks)
     kinds = int(problem.kind.max()) + 1
     needs = int(tasks.demand[:, 0].max(initial=0.0)) + 1
     intervals = size + 1  # about one end in each
     begin = end = 0.0
     if size:
-        # ends beyond this are rare, and share the last interval
+        # later ends are rare and share the last interval
         longest = float(tasks.work.max() / problem.speed.min())
         begin, end = float(tasks.arrival[0]), min(float(tasks.deadline.max()), float(tasks.arrival[-1]) + 4.0 * longest)
     span = np.array([begin, intervals / (end - begin) if end > begin else 0.0])
@@ -131,9 +129,9 @@ def run_of(problem: PlacementProblem, tasks: Tasks) -> Run:
 def run_rule(
     problem: PlacementProblem, tasks: Tasks, rank: ArrayLike, beta: float = 1.0, price: float = 0.0
 ) -> Schedule:
-    """Greedy with a queue, larger `rank` (N,) first, from the first arrival to the last end.
+    """Play greedy with a queue, larger `rank` (N,) first, from the first arrival to the last end.
 
-    The score of a task on a server counts `beta` of the launch cost, and `price` for each weighted unit and time.
+    The score of a task on a server counts `beta` of the launch cost, and `price` per weighted unit and time.
 
     >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
@@ -151,7 +149,7 @@ def run_rule(
 
 
 def schedule_of(run: Run) -> Schedule:
-    """What came of a run that has been played."""
+    """Schedule of a finished run."""
     server, start = np.empty(len(run.task), dtype=np.int64), np.empty(len(run.task))
     tell(run, server, start)
     value, execution, launch = (float(part) for part in run.sums)
@@ -160,7 +158,7 @@ def schedule_of(run: Run) -> Schedule:
 
 @dataclass(frozen=True)
 class Audit:
-    """What a schedule really brings, computed from nothing but the schedule, and what is wrong with it."""
+    """Recomputed gain of a schedule, and its errors."""
 
     value: float
     execution: float
@@ -174,7 +172,7 @@ class Audit:
 
 
 def audit(problem: PlacementProblem, tasks: Tasks, server: Any, start: Any) -> Audit:
-    """Recompute capacity, launches and gain of a run without failures, the plain way.
+    """Recompute capacity, launches and gain of a run without failures, by independent code.
 
     >>> problem = PlacementProblem.of_servers([[4.0]], speed=[2.0], launch=[1.0], rate=[0.1])
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])

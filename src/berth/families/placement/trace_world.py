@@ -1,7 +1,7 @@
-"""A trace as a placement world: its machines, its jobs when they came, and how long they really ran.
+"""Build a placement world from a trace: its machines, its jobs, and their true run times.
 
-Every job is worth the same and may take its time, and servers cost nothing: policies that look at values see no
-difference between jobs. Servers are on from the start.
+All jobs have the same value and no deadline, and servers cost nothing: policies that use values see no difference
+between jobs. Servers are on from the start.
 
 Axes: N jobs, R servers, K resources.
 """
@@ -28,10 +28,9 @@ FOREVER = 1e15
 
 
 def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trace:
-    """The trace on one machine that has so many units of one resource: each job one piece, with the sum of its pieces.
+    """Put the trace on one machine with this many units of one resource: each job is one piece, the sum of its pieces.
 
-    The resource is the first that any job asks for, where none is named. Where no job tells how much it takes of
-    anything, each of its pieces takes one unit.
+    The resource defaults to the first that any job requests. If no job gives amounts, each piece takes one unit.
 
     >>> trace = Trace.of({"submit_s": [0.0], "run_s": [60.0], "pieces": [4], "cpu": [2.0]})
     >>> pooled(trace, 16).jobs.select("pieces", "cpu").row(0)
@@ -57,7 +56,7 @@ def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trac
 
 @dataclass(frozen=True, eq=False)
 class BatchJobs:
-    """The jobs of a usable trace, ready to be placed: the problem, what is known of jobs, how long they run (N,)."""
+    """Jobs of a usable trace, ready to be placed: the problem, the known data of jobs, and run times (N,)."""
 
     problem: PlacementProblem
     tasks: Tasks
@@ -65,10 +64,10 @@ class BatchJobs:
 
 
 def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> BatchJobs:
-    """What there is to place in a usable trace (`berth.traces.lint.usable`).
+    """Convert a usable trace (`berth.traces.lint.usable`) to a placement problem and its jobs.
 
-    With `exact` policies know how long jobs run, instead of what users said; with `stopped` jobs are ended when their
-    estimate is over.
+    With `exact` policies know true run times instead of users' estimates; with `stopped` jobs end when their estimate
+    is over.
     """
     if not len(trace.machines):
         raise InvalidInput(
@@ -116,7 +115,7 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
 
 
 def _graph(trace: Trace, names: list[str]) -> tuple[Instance, Ints]:
-    """The machines, a port for each set of labels that jobs name, and the port of each job (N,)."""
+    """Machines, a port for each set of labels that jobs name, and the port of each job (N,)."""
     table = trace.machines
     count = table["count"].fill_null(1).to_numpy()
     capacity = np.repeat(table.select(names).to_numpy(), count, axis=0)
@@ -141,10 +140,10 @@ def _graph(trace: Trace, names: list[str]) -> tuple[Instance, Ints]:
 
 
 def squeezed(trace: Trace, load: float) -> Trace:
-    """A usable trace whose submissions are drawn together, or apart, so that the offered load is `load`.
+    """Rescale the inter-arrival times of a usable trace to the offered load `load`.
 
-    That is what its jobs hold times how long they run, over what the machines have times the time from the first
-    submission to the last, for the resource of which it is largest.
+    The offered load is the work of all jobs over the machines' capacity times the time from the first submission to the
+    last, for the resource where this is largest.
 
     >>> jobs = {"submit_s": [10.0, 50.0], "run_s": [20.0, 20.0], "pieces": [1, 1], "cpu": [1.0, 1.0]}
     >>> trace = Trace.of(jobs, {"machine": ["m"], "count": [1], "cpu": [2.0]})
@@ -164,7 +163,7 @@ def squeezed(trace: Trace, load: float) -> Trace:
 
 
 def offered(trace: Trace) -> float | None:
-    """The offered load of a usable trace, as `squeezed` has it; None where nothing has time to come."""
+    """Offered load of a usable trace, as in `squeezed`; None if all jobs arrive at one moment."""
     names = [resource.name for resource in trace.resources]
     jobs, machines = trace.jobs, trace.machines
     if not len(machines) or not len(jobs) or not names:
@@ -176,7 +175,7 @@ def offered(trace: Trace) -> float | None:
 
 
 class AsPool(NamedTuple):
-    """Jobs on one pool: sizes, run times and estimates (N,), and what the pool holds."""
+    """Jobs on one pool: sizes, run times and estimates (N,), and the pool's capacity."""
 
     size: Floats
     run: Floats
@@ -185,11 +184,10 @@ class AsPool(NamedTuple):
 
 
 def as_pool(batch: BatchJobs) -> AsPool | None:
-    """The same jobs on one pool, where it makes no difference which servers they get; None where it does.
+    """Convert the jobs to one pool if the choice of servers makes no difference; else None.
 
-    So it is on one server with one resource, and wherever all pieces of all jobs are equal: a server then holds so many
-    of them, whichever they are. Reservations are then for so many places and not for certain ones, as in the papers on
-    backfilling.
+    This holds on one server with one resource, and if all pieces of all jobs are equal: a server then holds a fixed
+    number of them. Reservations then count places instead of naming them, as in the papers on backfilling.
     """
     problem, tasks = batch.problem, batch.tasks
     capacity, speed = problem.instance.capacity, problem.speed
@@ -207,9 +205,9 @@ def as_pool(batch: BatchJobs) -> AsPool | None:
 
 
 def _shared(tasks: Tasks, names: list[str], capacity: Floats) -> int | None:
-    """The resource of which jobs take shares of a device: GPUs, where any job asks for less than one.
+    """Resource of which jobs take shares of a device: GPUs, if any job requests less than one.
 
-    Amounts that cannot be devices, such as one and a half GPUs for a piece, make it a resource like any other.
+    Amounts that cannot be devices, such as one and a half GPUs for a piece, make it an ordinary resource.
     """
     if "gpu" not in names:
         return None
@@ -220,7 +218,7 @@ def _shared(tasks: Tasks, names: list[str], capacity: Floats) -> int | None:
 
 
 def batch_world(batch: BatchJobs, trace: Trace, *, outages: bool = False) -> PlacementWorld:
-    """The world of these jobs; with `outages` machines are away as the trace says, and their jobs start again."""
+    """Build the world of these jobs; with `outages` machines fail as in the trace, and their jobs start again."""
     failures: list[Failure] = []
     if outages:
         place = {name: r for r, name in enumerate(batch.problem.instance.cluster.servers)}

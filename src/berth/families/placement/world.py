@@ -1,6 +1,6 @@
-"""The truth of a placement run: the tasks to come, and the servers that will fail.
+"""World of a placement run: future tasks, and servers that will fail.
 
-A world keeps what runs where, charges launches, and calls for a decision at every moment that can change one.
+A world tracks running tasks, charges launches, and asks for a decision at every moment that can change one.
 
 Axes: N tasks, T intervals between batches, R servers, K resources.
 """
@@ -29,7 +29,7 @@ from berth.model import Floats, Ints, frozen_array
 
 __all__ = ["Failure", "PlacementWorld"]
 
-# what happens at one moment, in this order
+# order of events at one moment
 END, DOWN, UP, START, BATCH = range(5)
 
 
@@ -42,20 +42,20 @@ class Failure(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The place of a task that runs or is reserved: a row for each of its servers."""
+    """Berth of a running or reserved task: a row for each of its servers."""
 
     server: Ints
     demand: Floats
     devices: Floats | None
     start: float
     end: float
-    """When it should end, by what was said."""
+    """Estimated end."""
     done: float
-    """When it will."""
+    """True end."""
 
 
 def _moments(tasks: Tasks, horizon: int, period: float | None) -> Floats:
-    """When batches come, (T,)."""
+    """Times of batches, (T,)."""
     if period is None:
         moments = np.asarray(np.unique(tasks.arrival) if len(tasks) else [0.0], dtype=np.float64)
         if len(moments) != horizon:
@@ -72,7 +72,7 @@ def _moments(tasks: Tasks, horizon: int, period: float | None) -> Floats:
 
 
 def _check_tasks(problem: PlacementProblem, tasks: Tasks) -> None:
-    """Tasks must be such as the problem says there are."""
+    """Check that tasks match the problem."""
     if not problem.gangs:
         for place in np.flatnonzero(tasks.pieces != 1):
             found = int(tasks.pieces[place])
@@ -92,14 +92,14 @@ class PlacementWorld:
     """Yields slots and answers decisions.
 
     A batch comes every `period`; `tasks` must arrive at those moments, the first at 0. With `period` None there is a
-    batch at every moment at which some task arrives, and `horizon` must be their number. After the last batch the run
-    goes on until every task has ended or can no longer be worth anything.
+    batch at every arrival, and `horizon` must be the number of batches. After the last batch the run goes on until
+    every task has ended or is worth nothing.
 
-    `runs` (N,) is how much work tasks really are, where `tasks.work` is only what was said.
+    `runs` (N,) is the true work of tasks if `tasks.work` is only an estimate.
     """
 
     measures = ("gain", "cost", "started", "dropped")
-    """`gain` is the value of what was started, `dropped` how many tasks were rejected or became worthless waiting."""
+    """`gain` is the value of started tasks, `dropped` the number of tasks rejected or worthless after waiting."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class PlacementWorld:
                 raise InvalidInput("0 ≤ time < until", value=failure.time, key=f"failures[{place}].time")
         self.problem, self.tasks, self.horizon, self.failures = problem, tasks, horizon, tuple(failures)
         self.regular = period is not None
-        """Whether batches come at equal times; `period` is the mean time between them."""
+        """Whether batches are equally spaced; `period` is the mean time between them."""
         between = float(np.diff(self.moments).mean()) if horizon > 1 else 1.0
         self.period = between if period is None else period
         self.runs: Floats = tasks.work if runs is None else runs
@@ -140,7 +140,7 @@ class PlacementWorld:
         return self.horizon
 
     def first(self, slots: int) -> PlacementWorld:
-        """The same world until its batch number `slots`."""
+        """The same world cut at its batch number `slots`."""
         horizon = min(slots, self.horizon)
         early = np.arange(self._first[horizon])
         period = self.period if self.regular else None
@@ -152,14 +152,14 @@ class PlacementWorld:
         self._free = np.array(problem.instance.capacity)
         self._on_until = np.full(len(problem.speed), -np.inf)
         self._running = np.zeros(len(problem.speed), dtype=np.int64)
-        self._failed = np.zeros(len(problem.speed), dtype=np.int64)  # how many failures hold a server down
+        self._failed = np.zeros(len(problem.speed), dtype=np.int64)  # number of failures that hold a server down
         self._pending = np.zeros(0, dtype=np.int64)
         self._devices = np.array(problem.all_devices)
         self._berth: dict[int, _Held] = {}
         self._rows = self._table({})
-        self._gone: set[int] = set()  # tasks that are still among the rows, but have left
-        self._new: dict[int, _Held] = {}  # tasks that are not among the rows yet
-        self._turn = np.zeros(size, dtype=np.int64)  # how often a task was placed: events of earlier turns are void
+        self._gone: set[int] = set()  # tasks that have left but are still among the rows
+        self._new: dict[int, _Held] = {}  # tasks not among the rows yet
+        self._turn = np.zeros(size, dtype=np.int64)  # number of placements of a task: events of earlier turns are void
         self._events: list[tuple[float, int, int, int]] = []
         self._index = 0  # of the latest batch
         self._slot: PlacementSlot | None = None
@@ -193,11 +193,11 @@ class PlacementWorld:
                 self._slot = self._look(now)
                 yield self._slot
         if self._started or self._ended or self._lost:
-            self._slot = self._look(now)  # nothing is left to decide, but something to tell
+            self._slot = self._look(now)  # nothing left to decide, but an outcome to report
             yield self._slot
 
     def _happen(self, now: float, what: int, which: int, turn: int) -> bool:
-        """Let one event happen; says whether it did."""
+        """Apply one event; return whether it took effect."""
         if what == BATCH:
             new = np.arange(self._first[which], self._first[which + 1])
             self._pending = np.concatenate([self._pending, new])
@@ -216,7 +216,7 @@ class PlacementWorld:
         return True
 
     def _begin(self, task: int) -> None:
-        """Start a task on its berth: its servers are launched where they are off."""
+        """Start a task on its berth, launching servers that are off."""
         held = self._berth[task]
         for row, server in enumerate(held.server.tolist()):
             self._free[server] -= held.demand[row]
@@ -252,7 +252,7 @@ class PlacementWorld:
     def _release(self, held: _Held, now: float) -> None:
         for row, server in enumerate(held.server.tolist()):
             self._running[server] -= 1
-            if self._running[server] == 0:  # exactly, whatever sums of floats say
+            if self._running[server] == 0:  # exactly, without rounding errors
                 self._free[server] = self.problem.instance.capacity[server]
                 self._devices[server] = self.problem.all_devices[server]
                 self._on_until[server] = now + self.problem.idle
@@ -262,7 +262,7 @@ class PlacementWorld:
                 self._devices[server] += held.devices[row]
 
     def _lose(self, server: int, now: float) -> None:
-        """Take a failed server's tasks away: what they would have brought is lost, what they have cost is not."""
+        """Remove a failed server's tasks: their value is lost, their costs are not refunded."""
         lost = sorted(task for task, held in self._berth.items() if server in held.server)
         for task in lost:
             held = self._leave(task)
@@ -276,7 +276,7 @@ class PlacementWorld:
         self._pending = np.sort(np.concatenate([self._pending, np.array(lost, dtype=np.int64)]))
 
     def _look(self, now: float) -> PlacementSlot:
-        """What the policy sees now; tasks that can no longer be worth anything are dropped first."""
+        """Slot that the policy sees now; worthless tasks are dropped first."""
         alive = self.tasks.deadline[self._pending] > now
         self._dropped += int(len(alive) - alive.sum())
         self._pending = self._pending[alive]
@@ -289,7 +289,7 @@ class PlacementWorld:
         )
 
     def _berths(self) -> Berths:
-        """All that runs or is reserved, as the policy sees it: a copy, which it may spoil."""
+        """Running and reserved tasks as the policy sees them: a copy, which it may modify."""
         keep = ~np.isin(self._rows.task, list(self._gone)) if self._gone else slice(None)
         parts = [self._rows] if not self._new else [self._rows, self._table(self._new)]
         columns: list[Any] = []
@@ -324,7 +324,7 @@ class PlacementWorld:
         """Play a feasible decision now."""
         slot = self._here()
         new = self.problem.placed(slot, decision)
-        edge = np.flatnonzero(np.diff(new.task, prepend=-1, append=-1))  # rows of one task lie side by side
+        edge = np.flatnonzero(np.diff(new.task, prepend=-1, append=-1))  # rows of one task are contiguous
         for first, last in zip(edge[:-1].tolist(), edge[1:].tolist(), strict=True):
             task, rows = int(new.task[first]), slice(first, last)
             start, end = float(new.start[first]), float(new.end[first])
@@ -342,7 +342,7 @@ class PlacementWorld:
         self._dropped += int((decision.server == REJECT).sum())
         self._pending = slot.ids[decision.server == WAIT]
         if not self._berth and all(what in (END, START) for _, what, _, _ in self._events):
-            self._dropped += len(self._pending)  # nothing will happen any more: nobody will ask about them again
+            self._dropped += len(self._pending)  # no further event: they will not be asked about again
             self._pending = self._pending[:0]
         started, ended, lost = (np.array(part, dtype=np.int64) for part in (self._started, self._ended, self._lost))
         outcome = PlacementOutcome(
@@ -353,7 +353,7 @@ class PlacementWorld:
         return outcome
 
     def score(self, decision: PlacementDecision) -> float:
-        """The reward that this decision would have, feasible or not, if every task found its place; changes nothing."""
+        """Reward of this decision, feasible or not, if every task were placed; has no side effect."""
         slot = self._here()
         servers = np.clip(np.asarray(decision.server), REJECT, len(self.problem.speed) - 1)
         whole = {
@@ -376,5 +376,5 @@ class PlacementWorld:
         return self._told
 
     def feedback(self, outcome: PlacementOutcome) -> list[PlacementOutcome]:
-        """The outcomes that reach the policy: this one; how tasks fare is in those of later slots."""
+        """Outcomes that reach the policy: this one; the fate of tasks is in those of later slots."""
         return [outcome]

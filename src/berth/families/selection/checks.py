@@ -1,4 +1,4 @@
-"""The instances on which `check_policy` tries selection policies.
+"""Instances on which `check_policy` tries selection policies.
 
 Axes: T slots, L ports, R servers, K resources, E channels, J jobs, G pools.
 """
@@ -26,7 +26,7 @@ __all__ = ["SELECTION", "ShrinkingSelection"]
 
 
 class ShrinkingSelection(SelectionWorld):
-    """A world whose free capacity is given slot by slot, (T, G, K): it may shrink in part and come back."""
+    """World with free capacity given slot by slot, (T, G, K): it may shrink in part and recover."""
 
     def __init__(self, problem: SelectionProblem, arrivals: ArrayLike, gains: Gains, free: Floats) -> None:
         super().__init__(problem, arrivals, gains)
@@ -39,12 +39,12 @@ class ShrinkingSelection(SelectionWorld):
 
 
 def malformed(problem: SelectionProblem, decision: Any) -> str | None:
-    """What makes this no decision at all, None when it is an array of whole numbers of the right shape."""
+    """Reason why this is not a decision; None if it is an array of whole numbers of the right shape."""
     return no_such_array(decision, np.integer, problem.cost.shape)
 
 
 def parts(problem: SelectionProblem) -> Any:
-    """The arrays of a problem, cached ones too."""
+    """Arrays of a problem, including cached ones."""
     graph = problem.instance
     return (
         graph,
@@ -63,7 +63,7 @@ def parts(problem: SelectionProblem) -> Any:
 
 @dataclass(frozen=True)
 class _Style(Style):
-    """Also: whether demands are whole, the scale of capacities, one pool or one a server, costs and mean gains."""
+    """Also: whether demands are whole, the scale of capacities, one pool or one per server, costs and mean gains."""
 
     whole: bool = False
     plenty: float = 1.0
@@ -123,7 +123,7 @@ def random_problem(rng: np.random.Generator, style: _Style) -> SelectionProblem:
     return SelectionProblem(
         Instance.from_arrays(capacity, ports, channels),
         rng.uniform(*style.cost, len(channels)),
-        # where there are gangs, the tasks of a role are all alike
+        # with gangs, the tasks of a role are all equal
         demand=None if style.gangs or rng.random() < 0.3 else _demands(rng, style, len(channels)),
         pool=np.floor(capacity.mean(axis=0)) if style.one_pool else None,
         horizon=SLOTS if rng.random() < 0.5 else None,
@@ -218,7 +218,7 @@ def _gang_lost(seed: int, most: tuple[int, int, int]) -> SelectionWorld:
 
 
 def edge_cases(seed: int) -> Iterator[Case]:
-    """Instances at the edge of what is allowed."""
+    """Edge cases."""
     one: list[tuple[int, int]] = [(0, 0)]
     unreachable = [(0, 0), (0, 1), (2, 0)]
     still: dict[str, tuple[ArrayLike, ArrayLike, list[tuple[int, int]], float]] = {
@@ -247,7 +247,7 @@ def edge_cases(seed: int) -> Iterator[Case]:
 def plain_cases(seed: int) -> Iterator[Case]:
     """Ordinary small instances, without and with gangs, 300 slots each."""
     plain = _Style(ports=4, servers=3, density=0.8, whole=True)
-    # with room to spare a gang solver is soon sure of its answer: 300 slots should take a moment, not a minute
+    # with room to spare a gang solver reaches its gap soon: 300 slots should take a moment, not a minute
     gangs = _Style(ports=3, servers=2, density=1.0, whole=True, gangs=2, plenty=2.0)
     yield Case("ordinary instance", partial(_random_world, seed, "plain", plain, 300))
     yield Case("ordinary instance with gangs", partial(_random_world, seed, "plain gangs", gangs, 300))
@@ -271,7 +271,7 @@ def _easy_world(seed: int, gangs: bool) -> SelectionWorld:
 
 
 def easy_cases(seed: int) -> Iterator[Case]:
-    """Room for one a slot, and half of what could be opened is not worth its cost."""
+    """Room for one per slot, and half of the choices are not worth their cost."""
     yield Case("easy instance", partial(_easy_world, seed, False))
     yield Case("easy instance with gangs", partial(_easy_world, seed, True))
 

@@ -1,7 +1,7 @@
-"""How gains fall: laws of one draw, drift of their centres, and what supply costs.
+"""Gain distributions, drift and supply costs.
 
-A **law** turns the centre of each channel into a mean and into draws. A **drift** moves centres. `DrawnGains` puts a
-law and a drift together. All channels are drawn in every slot, opened or not, and the same again at every iteration.
+A **law** converts the centre of each channel to a mean and to draws. A **drift** moves centres. `DrawnGains` combines a
+law and a drift. All channels are drawn in every slot, opened or not, and identically at every iteration.
 
 Axes: T slots, E channels, K resources.
 """
@@ -43,7 +43,7 @@ CHUNK = 2**16  # numbers drawn at a time: half a megabyte
 
 
 def clipped_normal_mean(centre: ArrayLike, sd: ArrayLike, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> Floats:
-    """The mean of clip(X, low, high) for X ~ N(centre, sd²), in closed form.
+    """Mean of clip(X, low, high) for X ~ N(centre, sd²), in closed form.
 
     >>> float(clipped_normal_mean(0.5, 0.2)), float(clipped_normal_mean(-3.0, 0.0))
     (0.5, 0.0)
@@ -59,7 +59,7 @@ def clipped_normal_mean(centre: ArrayLike, sd: ArrayLike, low: ArrayLike = 0.0, 
 
 
 class Law(Protocol):
-    """How one gain falls around its centre; both take centres (…, E) and give arrays of that shape."""
+    """Distribution of a gain around its centre; both methods take centres (…, E) and return arrays of that shape."""
 
     def mean(self, centre: Floats) -> Floats: ...
 
@@ -73,7 +73,7 @@ def _deviation(sd: ArrayLike, relative: bool, centre: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Normal:
-    """A normal gain: standard deviation `sd`, a number or (E,); with `relative`, that part of the centre."""
+    """Normal gain with standard deviation `sd`, a number or (E,); with `relative`, a share of the centre."""
 
     sd: ArrayLike
     relative: bool = False
@@ -90,7 +90,7 @@ class Normal:
 
 @dataclass(frozen=True, eq=False)
 class ClippedNormal:
-    """A normal gain cut off at `low` and `high`; its mean is the one after clipping.
+    """Normal gain clipped to [`low`, `high`]; its mean is that after clipping.
 
     >>> law = ClippedNormal(0.5)
     >>> law.mean(np.array([0.5, 1.0])).round(3)
@@ -117,9 +117,9 @@ class ClippedNormal:
 
 @dataclass(frozen=True, eq=False)
 class NetNormal:
-    """The papers' gain: a normal whose gain after the known `cost` (E,) is cut off at 0 and 1.
+    """The papers' gain: a normal clipped so that the gain after the known `cost` (E,) lies in [0, 1].
 
-    What is drawn is clip(Z − cost, 0, 1) + cost, so that subtracting the cost leaves a number in [0, 1].
+    A draw is clip(Z − cost, 0, 1) + cost.
 
     >>> law = NetNormal(0.0, cost=np.array([0.1, 0.1]))
     >>> law.mean(np.array([0.5, 0.05])).round(6)
@@ -146,7 +146,7 @@ class NetNormal:
 
 @dataclass(frozen=True)
 class Beta:
-    """A gain in [0, 1] with mean `centre`: Beta(c·centre, c·(1 − centre)) with c the `concentration`."""
+    """Gain in [0, 1] with mean `centre`: Beta(c·centre, c·(1 − centre)) with c the `concentration`."""
 
     concentration: float = 4.0
 
@@ -166,7 +166,7 @@ class Beta:
 
 @dataclass(frozen=True, eq=False)
 class Uniform:
-    """A gain uniform within `half` (a number or (E,)) of its centre."""
+    """Gain uniform within `half` (a number or (E,)) of its centre."""
 
     half: ArrayLike
 
@@ -182,7 +182,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Lognormal:
-    """A gain > 0 with a long tail: mean `centre`, and `sigma` the deviation of its logarithm."""
+    """Positive gain with a long tail: mean `centre`, and `sigma` the standard deviation of its logarithm."""
 
     sigma: float = 0.5
 
@@ -198,7 +198,7 @@ class Lognormal:
 
 
 class Empirical:
-    """Gains resampled from what was once measured: `values` holds a row of numbers for each channel, of any length.
+    """Gains resampled from measurements: `values` holds a row of numbers for each channel, of any length.
 
     The centre shifts them: at centre 0 a channel draws its own values.
 
@@ -228,10 +228,10 @@ class Empirical:
 
 
 class Drift(Protocol):
-    """How centres move."""
+    """Movement of centres over time."""
 
     def chunks(self, rng: np.random.Generator, centre: Floats, rows: int) -> Iterator[Floats]:
-        """Centres (rows, E) of the first `rows` slots, then of the next, without end; slot 0 is at `centre`."""
+        """Centres (rows, E) of the first `rows` slots, then of the next, endlessly; slot 0 is at `centre`."""
         ...
 
 
@@ -242,7 +242,7 @@ def _range(low: float, high: float) -> None:
 
 @dataclass(frozen=True)
 class Walk:
-    """Every centre walks, by N(0, step²) a slot, and turns back at `low` and `high`."""
+    """Random walk of every centre, N(0, step²) per slot, reflected at `low` and `high`."""
 
     step: float = 0.005
     low: float = 0.1
@@ -256,7 +256,7 @@ class Walk:
     def chunks(self, rng: np.random.Generator, centre: Floats, rows: int) -> Iterator[Floats]:
         width = self.high - self.low
         at = centre - self.low
-        while True:  # an unbounded walk folded into the range is a walk that turns back at its ends
+        while True:  # folding an unbounded walk into the range reflects it at the ends
             steps = self.step * rng.standard_normal((rows, centre.size))
             path = at + np.cumsum(steps, axis=0)
             folded = np.mod(path - steps, 2.0 * width)
@@ -266,7 +266,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Redraw:
-    """Every `every` slots a `share` of the channels, chosen at random, get a new centre, uniform in [low, high]."""
+    """Redraw: every `every` slots a random `share` of the channels get a new centre, uniform in [low, high]."""
 
     every: int = 1000
     share: float = 0.3
@@ -301,7 +301,7 @@ class Redraw:
 class DrawnGains:
     """Gains of a law around `centre` (E,), drawn from a seed, with or without drift.
 
-    `centres` (Q, E), where known, are evenly spaced quantiles of what the centre of each channel was drawn from.
+    `centres` (Q, E), if known, are evenly spaced quantiles of the distribution of each channel's centre.
 
     >>> gains = DrawnGains(Normal(0.1), [0.5, 0.8], seed=3)
     >>> means, draws = next(iter(gains))
@@ -321,7 +321,7 @@ class DrawnGains:
             raise InvalidInput(f"centres (Q, {self.centre.size})", value=self.centres.shape, key="centres")
 
     def __iter__(self) -> Iterator[tuple[Floats, Floats]]:
-        """Means (E,) and draws (E,), slot by slot, without end."""
+        """Means (E,) and draws (E,), slot by slot, endlessly."""
         rng, size = stream(self.seed, "gains"), self.centre.size
         rows = max(1, CHUNK // max(size, 1))
         if self.drift is None:
@@ -352,7 +352,7 @@ def supply_cost(
     shapes: str | Callable[[Floats], Floats] | Sequence[str | Callable[[Floats], Floats]] = "linear",
     weights: ArrayLike = 1.0,
 ) -> Floats:
-    """Σ_k weight_k · f_k(takes_k) for each channel, (E,): no convexity nor smoothness is asked of the f_k.
+    """Σ_k weight_k · f_k(takes_k) for each channel, (E,); the f_k need not be convex or smooth.
 
     `shapes` is one name ("linear", "quadratic", "sqrt") or function for all resources, or one for each.
 
@@ -378,6 +378,6 @@ def supply_cost(
 def normal_costs(
     rng: np.random.Generator, channels: int, resources: int, mean: float = 0.5, sd: float = 0.1, scale: float = 1.0
 ) -> Floats:
-    """The papers' supply costs: for each channel `scale` times a sum of K normals, whatever is taken, (E,)."""
+    """The papers' supply costs, (E,): `scale` times a sum of K normals per channel, independent of the demand."""
     costs: Floats = scale * rng.normal(mean, sd, (channels, resources)).sum(axis=1)
     return costs

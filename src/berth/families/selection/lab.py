@@ -30,7 +30,7 @@ def _shortened(world: SelectionWorld, slots: int) -> SelectionWorld:
 
 
 def _share(problem: SelectionProblem) -> MeanShare:
-    """Shares are of the pool that a channel draws from."""
+    """Shares of the pool that a channel draws from."""
     limits = problem.limits[problem.channel_pool]
     there = limits > 0
     part = np.divide(problem.takes, limits, out=np.zeros_like(limits), where=there)
@@ -69,8 +69,8 @@ LAB = LabFamily(
     left_out=frozenset({"overhead", "fraction_of_stationary", "regret_stationary", "regret_stationary_growth"}),
     logarithmic=True,
     captions={
-        "regret": "What the oracle that knows the mean gains earns more, on average over the luck of the slots, summed "
-        "over the slots so far. On the right, only policies whose regret grows slowly, against ln T: what grows like "
+        "regret": "Expected reward that the oracle with known mean gains earns above the policy, summed "
+        "over the slots so far. On the right, only policies with slowly growing regret, against ln T: growth like "
         "ln T is a straight line there. Bands are 95 % intervals over seeds.",
         "gain-overhead": "Gain minus cost is the reward.",
         "allocation": "The mean share that each port holds through each server, of what that server, or the whole "

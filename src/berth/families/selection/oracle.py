@@ -1,4 +1,4 @@
-"""What could have been earned: by one who knows the mean gains, and by one who knows only how they were drawn."""
+"""Oracles: one that knows the mean gains, and one that knows only their distribution."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from berth.simulation import simulate
 
 __all__ = ["Informed", "informed_rewards", "selection_optima"]
 
-DRAWS = 256  # of each channel and quantile, to find how noisy it is
+DRAWS = 256  # of each channel and quantile, to estimate its noise
 
 
 def selection_optima(
     world: SelectionWorld, gap: float = 1e-6, progress: Callable[[int], None] | None = None
 ) -> SlotOptima:
-    """The best expected reward of every slot for one who knows the means: what regret is measured against.
+    """Best expected reward of every slot with known means: the reference of regret.
 
-    Slots with the same arrivals, free capacity and means are solved once. Where there are gangs `bound` is what no
-    policy can exceed, and `reward` what the gang solver reached.
+    Slots with the same arrivals, free capacity and means are solved once. With gangs, `bound` is an upper bound on any
+    policy, and `reward` what the gang solver reached.
     """
     problem = world.problem
     none = np.zeros(len(problem.cost))
@@ -48,10 +48,10 @@ def selection_optima(
 
 
 class Informed(Reservation):
-    """The reservation index of a learner who is told what the gains were drawn from, but not the gains.
+    """Reservation index of a learner that knows the distribution of the gains, but not the gains.
 
     It knows evenly spaced quantiles of each channel's mean gain, and the variance of a gain at each. Both come from the
-    world, so that this is no policy. Where a policy is near it, more could be earned only by more information.
+    world, so this is not a policy. A policy near it can earn more only with more information.
     """
 
     reference = "none: it sees what policies do not"
@@ -67,10 +67,10 @@ class Informed(Reservation):
         law, each = gains.law, (DRAWS, len(gains.centre))
         means = np.array([law.mean(centre) for centre in gains.centres])
         noise = np.array([law.draw(rng, np.broadcast_to(centre, each)).var(axis=0) for centre in gains.centres])
-        order = np.argsort(-means, axis=0, kind="stable")  # the largest first
+        order = np.argsort(-means, axis=0, kind="stable")  # descending
         self._means, self._noise = (np.take_along_axis(table, order, axis=0) for table in (means, noise))
         self._noise = np.maximum(self._noise, 1e-12)
-        self._weight = np.zeros(means.shape)  # logarithm of how likely each quantile is
+        self._weight = np.zeros(means.shape)  # log-likelihood of each quantile
 
     def observe(self, outcome: SelectionOutcome, /) -> None:
         super().observe(outcome)
@@ -85,7 +85,7 @@ class Informed(Reservation):
         mean = (likely * self._means).sum(axis=0)
         variance = (likely * (self._means - mean) ** 2).sum(axis=0)
         index = self.values(mean, variance, (likely * self._noise).sum(axis=0))
-        # of channels never opened: max over sets A of the largest means of (H·E[X; A] + E[X]) / (1 + H·P[A])
+        # channels never opened: max over sets A of the largest means of (H·E[X; A] + E[X]) / (1 + H·P[A])
         uses = self.uses[self.problem.instance.channel_port]
         above, worth = np.cumsum(likely, axis=0), np.cumsum(likely * self._means, axis=0)
         fresh = ((uses * worth + mean) / (1.0 + uses * above)).max(axis=0, initial=-np.inf)
@@ -93,5 +93,5 @@ class Informed(Reservation):
 
 
 def informed_rewards(world: SelectionWorld) -> Floats:
-    """The expected reward of each slot for a learner who is told the distribution of the gains, (T,)."""
+    """Expected reward of each slot, (T,), for a learner that knows the distribution of the gains."""
     return simulate(world, Informed(world)).measures["expected"]

@@ -1,9 +1,9 @@
-"""Selection: which channels to open when the gain of each is unknown (the ESDP papers).
+"""Selection problem: which channels to open when the gain of each is unknown (the ESDP papers).
 
-Each slot some ports have a job. Through a channel e of such a port n_e tasks may be placed (0 or 1, unless the
-problem has gangs); each yields a noisy gain with an unknown mean and costs a known amount. What a channel takes is
-`demand` (E, K); it must fit in the free capacity of its **pool**: its server, or the whole cluster as in the papers.
-Only the gains of opened channels are seen.
+In each slot some ports have a job. Through a channel e of such a port n_e tasks may be placed (0 or 1, unless the
+problem has gangs); each yields a noisy gain with an unknown mean and costs a known amount. A task takes `demand` (E,
+K), which must fit in the free capacity of the channel's **pool**: its server, or the whole cluster as in the papers.
+Only the gains of opened channels are observed.
 
 Axes: L ports, R servers, K resources, E channels, G pools, J jobs.
 """
@@ -27,7 +27,7 @@ __all__ = ["Roles", "SelectionOutcome", "SelectionProblem", "SelectionSlot"]
 
 @dataclass(frozen=True, eq=False)
 class SelectionSlot:
-    """One slot: what is free in each pool (G, K), and which jobs have arrived (J,), 0 or 1."""
+    """One slot: free capacity of each pool (G, K), and arrived jobs (J,), 0 or 1."""
 
     index: int
     free: Floats
@@ -36,7 +36,7 @@ class SelectionSlot:
 
 @dataclass(frozen=True, eq=False)
 class SelectionOutcome:
-    """What came of the decision of slot `slot`.
+    """Outcome of the decision of slot `slot`.
 
     `channels` (n,) were opened with `tasks` (n,) each; `gains` (n,) is the total gain of each, before costs. `reward`
     is all gains minus all costs.
@@ -53,8 +53,8 @@ class SelectionOutcome:
 class Roles(FrozenArrays):
     """Gangs: every port is a role of a job, and a job starts with enough tasks of every role or not at all.
 
-    `job_of_port` (L,) names the job of each role, `minimum` and `most` (L,) how many tasks of the role a started job
-    has at least and at most. Any number of them may share a channel while they fit.
+    `job_of_port` (L,) is the job of each role, `minimum` and `most` (L,) bound the number of tasks of the role in a
+    started job. Any number of them may share a channel while they fit.
     """
 
     job_of_port: Ints
@@ -88,11 +88,11 @@ class Roles(FrozenArrays):
 
 @dataclass(frozen=True, eq=False)
 class SelectionProblem(FrozenArrays):
-    """All that a selection policy may know.
+    """What a selection policy may know.
 
-    `cost` (E,) is the supply cost of a task through each channel; `demand` (E, K) what it takes, by default the request
-    of the port. With `pool` (K,) capacity is one pool for the whole cluster, as in the papers; without, each server is
-    its own pool. `horizon` is the number of slots where it is known.
+    `cost` (E,) is the supply cost of a task through each channel; `demand` (E, K) its demand, by default the request of
+    the port. With `pool` (K,) capacity is one pool for the whole cluster, as in the papers; without it, each server is
+    its own pool. `horizon` is the number of slots if known.
 
     >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [1.0]], [(0, 0), (1, 0), (1, 1)])
     >>> problem = SelectionProblem(graph, cost=[0.1, 0.2, 0.0])
@@ -125,19 +125,19 @@ class SelectionProblem(FrozenArrays):
 
     @property
     def takes(self) -> Floats:
-        """What one task takes through each channel, (E, K)."""
+        """Demand of one task through each channel, (E, K)."""
         if self.demand is None:  # set in __post_init__
             raise InvalidInput("a demand", key="demand")
         return self.demand
 
     @property
     def jobs(self) -> int:
-        """J, the number of jobs that may arrive in a slot."""
+        """J, the largest number of jobs in a slot."""
         return len(self.instance.ports) if self.roles is None else self.roles.jobs
 
     @cached_property
     def channel_job(self) -> Ints:
-        """The job that each channel serves, (E,)."""
+        """Job that each channel serves, (E,)."""
         ports = self.instance.channel_port
         if self.roles is None:
             return ports
@@ -147,7 +147,7 @@ class SelectionProblem(FrozenArrays):
 
     @cached_property
     def channel_pool(self) -> Ints:
-        """The pool that each channel draws from, (E,)."""
+        """Pool that each channel draws from, (E,)."""
         if self.pool is None:
             return self.instance.channel_server
         pools = np.zeros(len(self.instance.channel_port), dtype=np.int64)
@@ -156,7 +156,7 @@ class SelectionProblem(FrozenArrays):
 
     @cached_property
     def limits(self) -> Floats:
-        """The whole capacity of each pool, (G, K)."""
+        """Whole capacity of each pool, (G, K)."""
         return self.instance.capacity if self.pool is None else frozen_array(self.pool[None], "pool")
 
     def replace(self, **changes: Any) -> Self:
@@ -168,7 +168,7 @@ class SelectionProblem(FrozenArrays):
         return slot.arrivals[self.channel_job] > 0
 
     def usage(self, decision: ArrayLike) -> Floats:
-        """What a decision (E,) takes from each pool, (G, K)."""
+        """Use of each pool by a decision (E,), (G, K)."""
         tasks = np.asarray(decision, dtype=np.float64)
         used = np.zeros(self.limits.shape)
         np.add.at(used, self.channel_pool, tasks[:, None] * self.takes)
@@ -218,7 +218,7 @@ class SelectionProblem(FrozenArrays):
         return found
 
     def repaired(self, slot: SelectionSlot, decision: Ints) -> Ints:
-        """The decision made feasible: without absent jobs, the last channels of overfull pools, and broken gangs."""
+        """Make the decision feasible: drop absent jobs, the last channels of overfull pools, and broken gangs."""
         tasks = np.nan_to_num(np.asarray(decision, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         fixed = np.maximum(np.floor(tasks), 0).astype(np.int64)
         if self.roles is None:
@@ -228,7 +228,7 @@ class SelectionProblem(FrozenArrays):
         over = (self.usage(fixed) > limit).any(axis=1)
         for pool in np.flatnonzero(over):
             opened = np.flatnonzero((self.channel_pool == pool) & (fixed > 0))
-            # what the first channels of the pool take together; the last ones have to go
+            # cumulative use by the first channels of the pool; the last ones are dropped
             used = np.cumsum(fixed[opened, None] * self.takes[opened], axis=0)
             fixed[opened[(used > limit[pool]).any(axis=1)]] = 0
         if self.roles is not None:
@@ -237,9 +237,9 @@ class SelectionProblem(FrozenArrays):
         return fixed
 
     def unserved(self, slot: SelectionSlot, decision: ArrayLike) -> list[str]:
-        """Why each job that has arrived and is not served got nothing, a line each.
+        """Reason why each arrived but unserved job got nothing, one line each.
 
-        It reaches no server; or there is no room for it even if nobody else is served; or others were chosen.
+        It reaches no server; or there is no room for it even alone; or others were chosen.
 
         >>> graph = Instance.from_arrays([[2.0], [1.0]], [[1.0], [2.0], [1.0]], [(0, 0), (1, 1)])
         >>> problem = SelectionProblem(graph, cost=[0.1, 0.2])

@@ -1,6 +1,6 @@
-"""The truth of a selection run: mean gains, their noise and drift, arrivals, lost servers, late feedback.
+"""World of a selection run: mean gains, their noise and drift, arrivals, lost servers, delayed feedback.
 
-Every slot the luck of *every* channel is drawn, opened or not, so that all policies under one seed meet the same.
+Each slot draws the gain of *every* channel, opened or not, so all policies under one seed meet the same draws.
 
 Axes: T slots, J jobs, E channels, G pools, K resources.
 """
@@ -23,24 +23,24 @@ __all__ = ["Gains", "SelectionWorld", "Welfare", "welfare"]
 
 
 class Gains(Protocol):
-    """How the gains of channels fall, slot by slot."""
+    """Gains of channels, slot by slot."""
 
     def __iter__(self) -> Iterator[tuple[Floats, Floats]]:
-        """For each slot the true means (E,) and the drawn gains (E,) of one task; the same at every iteration."""
+        """True means (E,) and drawn gains (E,) of one task for each slot; the same at every iteration."""
         ...
 
 
 class SelectionWorld:
     """Yields slots and answers decisions.
 
-    `arrivals` (T, J) holds 0 or 1. `gains` gives means and draws for each slot. `up` (T, G), where given, says which
-    pools are there. Feedback of a slot reaches the policy `delay` (T,) slots later (0: at once; -1: never).
+    `arrivals` (T, J) holds 0 or 1. `gains` gives means and draws for each slot. `up` (T, G), if given, says which pools
+    are up. Feedback of a slot reaches the policy `delay` (T,) slots later (0: at once; -1: never).
 
-    n tasks on one channel gain n·mean + √n·(draw − mean): the law of n independent tasks, from one draw.
+    n tasks on one channel gain n·mean + √n·(draw − mean): the moments of n independent tasks, from one draw.
     """
 
     measures = ("expected", "gain", "cost")
-    """`expected` is the reward that the decision has on average: what regret is measured in."""
+    """`expected` is the mean reward of the decision, which regret uses."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class SelectionWorld:
         return len(self.arrivals)
 
     def free(self, index: int) -> Floats:
-        """What the pools have in this slot, (G, K)."""
+        """Capacity of the pools in this slot, (G, K)."""
         return what_is_up(self.problem.limits, self.up, index)
 
     def __iter__(self) -> Iterator[SelectionSlot]:
@@ -79,11 +79,11 @@ class SelectionWorld:
             raise InvalidInput(f"gains for {len(self)} slots", value=index + 1, key="gains")
 
     def expected(self, decision: Ints) -> float:
-        """The mean reward of this decision in the present slot."""
+        """Mean reward of this decision in the current slot."""
         return float(decision @ (self._means - self.problem.cost))
 
     def score(self, decision: Ints) -> float:
-        """The reward that this decision would have in the present slot, feasible or not; changes nothing."""
+        """Reward of this decision in the current slot, feasible or not; has no side effect."""
         return self._outcome(np.asarray(decision)).reward
 
     def _outcome(self, decision: Ints) -> SelectionOutcome:
@@ -95,7 +95,7 @@ class SelectionWorld:
         return SelectionOutcome(self._now, opened, tasks, gains, reward)
 
     def step(self, decision: Ints) -> SelectionOutcome:
-        """Play a feasible decision in the present slot."""
+        """Play a feasible decision in the current slot."""
         self._expected = self.expected(decision)
         return self._outcome(decision)
 
@@ -105,7 +105,7 @@ class SelectionWorld:
         return self._expected, float(outcome.gains.sum()), cost
 
     def feedback(self, outcome: SelectionOutcome) -> list[SelectionOutcome]:
-        """The outcomes that reach the policy at the end of this slot: late ones of earlier slots, perhaps this one."""
+        """Outcomes that reach the policy at the end of this slot: late ones of earlier slots, perhaps this one."""
         wait = 0 if self.delay is None else int(self.delay[self._now])
         if wait >= 0:
             self._waiting.setdefault(self._now + wait, []).append(outcome)
@@ -114,21 +114,21 @@ class SelectionWorld:
 
 @dataclass(frozen=True, eq=False)
 class Welfare:
-    """Who gets what of a slot: the utility of each job (J,), its gains less what it pays, and that of the cluster."""
+    """Division of a slot's reward: the utility of each job (J,), gains less payment, and that of the cluster."""
 
     jobs: Floats
     cluster: float
 
     @property
     def total(self) -> float:
-        """Social welfare: the same whatever is paid, since what jobs pay the cluster gets."""
+        """Social welfare: independent of payments, which the cluster receives."""
         return float(self.jobs.sum()) + self.cluster
 
 
 def welfare(problem: SelectionProblem, outcome: SelectionOutcome, payments: ArrayLike) -> Welfare:
-    """The utilities behind an outcome when a job that is served pays `payments` (J,), once for all its channels.
+    """Utilities of an outcome if a served job pays `payments` (J,), once for all its channels.
 
-    One paper maximises this sum of utilities, the other accumulated overall utility: both are the reward.
+    One paper maximises this sum of utilities, the other the accumulated overall utility: both are the reward.
 
     >>> from berth.model import Instance
     >>> graph = Instance.from_arrays([[2.0]], [[1.0], [1.0]], [(0, 0), (1, 0)])

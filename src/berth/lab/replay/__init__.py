@@ -1,4 +1,4 @@
-"""Traces replayed under other policies: when each job would have started, and what that means."""
+"""Replay traces under other policies: the start of each job, and the metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["DEFAULT_POLICIES", "Replay", "ReplaySetting", "replay"]
 KIND = "berth replay"
 DEFAULT_POLICIES = ("fcfs", "sjf", "easy", "conservative")
 SHARED_POLICIES = ("fcfs", "best-fit", "tetris", "fgd")
-"""Those compared by default where jobs share GPUs."""
+"""Policies compared by default if jobs share GPUs."""
 
 
 def replay(
@@ -39,9 +39,9 @@ def replay(
     out: str | Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Replay:
-    """Play a trace under each policy; `progress` is called with the policy, moments done and moments in all.
+    """Replay a trace under each policy; `progress` is called with the policy, moments done and moments in all.
 
-    With `out` results are kept there, and what is there already of the same trace and setting is not played again.
+    With `out`, results are saved there, and those of the same trace and setting are reused.
 
     >>> jobs = {"submit_s": [0.0, 0.0, 1.0], "run_s": [5.0, 5.0, 4.0], "pieces": [2, 4, 2], "cpu": [1.0, 1.0, 1.0]}
     >>> found = replay(Trace.of(jobs), ["fcfs", "easy"], ReplaySetting(processors=4))
@@ -116,7 +116,7 @@ def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) ->
     folder.write_json("summary.json", result.rows)
     save_replay_plots(result, folder)
     told = {**facts, "left_out": dict(result.left_out), "refused": dict(result.refused)}
-    folder.write_json("manifest.json", folder.described(told, now()))  # last: only now is everything there
+    folder.write_json("manifest.json", folder.described(told, now()))  # last: marks a complete directory
 
 
 def _placement(text: str) -> PolicySpec:
@@ -128,7 +128,7 @@ def _placement(text: str) -> PolicySpec:
 
 
 def _hash(file: str) -> str | None:
-    """The SHA-256 of a file of the trace, None where it is gone."""
+    """SHA-256 of a file of the trace, None if it is missing."""
     path = Path(file)
     if not path.is_file():
         return None
@@ -137,7 +137,7 @@ def _hash(file: str) -> str | None:
 
 
 def _digest(trace: Trace) -> str:
-    """The SHA-256 of what is played; files do not tell, for a trace may be in memory, or read in another way."""
+    """SHA-256 of the jobs played; file hashes are not enough, since a trace may be in memory or read in another way."""
     found = hashlib.sha256(repr(trace.resources).encode())
     for table in (trace.jobs, trace.machines, trace.outages):
         bytes_of = io.BytesIO()

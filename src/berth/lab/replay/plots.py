@@ -1,4 +1,4 @@
-"""Pictures of a replay: how long jobs wait, and how full the cluster is, under each policy."""
+"""Plots of a replay: waiting times, slowdowns and queue length under each policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POINTS = 600
 
 
 def _shares(axes: Axes, values: Floats, colour: str, label: str, least: float) -> None:
-    """The share of jobs above each value, both on log scales."""
+    """Plot the share of jobs above each value, both on log scales."""
     ordered = np.sort(np.maximum(values, least))
     above = 1.0 - np.arange(len(ordered)) / len(ordered)
     places = np.unique(np.geomspace(1, len(ordered), POINTS).astype(np.int64))
@@ -30,7 +30,7 @@ def _shares(axes: Axes, values: Floats, colour: str, label: str, least: float) -
 
 
 def _waiting(axes: Axes, jobs: pl.DataFrame, colour: str, label: str) -> None:
-    """How many jobs wait, over time in days."""
+    """Plot the number of waiting jobs over time in days."""
     ran = jobs.drop_nulls("start_s")
     submit, start = ran["submit_s"].to_numpy(), ran["start_s"].to_numpy()
     time = np.concatenate([submit, start])
@@ -68,7 +68,7 @@ def _logs(axes: Axes, label: str, title: str) -> None:
 
 
 def save_replay_plots(result: Replay, folder: ResultDirectory) -> None:
-    """waits.png and waits.svg in the folder of plots."""
+    """Write waits.png and waits.svg to the folder of plots."""
     figure: Any = draw_replay(result)
     picture = to_png(figure)
     folder.write("plots/waits.png", lambda path: path.write_bytes(picture))

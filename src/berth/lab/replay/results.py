@@ -1,8 +1,8 @@
-"""The result of a replay, its table in the terminal, and its files in a result directory.
+"""Result of a replay, its terminal table, and its files in a result directory.
 
 ```
-DIR/manifest.json                 trace, setting and versions: a directory with those of another replay is refused
-DIR/cells/POLICY.json, .parquet   the numbers and the jobs of each finished policy, with the key of the code that ran
+DIR/manifest.json                 trace, setting and versions; a directory of another replay is refused
+DIR/cells/POLICY.json, .parquet   numbers and jobs of each finished policy, with a hash of the code
 DIR/summary.json, summary.parquet, jobs.parquet, plots/
 ```
 """
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 Played = tuple[dict[str, Any], pl.DataFrame]
-"""The numbers of one policy, and its jobs."""
+"""Numbers of one policy, and its jobs."""
 
 
 @dataclass(frozen=True)
 class ReplaySetting:
-    """How a trace is played: on one pool of `processors` units of `resource`, or on its own machines.
+    """How a trace is replayed: on one pool of `processors` units of `resource`, or on its own machines.
 
-    `exact`: policies know how long jobs run. `stopped`: jobs end when their estimate is over. `outages`: machines are
-    away when the trace says so. `first`: the number of jobs to play. `load`: the offered load of the scarcest resource
-    to which inter-arrival times are rescaled.
+    `exact`: policies know the run times. `stopped`: jobs end when their estimate is over. `outages`: machines are away
+    when the trace says so. `first`: the number of jobs to play. `load`: the offered load of the scarcest resource to
+    which inter-arrival times are rescaled.
     """
 
     processors: float | None = None
@@ -69,7 +69,7 @@ class ReplaySetting:
 class Replay:
     """A replayed trace: `rows`, one a policy, and `jobs`, one row for each policy and job.
 
-    `left_out` counts the jobs that could not be played, by reason; `refused` are policies that cannot serve this.
+    `left_out` counts the jobs that could not be played, by reason; `refused` are policies that cannot serve this trace.
     """
 
     source: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Replay:
     left_out: Mapping[str, int]
     refused: Mapping[str, str]
     unreadable: str = ""
-    """The first line that could not be read, and why."""
+    """First unreadable line, and the reason."""
 
     def frame(self) -> pl.DataFrame:
         """The rows as a table."""
@@ -91,16 +91,16 @@ def _name(policy: str) -> str:
 
 
 def _key(policy: str) -> str:
-    """A hash of the code that the numbers of a policy depend on; the manifest has the trace and the setting."""
+    """Hash of the code behind the numbers of a policy; the manifest covers the trace and the setting."""
     return hashlib.sha256(f"{code_hash('lab/replay')} {source_hash(policy)}".encode()).hexdigest()[:24]
 
 
 def load(folder: ResultDirectory, policy: str) -> Played | None:
-    """A finished policy; None where there is none, where a file is damaged, or where the code has changed since."""
+    """Load a finished policy; None if it is absent, damaged, or from other code."""
     path = folder.path / f"{_name(policy)}.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if found.get("key", _key(policy)) != _key(policy):  # directories of earlier versions have no keys
+        if found.get("key", _key(policy)) != _key(policy):  # results of earlier versions have no key
             return None
         return found["numbers"], pl.read_parquet(path.with_suffix(".parquet"))
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError):
@@ -108,14 +108,14 @@ def load(folder: ResultDirectory, policy: str) -> Played | None:
 
 
 def save(folder: ResultDirectory, policy: str, numbers: Mapping[str, Any], jobs: pl.DataFrame) -> None:
-    """Keep a finished policy."""
+    """Save a finished policy."""
     folder.write_table(f"{_name(policy)}.parquet", jobs)
     kept = {"policy": policy, "key": _key(policy), "numbers": numbers}
-    folder.write_json(f"{_name(policy)}.json", kept)  # last: now whole
+    folder.write_json(f"{_name(policy)}.json", kept)  # last: marks a complete result
 
 
 def with_earlier(folder: ResultDirectory, result: Replay) -> Replay:
-    """The result with the policies that earlier calls have left in the directory."""
+    """Add the policies that earlier calls saved in the directory."""
     rows, tables = list(result.rows), [result.jobs]
     known = {row["policy"] for row in rows}
     for path in sorted((folder.path / "cells").glob("*.json")):
@@ -131,7 +131,7 @@ def with_earlier(folder: ResultDirectory, result: Replay) -> Replay:
 
 
 def print_replay(result: Replay, console: Console) -> None:
-    """One row a policy; then jobs that were left out, and policies that cannot serve the trace."""
+    """Print one row per policy, then jobs that were left out, and policies that cannot serve the trace."""
     shared = any("fragmentation" in row for row in result.rows)
     heads = [
         "policy",
@@ -183,7 +183,7 @@ def _cells(row: Mapping[str, Any], shared: bool) -> list[str]:
 
 
 THRESHOLD_SECONDS = 10.0
-"""Jobs shorter than this count as if they took so long, so that a short one's wait does not weigh without bound."""
+"""Floor of run times in the bounded slowdown, so that short jobs do not dominate it."""
 PERCENTILES = (50, 90, 95, 99)
 
 
@@ -200,13 +200,12 @@ def bounded_slowdown(wait: Floats, run: Floats, threshold: float = THRESHOLD_SEC
 def batch_metrics(
     submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: Floats, owner: Ints | None, main: int = 0
 ) -> dict[str, Any]:
-    """Numbers of a run; jobs that never started have `start` nan and count only as such.
+    """Metrics of a run; jobs that never started have `start` nan and are only counted.
 
-    `amount` (N, K) is what each job holds in all, `capacity` (K,) what the cluster has, `main` the resource that
-    `utilisation` is of. The span of a run is from the first submission to the last end; `offered_load` and
-    `utilisation_while_arriving` are of the time from the first submission to the last. Per owner, None where owners are
-    not known: the mean bounded
-    slowdown of its jobs, and of these Jain's index, 1 when all fare alike, down to 1/O when one has all of it.
+    `amount` (N, K) is what each job holds in all, `capacity` (K,) that of the cluster, `main` the resource of
+    `utilisation`. The span of a run is from the first submission to the last end; `offered_load` and
+    `utilisation_while_arriving` cover the time from the first submission to the last. If owners are known,
+    `owner_fairness` is Jain's index of the owners' mean bounded slowdowns: 1 if all are equal, down to 1/O; else None.
     """
     ran = ~np.isnan(start)
     found: dict[str, Any] = {"jobs": len(submit), "never_started": int((~ran).sum())}
@@ -251,7 +250,7 @@ def batch_metrics(
 def _while_arriving(
     submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: float
 ) -> tuple[float | None, float | None]:
-    """What comes, and what is taken, between the first submission and the last, as shares of what there is."""
+    """Offered load and utilisation between the first submission and the last, as shares of capacity."""
     first, last = float(submit.min()), float(submit.max())
     there = capacity * (last - first)
     if not there > 0:
@@ -261,7 +260,7 @@ def _while_arriving(
 
 
 def _idle_while_waiting(submit: Floats, start: Floats, end: Floats, amount: Floats, capacity: float) -> float:
-    """The share of capacity that is idle while some job waits, over the span: what a better packing could win."""
+    """Share of capacity that is idle while some job waits, over the span: a bound on gains by packing."""
     time = np.concatenate([submit, start, end])
     zero = np.zeros_like(amount)
     waiting = np.concatenate([np.ones_like(amount), -np.ones_like(amount), zero])

@@ -1,8 +1,8 @@
-"""One policy on a trace: when each job starts and ends, and what that means.
+"""Replay a trace under one policy: start and end of each job, and the metrics.
 
-Policies that declare a pool form go through a kernel that plays whole logs; all others are asked at every moment.
-On one machine both give the same starts, and so they do on several of which jobs take equal pieces, but for
-reservations: a pool counts what will be free, where a policy that is asked reserves on certain machines.
+A policy with a pool form is played by a kernel over the whole log; all others are asked at every event. Both give the
+same starts on one machine, and on several machines if jobs take equal pieces. Reservations differ: the kernel counts
+the units that will be free, while a policy reserves particular machines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from berth.traces.trace import Trace
 __all__ = ["played"]
 
 CLASSES = 60
-"""The commonest classes of jobs by which fragmentation is measured."""
+"""Number of most common job classes used to measure fragmentation."""
 
 
 def played(
@@ -39,7 +39,7 @@ def played(
     setting: ReplaySetting,
     progress: Callable[[str, int, int], None] | None,
 ) -> tuple[dict[str, Any], pl.DataFrame]:
-    """The numbers of one policy, and its jobs."""
+    """Numbers of one policy, and its jobs."""
     problem, tasks = batch.problem, batch.tasks
     policy = spec.build(problem, stream(setting.seed, "policy", str(spec)))
     began = time.perf_counter()
@@ -73,12 +73,12 @@ def played(
 
 
 def _main(amount: Floats, capacity: Floats) -> int:
-    """The resource that jobs ask most of, relative to what there is."""
+    """Resource with the highest demand relative to capacity."""
     return int(np.argmax(np.where(capacity > 0, amount.sum(axis=0) / np.where(capacity > 0, capacity, 1.0), -1.0)))
 
 
 def _at_once(policy: Any, batch: BatchJobs, setting: ReplaySetting) -> Floats | None:
-    """When jobs start, (N,), by the kernel of whole logs; None where that cannot tell."""
+    """Start times, (N,), by the kernel for whole logs; None if it does not apply."""
     tasks, pool = batch.tasks, None if setting.outages else as_pool(batch)
     pooled = getattr(policy, "pool", None)
     form = None if pool is None or pooled is None else pooled(tasks)
@@ -96,7 +96,7 @@ def _one_by_one(
     spec: PolicySpec,
     progress: Callable[[str, int, int], None] | None,
 ) -> tuple[Floats, Floats, float | None]:
-    """When jobs start and end, (N,), asking the policy at every moment; and what arriving jobs saw of fragmentation."""
+    """Start and end times, (N,), asking the policy at every event; and the fragmentation that arriving jobs saw."""
     problem, world = batch.problem, batch_world(batch, trace, outages=setting.outages)
     start, end = np.full(len(batch.tasks), np.nan), np.full(len(batch.tasks), np.nan)
     seen = None if problem.devices is None else _Fragments(batch)
@@ -109,7 +109,7 @@ def _one_by_one(
         np.minimum.at(slowest, new.task, problem.speed[new.server])
         begun[outcome.started] = True
         begun[outcome.lost] = False
-        begun[new.task] = new.start <= slot.time  # of those reserved for later we hear when they have begun
+        begun[new.task] = new.start <= slot.time  # tasks reserved for later are reported when they start
         start[new.task] = new.start
         end[new.task] = new.start + batch.runs[new.task] / slowest[new.task]
         if seen is not None:
@@ -122,7 +122,7 @@ def _one_by_one(
 
 
 class _Fragments:
-    """The share of all devices that are free but of no use to a job drawn from the trace, seen by arriving jobs."""
+    """Share of devices that are free but useless to a job drawn from the trace, measured at arrivals."""
 
     def __init__(self, batch: BatchJobs) -> None:
         problem, tasks = batch.problem, batch.tasks

@@ -1,1 +1,1 @@
-"""The papers' figures and tables as experiments, and whether their claims hold."""
+"""Reproduce the papers' figures and tables, and judge their claims."""

@@ -1,8 +1,8 @@
-"""Figures and tables of papers as experiments: one small YAML file each, under `berth/data/experiments/PAPER/ID.yaml`.
+"""Experiments: figures and tables of papers, one YAML file each, under `berth/data/experiments/PAPER/ID.yaml`.
 
-An experiment says what is run (`sweep`, at each of its grid's points; `parts` are several sweeps that share the rest),
-a version of seconds (`quick`), what is drawn (`plots`), and what the paper claims (`claims`). A claim is always about
-an *effect*: by which part one number is above another, 0.1133 for 11.33 % more.
+An experiment defines what is run (`sweep`, at each point of its grid; `parts` are several sweeps that share the rest),
+a version that takes seconds (`quick`), the `plots`, and the paper's `claims`. A claim is always about an *effect*: the
+relative excess of one number over another, 0.1133 for 11.33 % more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAPERS = {
     "esdp": "ESDP: multi-server jobs by efficient sampling and dynamic programming (two versions)",
     "drl-greedy": "DRL-Greedy: online scheduling of tasks by deep reinforcement learning and greedy optimisation",
 }
-"""The papers in the order in which they are shown; a folder of experiments each."""
+"""Papers in display order; each has a folder of experiments."""
 
 Where = dict[str, Any]
 
@@ -51,7 +51,7 @@ class _Part(BaseModel):
 
 
 class Changes(_Part):
-    """What is run, or what of it is changed: the same words as in a sweep file."""
+    """What is run, or overrides of it, with the keys of a sweep file."""
 
     scenario: str | None = None
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = None
@@ -62,11 +62,11 @@ class Changes(_Part):
     arrivals: Literal["hidden", "revealed", "both"] | None = None
     oracles: list[str] | None = None
     trace: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="a file in the folder of traces that the scenario is to play, if it is there"
+        default=None, description="file in the folder of traces that the scenario plays, if present"
     )
 
     def under(self, other: Changes) -> Changes:
-        """This with what the other one says; `set` is merged, all else replaced."""
+        """These values overridden by the other's; `set` is merged, all else replaced."""
         merged = {**(self.set or {}), **(other.set or {})}
         said = {name: value for name in Changes.model_fields if (value := getattr(other, name)) is not None}
         return Changes.model_construct(**{**self._said(), **said, "set": merged})
@@ -76,13 +76,13 @@ class Changes(_Part):
 
 
 class Quick(Changes):
-    """What the version of seconds changes; its `parts`, where given, take the place of all others."""
+    """Overrides of the quick version; its `parts`, if given, replace all others."""
 
     parts: Annotated[list[Changes], Field(min_length=1)] | None = None
 
 
 class Plot(_Part):
-    """A picture: `curve` over slots, `line` over a key of the grid, `bars` for each point, `cdf` of deciding times."""
+    """A plot: `curve` over slots, `line` over a key of the grid, `bars` for each point, `cdf` of decision times."""
 
     kind: Literal["curve", "line", "bars", "cdf"]
     title: str
@@ -105,17 +105,19 @@ class Plot(_Part):
 
 
 class Claim(_Part):
-    """What the paper says of one effect: by which part a policy's `metric` is above that of what it is compared with.
+    """The paper's statement of one effect: the relative excess of a policy's `metric` over what it is compared with.
 
-    It is compared with another policy, an oracle or a number (`over`), or with itself at other points (`against`). With
-    both, its lead over the other policy (the ratio, or the difference where not all are positive) is compared with its
-    lead at other points. `where` says at which points; over several, effects are averaged. `value` is the effect that
-    the paper prints; where it prints none, `direction` says which way. `until` looks at the first slots only; `total`
-    takes sums over a run instead of means a slot, for runs of different length.
+    The policy is compared with another policy, an oracle or a number (`over`), or with itself at other points
+    (`against`). With both, its lead over the other policy (the ratio, or the difference if not all are positive) is
+    compared with its lead at other points. `where` selects the points; effects are averaged over several. `value` is
+    the effect that the paper prints; if it prints none, `direction` gives the sign. `until` uses the first slots only;
+    `total` uses sums over a run instead of means per slot, for runs of different length.
     """
 
     says: Annotated[str, Field(min_length=1)]
-    policy: str | None = Field(default=None, description="if not the experiment's `printed`: then there is no best")
+    policy: str | None = Field(
+        default=None, description="default: the experiment's `printed`; if set, there is no best"
+    )
     over: str | float | None = None
     against: Where | None = None
     where: Where = Field(default_factory=dict)
@@ -145,13 +147,13 @@ class Claim(_Part):
 class Experiment(_Part):
     """One figure or table of a paper."""
 
-    name: Annotated[str, Field(description="PAPER/ID, from where the file is")]
+    name: Annotated[str, Field(description="PAPER/ID, from the path of the file")]
     paper: str
-    figure: Annotated[str, Field(min_length=1, description="as the paper numbers it")]
+    figure: Annotated[str, Field(min_length=1, description="number in the paper")]
     title: Annotated[str, Field(min_length=1)]
-    what: Annotated[str, Field(min_length=1, description="what is run, and how it was read where the paper is silent")]
-    data: Annotated[str, Field(min_length=1, description="synthetic, or which workload it was fitted to")] = "synthetic"
-    minutes: Annotated[float, Field(gt=0, description="how long it takes on two cores")]
+    what: Annotated[str, Field(min_length=1, description="what is run, and how gaps in the paper were filled")]
+    data: Annotated[str, Field(min_length=1, description="synthetic, or the workload it was fitted to")] = "synthetic"
+    minutes: Annotated[float, Field(gt=0, description="run time on two cores")]
     sweep: Changes
     parts: Annotated[list[Changes], Field(min_length=1)] = Field(default_factory=lambda: [Changes()])
     quick: Quick
@@ -174,16 +176,16 @@ class Experiment(_Part):
 
     @property
     def order(self) -> tuple[int, str]:
-        """Its place among all others."""
+        """Sort key among all experiments."""
         return list(PAPERS).index(self.paper), self.name
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A point of an experiment: a scenario, what is changed in it, and how it is run.
+    """A point of an experiment: a scenario, its overrides, and how it is run.
 
-    `keys` are those of the grid, `trace` where it plays one, and `scenario` where parts differ in it: what the points
-    differ in. Which file a trace is, if it is there at all, `berth.lab.reproduce.traces` finds out.
+    `keys` are what the points differ in: keys of the grid, `trace` if the point plays one, and `scenario` if parts
+    differ in it. `berth.lab.reproduce.traces` finds the file of a trace.
     """
 
     number: int
@@ -197,17 +199,17 @@ class Setting:
 
     @property
     def trace(self) -> str | None:
-        """The trace that it plays, as the experiment names it."""
+        """Trace that the point plays, as the experiment names it."""
         return self.run.trace
 
     def is_at(self, where: Mapping[str, Any]) -> bool:
-        """Whether it is one of these points."""
+        """Whether the point matches."""
         missing = object()
         return all(self.keys.get(key, missing) == value for key, value in where.items())
 
 
 def _parts(experiment: Experiment, quick: bool) -> list[Changes]:
-    """The sweeps of an experiment, each complete."""
+    """Complete sweeps of an experiment."""
     fast = experiment.quick
     parts = fast.parts if quick and fast.parts else experiment.parts
     whole = [experiment.sweep.under(part) for part in parts]
@@ -215,7 +217,7 @@ def _parts(experiment: Experiment, quick: bool) -> list[Changes]:
 
 
 def settings_of(experiment: Experiment, quick: bool = False) -> list[Setting]:
-    """Every point of an experiment, each once."""
+    """All points of an experiment, without duplicates."""
     parts = _parts(experiment, quick)
     several = len({part.scenario for part in parts}) > 1
     found: list[Setting] = []
@@ -231,7 +233,7 @@ def settings_of(experiment: Experiment, quick: bool = False) -> list[Setting]:
 
 
 def experiment_names() -> list[str]:
-    """Every experiment as PAPER/ID, by paper.
+    """All experiments as PAPER/ID, by paper.
 
     >>> experiment_names()[0].split("/")[0]
     'ogasched'
@@ -244,12 +246,12 @@ def experiment_names() -> list[str]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """So that fig-2 comes before fig-10."""
+    """Sort key that puts fig-2 before fig-10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", text)]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments that are meant by `all`, a paper, PAPER/ID or a file; each once, in the order of papers.
+    """Experiments selected by `all`, a paper, PAPER/ID or a file; without duplicates, in the order of papers.
 
     >>> chosen(["ogashed"])
     Traceback (most recent call last):
@@ -277,7 +279,7 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
 
 
 def load_experiment(name: str | Path) -> Experiment:
-    """Read and check an experiment, by PAPER/ID or from a file of one's own.
+    """Read and check an experiment, by PAPER/ID or from a file.
 
     >>> load_experiment(Path("nowhere.yaml"))
     Traceback (most recent call last):
@@ -302,7 +304,7 @@ def load_experiment(name: str | Path) -> Experiment:
 
 
 def _check_names(experiment: Experiment, file: Path) -> None:
-    """Refuse claims and plots about what is not run: a policy, an oracle or a point that the sweep does not have."""
+    """Refuse claims and plots that name a policy, an oracle or a point that the sweep does not have."""
     settings = settings_of(experiment)
     for place, claim in enumerate(experiment.claims):
         key = f"claims[{place}]"
@@ -335,7 +337,7 @@ def _check_policy(name: str, settings: Sequence[Setting], oracle: bool, key: str
 
 
 def _canonical(name: str, key: str, file: Path) -> str:
-    """A policy as berth writes it."""
+    """Canonical spelling of a policy."""
     try:
         return str(PolicySpec.parse(name))
     except BerthError as error:

@@ -14,7 +14,7 @@ __all__ = ["effect", "judge"]
 
 
 def judge(result: ExperimentResult) -> None:
-    """Fill in the claims; some may be about points or slots that are not in the quick version, or have no data."""
+    """Fill in the claims; a claim may refer to points or slots absent from the quick version, or without data."""
     judged: list[ClaimResult] = []
     left: list[Claim] = []
     without: list[Claim] = []
@@ -61,9 +61,9 @@ def _broke(result: ExperimentResult, claim: Claim, policy: str) -> bool:
 
 
 def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> Estimate | None:
-    """By which part the policy's number is above what the claim compares it with: mean and interval over seeds.
+    """Relative lead of the policy's number over what the claim compares it with: mean and interval over seeds.
 
-    None where a seed has nothing to compare with.
+    None if a seed has nothing to compare with.
     """
     places = result.places(claim.where)
     others = [] if claim.against is None else result.places(claim.against)
@@ -85,10 +85,10 @@ def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> 
 def _pair(
     result: ExperimentResult, claim: Claim, policy: str, series: str, place: int
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """The policy's number at a point and that of what the claim has it over, by seed."""
+    """Values by seed of the policy at a point, and of what the claim compares it with."""
     family = FAMILIES[result.families[place]].lab
     oracle = claim.over in family.oracles and claim.over in (result.settings[place].run.oracles or ())
-    # luck is not to count where an oracle knows means only
+    # an oracle that knows only means is compared without noise
     measured = family.measured_in if oracle and series == "reward" else series
     ours = result.values(place, policy, claim.arrivals, measured, claim.until, claim.total)
     if not isinstance(claim.over, str):
@@ -98,16 +98,15 @@ def _pair(
 
 
 def _lead(ours: Mapping[int, float], theirs: Mapping[int, float], as_ratio: bool) -> dict[int, float]:
-    """How far ours is ahead of theirs, seed by seed: the ratio, or the difference where a ratio says nothing."""
+    """Lead of ours over theirs, seed by seed: the ratio, or the difference."""
     seeds = sorted(ours.keys() & theirs.keys())
     return {seed: ours[seed] / theirs[seed] if as_ratio else ours[seed] - theirs[seed] for seed in seeds}
 
 
 def _above(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """By which part ours is above theirs, seed by seed.
+    """Relative excess of ours over theirs, seed by seed.
 
-    A ratio to what is not positive says nothing: where a seed has that, differences are divided by the mean size of
-    theirs over all seeds.
+    If theirs is not positive in some seed, differences are divided by the mean absolute value of theirs over all seeds.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if all(theirs[seed] > 0 for seed in seeds):
@@ -117,6 +116,6 @@ def _above(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, 
 
 
 def _averaged(values: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """The mean over points, for each seed that all of them have."""
+    """Mean over points, for each seed that all points have."""
     seeds = set.intersection(*(set(found) for found in values)) if values else set()
     return {seed: math.fsum(found[seed] for found in values) / len(values) for seed in sorted(seeds)}

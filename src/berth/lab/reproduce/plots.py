@@ -1,4 +1,4 @@
-"""Pictures of experiments: curves over slots, lines over a key, bars. A policy has one colour in an experiment."""
+"""Plots of experiments: curves over slots, lines over a key, bars. A policy keeps its colour within an experiment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["draw", "save_plots"]
 
 
 def _policies(result: ExperimentResult, plot: Plot) -> list[str]:
-    """The policies of a plot: its own, or all that are run."""
+    """Policies of a plot: its own list, or all that are run."""
     if plot.policies is not None:
         return [str(PolicySpec.parse(text)) for text in plot.policies]
     run = (text for setting in result.settings for text in setting.run.policies or ())
@@ -144,7 +144,7 @@ def _cdf(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
 
 
 def _short(setting: Setting) -> str:
-    """A point on an axis: a trace by its file, else a scenario by its name, then keys of the grid."""
+    """Axis label of a point: a trace by its file, else a scenario by its name, then keys of the grid."""
     keys = dict(setting.keys)
     scenario, trace = keys.pop("scenario", None), keys.pop("trace", None)
     name = scenario if trace is None else Path(trace).name.split(".")[0]
@@ -157,7 +157,7 @@ PICTURES = {"curve": _curve, "line": _line, "bars": _bars, "cdf": _cdf}
 
 
 def draw(result: ExperimentResult) -> list[Figure]:
-    """The pictures of an experiment, in its order; one whose points are not run is left out."""
+    """Draw the plots of an experiment in order; a plot without results is left out."""
     figures = []
     with mpl.rc_context(STYLE):
         for plot in result.experiment.plots:
@@ -173,7 +173,7 @@ def draw(result: ExperimentResult) -> list[Figure]:
 
 
 def save_plots(found: Reproduced, directory: ResultDirectory) -> dict[str, Sequence[str]]:
-    """Write every picture as PNG and SVG; the SVG texts, by experiment."""
+    """Write every plot as PNG and SVG; return the SVG texts by experiment."""
     drawn: dict[str, Sequence[str]] = {}
     for result in found.experiments:
         texts = []

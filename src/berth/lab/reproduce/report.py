@@ -1,4 +1,4 @@
-"""Reproduced papers as one HTML page that needs nothing else, as a page of the documentation, and in the terminal."""
+"""Reports of reproduced papers: a self-contained HTML page, a documentation page, and terminal tables."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ td.text { font-weight: 400; min-width: 15rem; } .state { white-space: nowrap; fo
 CLASSES = {Verdict.reproduced: "yes", Verdict.direction: "near", Verdict.failed: "no"}
 STYLES = {Verdict.reproduced: "green", Verdict.direction: "yellow", Verdict.failed: "red"}
 WIDE = 120
-"""From this many characters a line on, the table also has what the algorithm would show if nobody checked."""
+"""Terminal width from which the table also shows the unchecked effect."""
 SIDES = {"more": "more", "less": "less", "same": "the same"}
 
 
 def paper_says(claim: Claim) -> str:
-    """The effect as the paper has it.
+    """Effect as printed in the paper.
 
     >>> paper_says(Claim(says="…", over="drf", value=0.1133))
     '+11.3 %'
@@ -42,7 +42,7 @@ def paper_says(claim: Claim) -> str:
 
 
 def found_effect(value: Estimate | None) -> str:
-    """A measured effect with half its interval.
+    """Measured effect with half its confidence interval.
 
     >>> found_effect(Estimate(0.05, 0.04, 0.06, 8))
     '+5.0 % ± 1.0'
@@ -54,7 +54,7 @@ def found_effect(value: Estimate | None) -> str:
 
 
 def left_out_lines(result: ExperimentResult) -> list[str]:
-    """What was not run or not judged, and why, a sentence each."""
+    """What was not run or not judged, and why, one sentence each."""
     lines = [f"Not run: {text}." for text in result.not_run]
     for claims, why in ((result.without_data, "Without that data"), (result.left_out, "Not in the quick version")):
         if claims:
@@ -69,7 +69,7 @@ def _state(verdict: Verdict | None) -> str:
 
 
 def counted(verdicts: Sequence[Verdict | None]) -> str:
-    """How many of each.
+    """Count the verdicts of each kind.
 
     >>> counted([Verdict.reproduced, Verdict.failed, Verdict.failed])
     '1 reproduced, 0 direction only, 2 not reproduced'
@@ -81,13 +81,13 @@ def _scope(found: Reproduced) -> str:
     if not found.quick:
         return ""
     return (
-        "This is the quick version: small settings and few seeds, to see that everything runs. Its verdicts are about "
-        "those, not about the papers' settings."
+        "This is the quick version: small settings and few seeds, to check that everything runs. Its verdicts are "
+        "about those settings, not the papers'."
     )
 
 
 def render_reproduced(found: Reproduced, plots: Mapping[str, Sequence[str]], manifest: Mapping[str, Any]) -> str:
-    """The page; `plots` are SVG texts by experiment."""
+    """Render the HTML page; `plots` are SVG texts by experiment."""
     version = str(found.facts["versions"].get("berth", ""))
     claims = [claim.verdict for result in found.experiments for claim in result.claims]
     body = [
@@ -136,8 +136,8 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str]) -> str:
     top = "".join(f"<th>{head}</th>" for head in heads)
     table = f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     note = (
-        "<p><small>Unchecked: what the algorithm would show if decisions that break constraints were counted as they "
-        "are. It earned what is under “as printed”.</small></p>"
+        "<p><small>Unchecked: the effect of the algorithm if infeasible decisions counted as they are. What it "
+        "really earned is under “as printed”.</small></p>"
         if unchecked
         else ""
     )
@@ -168,7 +168,7 @@ def _claim(result: ClaimResult, unchecked: bool) -> str:
 
 
 def render_markdown(found: Reproduced, command: str) -> str:
-    """A page of the documentation: every claim with what was found."""
+    """Render the documentation page: every claim with its result."""
     claims = [claim.verdict for result in found.experiments for claim in result.claims]
     version = found.facts["versions"].get("berth", "")
     lines = [
@@ -179,8 +179,8 @@ def render_markdown(found: Reproduced, command: str) -> str:
         "",
         RULE,
         "",
-        "± is half of the 95 % interval over seeds. “Unchecked” is what the algorithm would show if decisions that "
-        "break constraints were counted as they are.",
+        "± is half of the 95 % interval over seeds. “Unchecked” is the effect of the algorithm if infeasible decisions "
+        "counted as they are.",
         "",
     ]
     lines += [_scope(found), ""] if found.quick else []
@@ -229,7 +229,7 @@ def _markdown(result: ExperimentResult) -> list[str]:
 
 
 def print_experiments(experiments: Sequence[Experiment], console: Console) -> None:
-    """What can be reproduced: name, number in the paper, title, and how long it takes on two cores."""
+    """Print the experiments: name, number in the paper, title, and run time on two cores."""
     rows = [[e.name, e.figure, e.title, f"{e.minutes:g}"] for e in experiments]
     rows.append(["all", "", f"{len(experiments)} experiments", f"{sum(e.minutes for e in experiments):g}"])
     console.print(as_table(["experiment", "in the paper", "title", "minutes"], rows, 3))
@@ -240,7 +240,7 @@ def _coloured(verdict: Verdict | None) -> Text:
 
 
 def print_reproduced(found: Reproduced, console: Console) -> None:
-    """A table for each experiment, then how many claims hold."""
+    """Print a table for each experiment, then the number of claims that hold."""
     for result in found.experiments:
         _print(result, console)
     claims = [claim.verdict for result in found.experiments for claim in result.claims]

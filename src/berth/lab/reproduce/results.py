@@ -1,4 +1,4 @@
-"""What comes of reproducing papers: runs, claims with what was found, experiments, and all of them."""
+"""Results of reproduced papers: runs, judged claims, and experiments."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = [
 ]
 
 POINTS = 300
-"""Slots of a run that are kept for curves."""
+"""Number of slots stored for curves."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What is kept of a cell: means over slots by series, also over the first slots, and how reward adds up.
+    """Stored part of a cell: means over slots by series, also over the first slots, and cumulative reward.
 
-    `total` is the reward up to and with each of `slots`; `seconds` are the percentiles, 0 to 100, of what deciding took
-    in a slot (empty for an oracle).
+    `total` is the cumulative reward at each of `slots`; `seconds` are the percentiles, 0 to 100, of the decision time
+    of a slot (empty for an oracle).
     """
 
     means: Mapping[str, float]
@@ -53,12 +53,12 @@ class Run:
     seconds: Floats
 
     def value(self, series: str, until: int | None = None) -> float | None:
-        """The mean of a series over all slots, or over the first; None where there is no such series or slot."""
+        """Mean of a series over all slots, or over the first `until`; None if there is no such series or slot."""
         return self.means.get(series) if until is None else self.first.get((series, until))
 
 
 def kept(record: CellResult, firsts: Iterable[tuple[str, int]]) -> Run:
-    """What is kept of a cell; `firsts` are series that are asked for over the first slots."""
+    """Reduce a cell; `firsts` are the series needed over the first slots."""
     count = len(record.reward)
     spent = record.series.get("decide_seconds", np.zeros(0))
     slots = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(np.int64))
@@ -78,10 +78,10 @@ def kept(record: CellResult, firsts: Iterable[tuple[str, int]]) -> Run:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim and what was found: the effect of the algorithm as printed and of berth's best, as parts of one.
+    """A claim and its result: effects of the algorithm as printed and of berth's best, as fractions.
 
-    `claimed` is the effect that the printed algorithm would have if decisions that cannot be played were counted as
-    they are; None where it broke no constraint. `verdict` is on `printed`, `best_verdict` says the same of `best`.
+    `claimed` is the effect of the printed algorithm if infeasible decisions counted as they are; None if it broke no
+    constraint. `verdict` judges `printed`, `best_verdict` judges `best`.
     """
 
     claim: Claim
@@ -94,7 +94,7 @@ class ClaimResult:
     best_verdict: Verdict | None
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """The claim as a dictionary, for JSON."""
         claim = self.claim
         return {
             "says": claim.says,
@@ -116,10 +116,10 @@ class ClaimResult:
 
 @dataclass(eq=False)
 class ExperimentResult:
-    """What came of an experiment: its points, a `Run` for each cell of each, its claims.
+    """Result of an experiment: its points, a `Run` for each cell of each, its claims.
 
-    `absent` are points whose trace is not there, `missing` says why by trace, `traces` has the SHA-256 of those that
-    are played. Claims are `left_out` for the quick version's sake, or `without_data` where a trace is not there.
+    `absent` are points whose trace is missing, `missing` gives the reason by trace, `traces` the SHA-256 of those that
+    are played. Claims are `left_out` in the quick version, or `without_data` if a trace is missing.
     """
 
     experiment: Experiment
@@ -137,28 +137,28 @@ class ExperimentResult:
 
     @property
     def data(self) -> str:
-        """What was played: synthetic data, fits of traces, or traces themselves by file."""
+        """Data used: synthetic data, fits of traces, or traces by file."""
         if not self.traces and not self.missing:
             return self.experiment.data
         return f"{self.experiment.data}: {', '.join(self.traces) or 'none of them is there'}"
 
     @property
     def not_run(self) -> list[str]:
-        """What was not played, and why."""
+        """Data that was not used, and why."""
         return [f"{trace}: {why}" for trace, why in self.missing.items()]
 
     @property
     def verdict(self) -> Verdict | None:
-        """That of its weakest claim."""
+        """Verdict of its weakest claim."""
         return weakest(result.verdict for result in self.claims)
 
     @property
     def seeds(self) -> int:
-        """How many seeds each of its points has."""
+        """Number of seeds of each point."""
         return max((len({cell.seed for cell in runs}) for runs in self.runs.values()), default=0)
 
     def named(self, place: int, name: str, arrivals: str) -> dict[int, Run]:
-        """The runs of a policy or an oracle at a point, by seed."""
+        """Runs of a policy or an oracle at a point, by seed."""
         setting = self.settings[place]
         oracle = name in FAMILIES[self.families[place]].lab.oracles and name in (setting.run.oracles or ())
         information = None if oracle else arrivals
@@ -172,7 +172,7 @@ class ExperimentResult:
     def values(
         self, place: int, name: str, arrivals: str, series: str, until: int | None = None, total: bool = False
     ) -> dict[int, float]:
-        """A number of a policy or an oracle at a point, by seed; its mean a slot, or its `total`."""
+        """Mean per slot, or `total`, of a number of a policy or an oracle at a point, by seed."""
         found: dict[int, float] = {}
         for seed, run in self.named(place, name, arrivals).items():
             value = run.value(series, until)
@@ -181,11 +181,11 @@ class ExperimentResult:
         return found
 
     def places(self, where: Mapping[str, Any]) -> list[int]:
-        """The points that are meant."""
+        """Indices of the points that match."""
         return [place for place, setting in enumerate(self.settings) if setting.is_at(where)]
 
     def as_dict(self) -> dict[str, Any]:
-        """The experiment for JSON."""
+        """The experiment as a dictionary, for JSON."""
         experiment = self.experiment
         return {
             "experiment": experiment.name,
@@ -207,7 +207,7 @@ class ExperimentResult:
 
 @dataclass(frozen=True, eq=False)
 class Reproduced:
-    """Everything that came of `reproduce`."""
+    """Result of `reproduce`."""
 
     experiments: tuple[ExperimentResult, ...]
     quick: bool
@@ -222,7 +222,7 @@ class Reproduced:
         return {f"{e.experiment.name}, {cell}": error for e in self.experiments for cell, error in e.failed.items()}
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """The result as a dictionary, for JSON."""
         return {
             "rule": RULE,
             "quick": self.quick,
@@ -233,7 +233,7 @@ class Reproduced:
         }
 
     def frame(self) -> pl.DataFrame:
-        """The raw results: a row for each experiment, point, information setting, policy or oracle, and seed."""
+        """Raw results: a row for each experiment, point, information setting, policy or oracle, and seed."""
         import polars as pl
 
         rows = [
@@ -255,23 +255,23 @@ class Reproduced:
 
 
 NEAR = 0.25
-"""How far from the printed number the mean may be, as a part of that number."""
+"""Tolerance of the mean around the printed number, relative to that number."""
 SAME = 0.05
-"""The largest effect that counts as none."""
+"""Largest effect that counts as none."""
 
 RULE = (
-    "An effect is the part by which one number is above another, taken seed by seed; its mean over seeds has a 95 % "
-    "interval. A claim is reproduced if that interval lies wholly on the paper's side of zero and the number that the "
-    f"paper prints is in it, or no further than {100 * NEAR:g} % of itself from the mean. It is “direction only” if "
-    "the interval is on the paper's side of zero but the number is another one, and not reproduced otherwise: what the "
-    "seeds cannot tell from no effect does not count. Where the paper prints no number, the side of zero is enough; "
-    f"“the same” holds if the whole interval is within ± {100 * SAME:g} %. An experiment is as good as the weakest of "
-    "its claims. The verdict is on the algorithm as printed, and on what it earned with decisions that can be played."
+    "An effect is the relative excess of one number over another, taken seed by seed; its mean over seeds has a 95 % "
+    "confidence interval. A claim is reproduced if that interval lies wholly on the paper's side of zero and contains "
+    f"the paper's number, or that number is within {100 * NEAR:g} % of itself from the mean. It is “direction only” if "
+    "the interval is on the paper's side of zero but the number differs, and not reproduced otherwise: an effect that "
+    "the seeds cannot distinguish from none does not count. If the paper prints no number, the side of zero decides; "
+    f"“the same” holds if the whole interval is within ± {100 * SAME:g} %. The verdict on an experiment is that of its "
+    "weakest claim. Verdicts are about the algorithm as printed, and its reward with feasible decisions."
 )
 
 
 class Verdict(StrEnum):
-    """What came of a claim, the best first."""
+    """Verdict on a claim, the best first."""
 
     reproduced = "reproduced"
     direction = "direction only"
@@ -279,7 +279,7 @@ class Verdict(StrEnum):
 
 
 def verdict_of(found: Estimate | None, value: float | None = None, direction: str | None = None) -> Verdict:
-    """The verdict on one effect; `value` is what the paper prints, else `direction` is `more`, `less` or `same`.
+    """Judge one effect; `value` is the paper's number, else `direction` is `more`, `less` or `same`.
 
     >>> verdict_of(Estimate(0.12, 0.10, 0.14, 8), value=0.1133).value
     'reproduced'
@@ -301,7 +301,7 @@ def verdict_of(found: Estimate | None, value: float | None = None, direction: st
 
 
 def weakest(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """The worst of them; None where there is none.
+    """Worst verdict; None if there is none.
 
     >>> weakest([Verdict.reproduced, Verdict.direction]).value
     'direction only'

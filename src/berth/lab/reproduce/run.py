@@ -1,8 +1,8 @@
-"""Run experiments, and say of each claim of the paper whether it was found.
+"""Run experiments and judge the papers' claims.
 
-All cells of all experiments share their workers and one result directory: what several experiments have in common is
-computed once, and what is done is never done again, whenever the run was stopped. The rule of the verdict is that of
-`berth.lab.reproduce.results`; nothing here is decided by hand.
+All cells of all experiments share their workers and one result directory: cells that several experiments share are
+computed once, and an interrupted run resumes from the finished cells. `berth.lab.reproduce.results` holds the rule of
+the verdict; nothing is judged by hand.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def reproduce(
     progress: Callable[[Progress], None] | None = None,
     traces: str | os.PathLike[str] | None = None,
 ) -> Reproduced:
-    """Run experiments, given as `all`, a paper, PAPER/ID or a file; `quick` runs their versions of seconds.
+    """Run experiments, given as `all`, a paper, PAPER/ID or a file; `quick` runs versions that take seconds.
 
-    `traces` is the folder with the files that experiments on traces name, else that of BERTH_TRACES; points whose file
-    is not there are left out, and so are the claims about them.
+    `traces` is the folder with the trace files that experiments name, by default that of BERTH_TRACES; points whose
+    file is missing are left out, with the claims about them.
 
-    With `out`, every finished cell is kept there at once, and the report, plots and tables are written there.
+    With `out`, every finished cell is saved there at once, and the report, plots and tables are written there.
     """
     leave_if_imported_by_worker()
     began = time.perf_counter()
@@ -82,7 +82,7 @@ def reproduce(
 def _results(
     experiments: Sequence[Experiment], quick: bool, traces: str | os.PathLike[str] | None
 ) -> list[ExperimentResult]:
-    """The experiments with the points that can be run."""
+    """Experiments with the points that can be run."""
     points = [settings_of(experiment, quick) for experiment in experiments]
     asked = any(setting.trace for settings in points for setting in settings)
     folder = traces_folder(traces) if asked or traces is not None else None
@@ -99,7 +99,7 @@ def _results(
 
 
 def _plans(results: Sequence[ExperimentResult]) -> tuple[list[RunPlan], list[tuple[int, int]]]:
-    """A plan for each point of each experiment, and whose point each is."""
+    """A plan for each point of each experiment, and the experiment and point of each plan."""
     plans: list[RunPlan] = []
     owners: list[tuple[int, int]] = []
     for which, result in enumerate(results):
@@ -120,7 +120,7 @@ def _plans(results: Sequence[ExperimentResult]) -> tuple[list[RunPlan], list[tup
 
 
 def _firsts(experiment: Experiment) -> set[tuple[str, int]]:
-    """Which series are asked for over the first slots only."""
+    """Series needed over the first slots only."""
     return {
         (series, claim.until)
         for claim in experiment.claims
@@ -160,4 +160,4 @@ def _write(directory: ResultDirectory, found: Reproduced) -> None:
     done = directory.described(found.facts, now(), found.reused, len(found.failed))
     directory.write_json("results.json", found.as_dict())
     directory.write_text("report.html", render_reproduced(found, drawn, done))
-    directory.write_json("manifest.json", done)  # last: only now is everything there
+    directory.write_json("manifest.json", done)  # last: marks a complete directory

@@ -1,8 +1,8 @@
-"""Real traces in experiments: where their files are, and what a point becomes that names one.
+"""Real traces in experiments: find their files, and build the points that name one.
 
-A scenario with a `workload` plays the jobs of the trace. One of the placement family without takes from it only how
-many tasks come when, as DRL-Greedy's paper does: the arrivals of a stretch of the trace, in slots so long that as many
-come on average as the scenario's own `arrivals.mean` says.
+A scenario with a `workload` plays the jobs of the trace. A placement scenario without one takes only the arrival counts
+from it, as DRL-Greedy's paper does: those of a section of the trace, with a slot length at which the mean count equals
+the scenario's `arrivals.mean`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from berth.traces.formats import load_trace
 __all__ = ["VARIABLE", "Found", "find_traces", "traces_folder"]
 
 VARIABLE = "BERTH_TRACES"
-"""The environment variable that names the folder of traces."""
+"""Environment variable for the folder of traces."""
 NO_FOLDER = f"there is no traces folder (set {VARIABLE} or --traces)"
 NO_FILE = "it is not in the traces folder"
 
 
 @dataclass(frozen=True)
 class Found:
-    """The points of an experiment that can be run, and those whose trace is not there.
+    """Points of an experiment that can be run, and those whose trace is missing.
 
-    `files` has the SHA-256 of each trace that is played, `missing` why another one is not; by the experiment's names.
+    By the experiment's names, `files` holds the SHA-256 of each trace that is played, `missing` why another one is not.
     """
 
     settings: tuple[Setting, ...]
@@ -47,7 +47,7 @@ class Found:
 
 
 def traces_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """The folder of traces: the given one, else that of BERTH_TRACES; None where neither is said.
+    """Folder of traces: the given one, else that of BERTH_TRACES; None without either.
 
     >>> traces_folder("nowhere")
     Traceback (most recent call last):
@@ -63,7 +63,7 @@ def traces_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def find_traces(settings: Sequence[Setting], folder: Path | None) -> Found:
-    """The points with the files of their traces; a file is named from the folder on, or by its whole path."""
+    """Points with the files of their traces; a file name is relative to the folder, or absolute."""
     run: list[Setting] = []
     absent: list[Setting] = []
     files: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _path(name: str, folder: Path | None) -> Path | None:
 
 
 def _changes(setting: Setting, path: Path) -> dict[str, Any]:
-    """What is changed in the scenario so that it plays the trace."""
+    """Overrides that make the scenario play the trace."""
     plain = {key: value for key, value in setting.changes.items() if key.split(".")[0] != "workload"}
     scenario = load_scenario(setting.scenario, plain)
     if scenario.settings.workload is not None:
@@ -105,7 +105,7 @@ def _changes(setting: Setting, path: Path) -> dict[str, Any]:
 
 
 def _sizes(path: Path, scenario: Scenario) -> list[int]:
-    """How many jobs come in each slot of a stretch in the middle of the trace."""
+    """Number of jobs in each slot of a section in the middle of the trace."""
     mean = getattr(getattr(scenario.settings, "arrivals", None), "mean", 0.0)
     if not mean > 0:
         raise InvalidInput("arrivals with a mean above 0", value=scenario.name, key="trace")
@@ -126,6 +126,6 @@ def _counted(slots: Iterable[float], horizon: int) -> list[int]:
 
 @lru_cache(maxsize=2)
 def _submitted(path: Path) -> Floats:
-    """When the jobs of a trace came, in order; those that were there before it began are left out."""
+    """Sorted submission times of a trace, without jobs submitted before its start."""
     submit = load_trace(path).jobs["submit_s"].drop_nulls().to_numpy()
     return np.sort(submit[submit > 0])

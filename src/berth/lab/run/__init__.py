@@ -1,1 +1,1 @@
-"""Run comparisons and sweeps, and keep what comes of them."""
+"""Run comparisons and sweeps, and store their results."""

@@ -1,7 +1,7 @@
-"""A cell: one policy under one seed and one information setting, or one oracle under one seed.
+"""Cells: one policy under one seed and one information setting, or one oracle under one seed.
 
-A cell depends on nothing but itself, so that cells may run in any order, in any process, or have
-been run before: its key covers what its numbers depend on (berth's code and the policy's file, the scenario, the seed).
+A cell is independent of all others: cells may run in any order, in any process, or come from an earlier run. Its key
+covers all that its numbers depend on (berth's code and the policy's file, the scenario, the seed).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ __all__ = [
     "warm_up",
 ]
 
-# What is said of a scenario but changes no number of a cell: changing it must not lose finished cells.
+# Keys of a scenario that change no number of a cell: changing them must not invalidate finished cells.
 NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "oracles", "arrivals_known")
 
 
-# Folders whose code can change a number of a cell, beside the modules above them.
+# Folders whose code can change a number of a cell, besides the modules above them.
 COUNTED = ("families", "files", "kernels", "lab/run", "scenario", "traces")
 
-# Of those, what no cell runs.
+# Parts of those that no cell runs.
 UNUSED = ("families/placement/training", "gym.py", "ray.py", "ray_nodes.py")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`name` is a policy as written, or an oracle of the family (then `information` is None: no difference)."""
+    """`name` is a policy as written, or an oracle of the family (then `information` is None, as it does not matter)."""
 
     name: str
     seed: int
@@ -75,7 +75,7 @@ class Cell:
 
 
 class Work(NamedTuple):
-    """A cell of the scenario at this place of a list."""
+    """A cell and the index of its scenario in a list."""
 
     place: int
     cell: Cell
@@ -83,12 +83,11 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CellResult:
-    """What came of a cell.
+    """Result of a cell.
 
-    `series` holds arrays (T,): for a policy reward, claimed, violations, decide_seconds and the
-    measures of its family; for an oracle only reward. `share` is the mean share of each server that
-    each port held, (ports, servers), both grouped where there are many. `bound` is an oracle's
-    certified upper bound on the total reward.
+    `series` holds arrays (T,): for a policy reward, claimed, violations, decide_seconds and the measures of its family;
+    for an oracle only reward. `share` is the mean share of each server that each port held, (ports, servers), grouped
+    if there are many. `bound` is an oracle's certified upper bound on the total reward.
     """
 
     series: Mapping[str, Floats]
@@ -97,17 +96,17 @@ class CellResult:
 
     @property
     def reward(self) -> Floats:
-        """What was earned in each slot, (T,)."""
+        """Reward of each slot, (T,)."""
         return self.series["reward"]
 
     def mean(self, name: str) -> float:
-        """The mean over slots of one series."""
+        """Mean of one series over slots."""
         return float(self.series[name].mean())
 
 
 @cache
 def code_hash(*more: str) -> str:
-    """A hash of all of berth that can change a number, networks too, and of `more` folders: edit it, and cells run."""
+    """Hash of the code and networks of berth that can change a number, and of `more` folders."""
     unused = [HOME / name for name in UNUSED]
     counted = [path for name in (*COUNTED, *more) for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
     files = sorted(
@@ -117,14 +116,14 @@ def code_hash(*more: str) -> str:
 
 
 def check_unchanged(name: str) -> None:
-    """Refuse a policy whose file was edited after it was imported: this process has the old class, others the new."""
+    """Refuse a policy whose file changed after its import: this process has the old class, others the new."""
     if _source(_class(name)) != _digest(_class(name)):
         expected = "a module as it was imported: restart, or importlib.reload it"
         raise InvalidInput(expected, found="a file that was changed since", key=f"policy {name!r}")
 
 
 def source_hash(name: str) -> str:
-    """A hash of the package a policy is written in, when it was first asked for; nothing for berth's own."""
+    """Hash of a policy's package, taken at the first call; empty for berth's own."""
     return _source(_class(name))
 
 
@@ -134,12 +133,12 @@ def _class(name: str) -> Any:
 
 @cache
 def _source(cls: Any) -> str:
-    """The digest of a policy when it was first asked for."""
+    """Digest of a policy, taken at the first call."""
     return _digest(cls)
 
 
 def _digest(cls: Any) -> str:
-    """A hash of the package (or the single file) a policy is written in; nothing for berth's own, see `code_hash`."""
+    """Hash of a policy's package (or single file); empty for berth's own, see `code_hash`."""
     if cls.__module__.partition(".")[0] in ("berth", "__main__"):
         return ""
     file = inspect.getsourcefile(cls)
@@ -151,7 +150,7 @@ def _digest(cls: Any) -> str:
 
 
 def cell_key(scenario: Scenario, cell: Cell) -> str:
-    """The name under which a finished cell is kept: a hash of all that its numbers depend on."""
+    """Name under which a finished cell is saved: a hash of all that its numbers depend on."""
     settings = {key: value for key, value in scenario.dump().items() if key not in NOT_IN_KEY}
     parts = {
         "berth": code_hash(),
@@ -165,12 +164,12 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
 
 
 def run_cell(scenario: Scenario, cell: Cell) -> CellResult:
-    """Compute one cell; the same numbers wherever and whenever it runs, but for the time it takes."""
+    """Compute one cell; the numbers are deterministic, except for times."""
     return run_in(FAMILIES[scenario.family].lab, scenario.build(cell.seed, cell.information == REVEALED), cell)
 
 
 def run_in(family: LabFamily, world: Any, cell: Cell) -> CellResult:
-    """Compute a cell in a world of this family that is already built."""
+    """Compute a cell in an already built world of this family."""
     if cell.is_oracle:
         if cell.name not in family.oracles:
             raise UnknownName("oracle", cell.name, family.oracles)
@@ -190,14 +189,14 @@ def run_in(family: LabFamily, world: Any, cell: Cell) -> CellResult:
 
 
 SLOTS = 2
-"""Slots of a cell that are run to compile what it needs."""
+"""Slots of a cell that are run to compile its kernels."""
 
 
 def warm_groups(scenarios: Sequence[Scenario], works: Iterable[Work]) -> list[list[Work]]:
-    """Cells in groups to be compiled apart: by family all that use the solver together, the others by name.
+    """Group cells for compilation: by family all that use the solver together, the others by name.
 
-    The solver is by far the largest kernel. To miss that a policy uses it would cost time, nothing
-    else, so a look at its module is enough.
+    The solver is by far the largest kernel. Missing that a policy uses it only costs time, so a look at its module is
+    enough.
     """
     groups: dict[tuple[bool, str, str], list[Work]] = {}
     for work in works:
@@ -215,15 +214,15 @@ def _uses(policy: str, solver: str | None) -> bool:
 
 
 def warm_up(scenarios: Sequence[Scenario], works: Iterable[Work]) -> None:
-    """Compile what these cells need: run the first slots of one cell of each kind.
+    """Compile the kernels of these cells: run the first slots of one cell of each kind.
 
-    Compiled kernels go to numba's cache on disk, where other processes find them. Two that need the same kernel at the
-    same time would both compile it; so cells are grouped by what they share.
+    Numba caches compiled kernels on disk for other processes. Two processes that need the same kernel at the same time
+    would both compile it, so cells are grouped by the kernels they share.
     """
     first = {(work.cell.name, work.cell.information): work for work in works}
     worlds: dict[tuple[int, bool], Any] = {}
     for place, cell in first.values():
-        with suppress(Exception):  # whatever is wrong, the cell itself reports it
+        with suppress(Exception):  # the cell itself reports any error
             scenario, known = scenarios[place], cell.information == REVEALED
             family = FAMILIES[scenario.family].lab
             if (place, known) not in worlds:

@@ -1,7 +1,7 @@
-"""What a comparison is made of, before and while it runs: several of them may share their workers.
+"""Plan and run comparisons; several may share their workers.
 
 A plan is one comparison: its scenario, policies, seeds and cells. Plans run together, cell by cell in any order, and
-each is handed over as soon as its last cell is done.
+each is passed on as soon as its last cell is done.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 Runner = Callable[[Sequence[Scenario], Sequence[Work], Done], None]
-"""Computes cells somewhere and hands over each as it is done."""
+"""Computes cells and passes on each as it finishes."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a comparison is: cells done (with those `reused`) of `total`, slots simulated, and what just happened."""
+    """Progress of a comparison: cells done (including `reused`) of `total`, slots simulated, and the latest event."""
 
     done: int
     total: int
@@ -49,7 +49,7 @@ class Progress:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while plans ran: `done` of `total` cells are finished, and kept where there is an `out`."""
+    """Ctrl-C while plans ran: `done` of `total` cells are finished, and saved if there is an `out`."""
 
     def __init__(self, done: int, total: int, out: str | None) -> None:
         self.done, self.total, self.out = done, total, out
@@ -59,10 +59,10 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, eq=False)
 class RunPlan:
-    """One comparison that is to be made.
+    """A comparison to run.
 
-    `asked` says that policies were named by whoever asked; those of the scenario may refuse to serve it. `slots`,
-    `ports` and `servers` are those of its first world.
+    `asked` says that the caller named the policies; policies of the scenario may refuse to serve it. `slots`, `ports`
+    and `servers` are those of its first world.
     """
 
     scenario: Scenario
@@ -79,7 +79,7 @@ class RunPlan:
 
     @property
     def cells(self) -> list[Cell]:
-        """All of its cells. The oracles first: they take longest, and the pool should not end with them."""
+        """All cells, oracles first: they take longest, and the pool should not end with them."""
         refused = {(item.information, item.policy) for item in self.unsupported}
         cells = [Cell(name, seed) for seed in self.seeds for name in self.oracles]
         return cells + [
@@ -91,7 +91,7 @@ class RunPlan:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """What a manifest says of it."""
+        """Entries of the manifest."""
         return {
             "settings": self.scenario.dump(),
             "policies": self.policies,
@@ -102,7 +102,7 @@ class RunPlan:
         }
 
     def refusals(self, serving: Iterable[Cell]) -> list[Unsupported]:
-        """Policies that refuse a setting, of those that have no finished cell in it."""
+        """Policies that refuse a setting, among those without a finished cell in it."""
         known = {(cell.information, cell.name) for cell in serving}
         rest = [(i, name) for i in self.information for name in self.policies if (i, name) not in known]
         worlds = {i: self.scenario.build(self.seeds[0], i == REVEALED) for i in dict.fromkeys(i for i, _ in rest)}
@@ -111,7 +111,7 @@ class RunPlan:
 
 @dataclass
 class Outcome:
-    """What came of a plan's cells; `reused` of them were there before."""
+    """Results of a plan's cells; `reused` of them come from an earlier run."""
 
     cells: list[Cell]
     records: dict[Cell, CellResult] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Outcome:
 
     @property
     def left(self) -> int:
-        """Cells that are still to come."""
+        """Number of cells still to run."""
         return len(self.cells) - len(self.records) - len(self.failed)
 
 
@@ -134,7 +134,7 @@ def plan_comparison(
     oracles: Sequence[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> RunPlan:
-    """A comparison as `berth.compare` describes it, checked but not run."""
+    """Build and check a comparison as `berth.compare` describes it, without running it."""
     chosen = _scenario(scenario, overrides)
     family = FAMILIES[chosen.family].lab
     names = _policies(policies if policies is not None else chosen.policies)
@@ -146,8 +146,8 @@ def plan_comparison(
     luck = _seeds(seeds if seeds is not None else chosen.seeds)
     best = _oracles(oracles if oracles is not None else chosen.oracles, family)
     worlds = {information: chosen.build(luck[0], information == REVEALED) for information in settings}
-    # Policies asked for by name are tried at once, to refuse early; others tell when their cells run, because
-    # to build a policy may take compiling, which is better done by several workers.
+    # Policies named by the caller are tried at once, to refuse early; others are tried when their cells run, because
+    # building a policy may compile kernels, which several workers do faster.
     unsupported = [] if policies is None else _unsupported(worlds, names)
     first = next(iter(worlds.values()))
     graph = first.problem.instance
@@ -173,14 +173,14 @@ def run_plans(
     progress: Callable[[Progress], None] | None,
     finished: Callable[[int, Outcome], None],
 ) -> None:
-    """Compute all cells of all plans, except those that `directory` has; hand over each plan when it is complete.
+    """Compute all cells of all plans, except those in `directory`; pass on each plan when it is complete.
 
-    Finished cells are kept in `directory` at once. What a plan's outcome holds is let go of when it was handed over.
-    A cell that several plans have is computed once.
+    Finished cells are saved in `directory` at once. The outcome of a plan is released after it is passed on. A cell
+    that several plans share is computed once.
     """
     outcomes: dict[int, Outcome] = {}
     keys: dict[Work, str] = {}
-    wanted: dict[str, list[Work]] = {}  # who waits for a key
+    wanted: dict[str, list[Work]] = {}  # works that wait for a key
     missing: list[Work] = []
     total = reused = finished_cells = slots = 0
 
@@ -205,8 +205,8 @@ def run_plans(
                     outcome.records[cell] = record
         outcome.reused = len(outcome.records)
         if outcome.reused and not plan.asked:
-            # Continued: what has finished cells serves its setting, the rest may have refused before. Trying it here
-            # spares a finished comparison the start of workers.
+            # Resumed: a policy with finished cells serves its setting, the rest may have refused before. Trying them
+            # here spares a finished comparison the start of workers.
             outcome.unsupported = plan.refusals(outcome.records)
             refused = {(item.information, item.policy) for item in outcome.unsupported}
             outcome.cells = [cell for cell in outcome.cells if (cell.information, cell.name) not in refused]
@@ -220,7 +220,7 @@ def run_plans(
         total += len(outcome.cells)
         reused += outcome.reused
         finished_cells += outcome.reused
-        complete(place)  # at once: all finished cells of a long sweep would not fit into memory
+        complete(place)  # at once: the finished cells of a long sweep would not fit into memory
 
     def done(work: Work, result: CellResult | Failure) -> None:
         nonlocal finished_cells, slots
@@ -248,10 +248,10 @@ def run_plans(
 
 
 def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds: float, out: str | None) -> Comparison:
-    """The comparison of a plan that is complete; whoever could not serve a setting is listed, not failed."""
+    """Comparison of a complete plan; policies that could not serve a setting are listed, not failed."""
     unsupported = list(outcome.unsupported)
     refused = {(item.information, item.policy) for item in unsupported}
-    for cell in outcome.cells:  # not in the order in which they happened to fail
+    for cell in outcome.cells:  # in a fixed order, not that of failure
         failure = outcome.failed.get(cell)
         where = cell.information or "oracle"
         if failure is not None and failure.unsupported and (where, cell.name) not in refused:
@@ -263,7 +263,7 @@ def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds
         **shown,
         ports=plan.ports,
         servers=plan.servers,
-        # whatever order they finished in
+        # in a fixed order, not that of completion
         records={cell: outcome.records[cell] for cell in outcome.cells if cell in outcome.records},
         failed={cell: failed[cell] for cell in outcome.cells if cell in failed},
         unsupported=tuple(unsupported),
@@ -275,7 +275,7 @@ def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds
 
 
 def part_of(plan: RunPlan, outcome: Outcome) -> Comparison:
-    """The comparison of a plan that is one of many: when it was run, and how, is told of all of them."""
+    """Comparison of a plan that is one of many; times and commands are recorded for all of them together."""
     return concluded(plan, outcome, {**plan.facts(), "versions": {}, "started": "", "command": ""}, 0.0, None)
 
 
@@ -286,7 +286,7 @@ def _scenario(given: Any, overrides: Mapping[str, Any] | None) -> Scenario:
 
 
 def _policies(given: Iterable[str | type[Any]]) -> list[str]:
-    """The policies as berth writes them, each once."""
+    """Canonical spelling of the policies, without duplicates."""
     names = list(dict.fromkeys(str(PolicySpec.parse(written(policy))) for policy in given))
     if not names:
         raise InvalidInput("at least one policy", key="policies")
@@ -294,7 +294,7 @@ def _policies(given: Iterable[str | type[Any]]) -> list[str]:
 
 
 def _of_family(names: Iterable[str], family: LabFamily) -> None:
-    """Refuse policies that say they are of another family."""
+    """Refuse policies that declare another family."""
     for name in names:
         theirs = getattr(PolicySpec.parse(name).load(), "family", family.name)
         if theirs != family.name:
@@ -335,7 +335,7 @@ def _oracles(names: Sequence[str], family: LabFamily) -> list[str]:
 
 
 def worker_count(workers: int | None) -> int:
-    """How many processes: one a core where nobody says."""
+    """Number of processes; default: one per core."""
     if workers is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
@@ -344,20 +344,20 @@ def worker_count(workers: int | None) -> int:
 
 
 def _refused(world: Any, information: str, name: str) -> Unsupported | None:
-    """Whether this policy refuses this setting, and why."""
+    """Reason why this policy refuses this setting, or None."""
     try:
         PolicySpec.parse(name).build(world.problem, stream(0, "policy", name))
     except UnsupportedProblem as error:
         return Unsupported(information, name, str(error))
-    except InvalidInput as error:  # a setting's value: say so before any work is done
+    except InvalidInput as error:  # wrong value of a setting: report it before any work is done
         raise error.at(key=f"policy {name!r}") from None
-    except Exception:  # any other error is the cell's, which reports it
+    except Exception:  # the cell reports any other error
         return None
     return None
 
 
 def _unsupported(worlds: Mapping[str, Any], names: Sequence[str]) -> list[Unsupported]:
-    """Policies that refuse a setting; raises where one refuses them all."""
+    """Policies that refuse a setting; raises if one refuses them all."""
     found: list[Unsupported] = []
     for name in names:
         tried = [_refused(world, information, name) for information, world in worlds.items()]

@@ -1,8 +1,8 @@
-"""Many cells over several processes.
+"""Run cells in several processes.
 
-Workers are started afresh (never forked), so that nothing but the scenario and the cell decides
-what they compute. A cell that fails takes no other with it, not even when it kills its process.
-No cell starts before its kernels are compiled and cached, so that no two workers compile the same.
+Workers are spawned, never forked, so that their results depend only on the scenario and the cell. A failing cell does
+not affect the others, even if it kills its process. No cell starts before its kernels are compiled and cached, so no
+two workers compile the same kernel.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cel
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell has no numbers: the error in one line, and where it came from.
+    """Reason why a cell has no numbers: a one-line error and its traceback.
 
-    `unsupported` is set where a policy or oracle cannot serve the problem: nothing went wrong then.
+    `unsupported` is set if a policy or oracle cannot serve the problem, which is not an error.
     """
 
     error: str
@@ -47,18 +47,18 @@ Done = Callable[[Work, CellResult | Failure], None]
 DIED = Failure("its process died (out of memory, or a crash in compiled code)")
 
 AHEAD = 2
-"""Cells that are handed out for each worker: enough to keep it busy, and few to be looked at when one dies."""
+"""Cells submitted per worker: enough to keep it busy, and few to retry when it dies."""
 
-_scenarios: Sequence[Scenario] | None = None  # a worker's own, sent once when it starts
+_scenarios: Sequence[Scenario] | None = None  # of a worker, sent once when it starts
 
 
 def run_cells(
     scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int = 1, apart: bool = False
 ) -> None:
-    """Compute every cell and hand each to `done` as it finishes, in no particular order.
+    """Compute every cell and pass each to `done` as it finishes, in no particular order.
 
-    With one worker everything happens in this process, unless cells are to run `apart` from it. An interrupt (Ctrl-C)
-    ends the workers at once and is raised again.
+    One worker means this process, unless cells must run `apart` from it. An interrupt (Ctrl-C) ends the workers at once
+    and is raised again.
     """
     left, workers = list(works), min(workers, len(works))
     while left and (apart or workers > 1):
@@ -81,19 +81,19 @@ def run_cells(
 
 
 def leave_if_imported_by_worker() -> None:
-    """End this process when it is a worker that is only importing the script which started it.
+    """Exit if this process is a worker that is importing the script which started it.
 
-    A worker imports the script again; where that calls `compare` unguarded, the worker would start
-    workers of its own. It leaves without a word instead, and its parent says what to do.
+    A worker imports the script again; if the script calls `compare` unguarded, the worker would start workers of its
+    own. It exits silently instead, and its parent prints what to do.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)
 
 
 def attempt(scenario: Scenario, cell: Cell) -> CellResult | Failure:
-    """Compute one cell, whatever happens."""
+    """Compute one cell; any error becomes a `Failure`."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what a policy prints must not end up among the results
+        with contextlib.redirect_stdout(sys.stderr):  # output of a policy must not mix with results
             return run_cell(scenario, cell)
     except UnsupportedProblem as error:
         return Failure(str(error), traceback.format_exc(), unsupported=True)
@@ -103,7 +103,7 @@ def attempt(scenario: Scenario, cell: Cell) -> CellResult | Failure:
 
 
 def _start(scenarios: Sequence[Scenario]) -> None:
-    """First thing in a worker. Ctrl-C is for its parent, which ends its workers; one thread each is fastest."""
+    """Initialise a worker: ignore Ctrl-C, which the parent handles, and use one thread, which is fastest."""
     global _scenarios
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -114,7 +114,7 @@ def _start(scenarios: Sequence[Scenario]) -> None:
 
 
 def _leave_with_parent() -> None:
-    """A parent that is killed cannot end its workers, and they would wait for it for ever."""
+    """Exit with the parent: a killed parent cannot end its workers, which would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -122,7 +122,7 @@ def _leave_with_parent() -> None:
 
 
 def _submit(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Submit with Ctrl-C held back for a moment: a process that this starts holds it back for good."""
+    """Submit with Ctrl-C blocked for a moment: a process started here inherits the block."""
     if not hasattr(signal, "pthread_sigmask"):
         return pool.submit(function, *arguments)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -166,10 +166,10 @@ def _pool(scenarios: Sequence[Scenario], workers: int) -> Iterator[ProcessPoolEx
 
 
 def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done: Done) -> list[Work] | None:
-    """Compute what is `left`, which shrinks. Where a worker dies, this ends with the cells that may have killed it.
+    """Compute the cells in `left`, which shrinks. If a worker dies, return the cells that may have killed it.
 
-    None when no worker could start at all, which happens in a script that calls `compare` outside
-    `if __name__ == "__main__":`, since a worker imports the script again; then this process does the work.
+    None if no worker could start, as in a script that calls `compare` outside `if __name__ == "__main__":`, since a
+    worker imports the script again; then this process does the work.
     """
     cold, ready = deque(warm_groups(scenarios, left)), deque[Work]()
     warming: dict[Future[Any], list[Work]] = {}
@@ -197,14 +197,14 @@ def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done
     except BrokenProcessPool:
         if not started:
             return None
-        # a group that was being compiled is under suspicion if it kills a process of its own as well
+        # a group that was being compiled is suspect if it also kills a process of its own
         deadly = [group for group in warming.values() if _in_own_process(scenarios, _warm, group) is DIED]
         return [*running.values(), *(work for group in deadly for work in group)]
     return []
 
 
 def _in_own_process(scenarios: Sequence[Scenario], function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function gives in a process of its own, or `DIED`."""
+    """Result of a function in a separate process, or `DIED`."""
     try:
         with _pool(scenarios, 1) as pool:
             return _submit(pool, function, *arguments).result()
@@ -213,6 +213,6 @@ def _in_own_process(scenarios: Sequence[Scenario], function: Callable[..., Any],
 
 
 def _alone(scenario: Scenario, cell: Cell) -> CellResult | Failure:
-    """One cell in a process of its own: if that dies, it was this cell that killed it."""
+    """Run one cell in a separate process: if that dies, this cell killed it."""
     outcome: CellResult | Failure = _in_own_process([scenario], _work, Work(0, cell))
     return outcome

@@ -1,8 +1,8 @@
-"""Many cells over a Ray cluster.
+"""Run cells on a Ray cluster.
 
-Scenarios go into Ray's object store once. Every cell is sent to a node of our choice, so that those of a node that
-dies, or that no longer answers, are computed again elsewhere: a cell depends on nothing but itself, so the numbers are
-the same. Every node needs berth, the very same code.
+Scenarios go into Ray's object store once. This module chooses the node of each cell, and computes the cells of a node
+that dies or stops answering again elsewhere; cells are independent, so the numbers are the same. Every node needs the
+same version of berth.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from berth.scenario import Scenario
 __all__ = ["check_cluster", "run_on_ray"]
 
 AHEAD = 2
-"""Cells that are handed to Ray for each processor: enough to keep it busy."""
+"""Cells submitted to Ray per processor: enough to keep it busy."""
 
 PATIENCE = 60
-"""Seconds within which a cluster must have let a process in."""
+"""Timeout for connecting to a cluster, in seconds."""
 
 PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 
 TRIES = 3
-"""How often a cell is begun when its process or node dies: a cell that kills its process must not go on for ever."""
+"""Largest number of attempts of a cell whose process or node dies: a cell may kill its process each time."""
 
 LOOK = 1.0
-"""Seconds between two looks at the nodes."""
+"""Seconds between two checks of the nodes."""
 
 COMPILE = 600.0
-"""Seconds that cells wait at most for what is compiled before."""
+"""Longest wait of cells for compilation, in seconds."""
 
 
 def _cell(scenario: Scenario, cell: Cell, code: str) -> CellResult | Failure:
@@ -60,13 +60,13 @@ def run_on_ray(
     address: str | None = None,
     workers: int | None = None,
 ) -> None:
-    """Compute every cell on the cluster at `address`, at most `workers` at once, and hand each to `done`.
+    """Compute every cell on the cluster at `address`, at most `workers` at once, and pass each to `done`.
 
-    Without `address` it is the cluster that RAY_ADDRESS names, or one that is started here.
+    Without `address`, use the cluster that RAY_ADDRESS names, or start one here.
     """
     ray = _ray()
     began = not ray.is_initialized()
-    with contextlib.redirect_stdout(sys.stderr):  # Ray tells there of processes and nodes that died
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints there about processes and nodes that died
         if began:
             _connect(ray, _place(address), workers)
         try:
@@ -77,7 +77,7 @@ def run_on_ray(
 
 
 def check_cluster(address: str | None) -> None:
-    """Refuse an address where no Ray cluster is, in bounded time, before anything is written or run."""
+    """Refuse an address without a Ray cluster, in bounded time, before anything is written or run."""
     if _ray().is_initialized() or _place(address) == "local":
         return
     _check_reachable(_place(address))
@@ -104,7 +104,7 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
     try:
         ray.init(
             address=address,
-            runtime_env={"env_vars": {"PYTHONPATH": path}},  # nodes of this machine find berth where this process does
+            runtime_env={"env_vars": {"PYTHONPATH": path}},  # nodes on this machine import berth from the same place
             log_to_driver=False,
             logging_level="ERROR",
             **new,
@@ -117,7 +117,7 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse at once what is no address, or one where nobody answers."""
+    """Refuse at once an invalid address, or one that does not answer."""
     try:
         place = host_and_port(address.removeprefix("ray://"))
     except InvalidInput as error:
@@ -131,7 +131,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _check_connects(address: str) -> None:
-    """Connect in a process of its own first: where something else answers, Ray tries for long, or ends the process."""
+    """Connect in a separate process first: if another service answers, Ray retries for long or ends the process."""
     probe = [sys.executable, "-c", PROBE, address]
     try:
         tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
@@ -155,7 +155,7 @@ def _run(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work], done: D
             nodes.look()
             for reference, (work, node) in list(running.items()):
                 if node not in nodes.serving:
-                    del running[reference]  # from now on nobody looks at what it may still give
+                    del running[reference]  # ignore any late result
                     waiting.append(work)
                     ray.cancel(reference, force=True)
             while waiting and (workers is None or len(running) < workers):
@@ -184,7 +184,7 @@ def _run(ray: Any, scenarios: Sequence[Scenario], works: Sequence[Work], done: D
 
 
 def _freest(serving: Mapping[str, int], busy: Mapping[str, int], waiting: int) -> str | None:
-    """The node with most room for its size, if any has room; towards the end none is given work ahead.
+    """Node with the largest free share, if any has room; near the end no node is given work ahead.
 
     >>> _freest({"a": 2, "b": 4}, {"a": 1, "b": 1}, waiting=1)
     'b'
@@ -197,7 +197,7 @@ def _freest(serving: Mapping[str, int], busy: Mapping[str, int], waiting: int) -
 
 
 def _result(ray: Any, reference: Any) -> CellResult | Failure | None:
-    """What came of a cell; None where its process or node was lost."""
+    """Result of a cell; None if its process or node was lost."""
     lost = (
         ray.exceptions.WorkerCrashedError,
         ray.exceptions.NodeDiedError,
@@ -214,7 +214,7 @@ def _result(ray: Any, reference: Any) -> CellResult | Failure | None:
 
 
 def _compile(ray: Any, nodes: Sequence[str], scenarios: Sequence[Scenario], works: Sequence[Work]) -> None:
-    """Compile on every machine what cells need there; whatever goes wrong, or takes too long, the cells report it."""
+    """Compile the cells' kernels on every machine; the cells report any error or timeout."""
     compiled = ray.remote(num_cpus=1, max_retries=0)(warm_up)
     machines = {node["NodeManagerHostname"]: node["NodeID"] for node in ray.nodes() if node["NodeID"] in nodes}
     tasks = []
@@ -226,7 +226,7 @@ def _compile(ray: Any, nodes: Sequence[str], scenarios: Sequence[Scenario], work
 
 
 def _needed(scenarios: Sequence[Scenario], group: Sequence[Work]) -> tuple[list[Scenario], list[Work]]:
-    """One cell of each kind of a group, with the scenarios that they need alone."""
+    """One cell of each kind of a group, with only the scenarios that they need."""
     first = {(work.cell.name, work.cell.information): work for work in group}
     needed = sorted({work.place for work in first.values()})
     return [scenarios[place] for place in needed], [Work(needed.index(w.place), w.cell) for w in first.values()]

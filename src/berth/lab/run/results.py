@@ -1,7 +1,7 @@
-"""What came of a comparison: every cell's numbers, and what they say about each policy.
+"""Result of a comparison: the numbers of every cell, and a summary of each policy.
 
-The two information settings are never mixed: a policy that sees the arrivals before it decides is
-compared only with policies that see them too.
+Information settings are never mixed: a policy that sees the arrivals before it decides is compared only with policies
+that see them too.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "OracleRow", "Row", "Unsupported", "spoken"]
 
 
-NO_REGRET = 1e-4  # of what the oracle earned: below that a regret says nothing about how it grows
+NO_REGRET = 1e-4  # share of the oracle's reward; the growth of a smaller regret is meaningless
 
 
 def spoken(information: str) -> str:
-    """An information setting in words."""
+    """Name of an information setting."""
     return "Arrivals hidden until the decision" if information == HIDDEN else "Arrivals revealed before the decision"
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A policy that cannot serve a setting, and why: no failure, only listed.
+    """A policy that cannot serve a setting, and why: listed, not failed.
 
     An oracle that cannot serve the scenario is listed with `information` "oracle".
     """
@@ -51,20 +51,18 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Row:
-    """One policy in one setting, over all its seeds. Estimates are None where they mean nothing.
+    """One policy in one setting, over all its seeds. Estimates that do not apply are None.
 
-    `reward` is the mean a slot; `ratio` and `difference` are against the baseline, seed by seed;
-    `fraction_of_stationary` and `fraction_of_oracle` compare with y* and with the optimum of each
-    slot, `fraction_of_information` with a learner who knows what gains are drawn from;
-    `regret_stationary` and `regret`, to the first two, are totals at the end, their growth the
-    exponent of the mean curve.
-    `violations` counts broken constraints over all seeds, `violating_slots` is the share of slots
-    with any; `claimed` and `claimed_ratio`, only where there are some, are what would have been
-    counted if nobody had checked: never a reward.
+    `reward` is the mean per slot; `ratio` and `difference` are against the baseline, seed by seed.
+    `fraction_of_stationary` and `fraction_of_oracle` compare with y* and with the optimum of each slot,
+    `fraction_of_information` with a learner that knows the distribution of the gains. `regret_stationary` and `regret`,
+    against the first two, are totals at the end; their growth is the exponent of the mean curve. `violations` counts
+    broken constraints over all seeds, `violating_slots` is the share of slots with any. `claimed` and `claimed_ratio`,
+    present only with violations, are what infeasible decisions would have earned unchecked: never a reward.
 
-    Where the family measures the mean reward of a decision beside the one that luck gave, `expected` is that mean a
-    slot, and fractions and regrets are made of it. `regret_log_fit` is the R² of the mean regret curve against
-    ln T. `overhead` or `cost` is what was subtracted from `gain`.
+    If the family also measures the mean reward of a decision, without noise, `expected` is that mean per slot, and
+    fractions and regrets use it. `regret_log_fit` is the R² of the mean regret curve against ln T. `overhead` or `cost`
+    is what was subtracted from `gain`.
     """
 
     information: str
@@ -92,7 +90,7 @@ class Row:
     fraction_of_information: Estimate | None = None
 
     def as_dict(self, without: Collection[str] = ()) -> dict[str, Any]:
-        """The row for JSON: an estimate becomes {mean, low, high, seeds} or null."""
+        """The row as a dictionary for JSON: an estimate becomes {mean, low, high, seeds} or null."""
         return {
             name: value.as_dict() if isinstance(value, Estimate) else list(value) if name == "seeds" else value
             for name, value in vars(self).items()
@@ -119,9 +117,9 @@ class Row:
 
 @dataclass(frozen=True)
 class OracleRow:
-    """An oracle over all seeds: its mean reward a slot, and how far above it a certified bound lies at most.
+    """An oracle over all seeds: its mean reward per slot, and the largest gap to a certified bound.
 
-    `fraction_of_oracle` is what an oracle that learns itself earns of the optimum of each slot.
+    `fraction_of_oracle` is the share of each slot's optimum that a learning oracle earns.
     """
 
     oracle: str
@@ -130,17 +128,17 @@ class OracleRow:
     fraction_of_oracle: Estimate | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The row for JSON."""
+        """The row as a dictionary, for JSON."""
         share = {} if self.fraction_of_oracle is None else {"fraction_of_oracle": self.fraction_of_oracle.as_dict()}
         return {"oracle": self.oracle, "reward": self.reward and self.reward.as_dict(), "gap": self.gap, **share}
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Everything that came of `berth.compare`.
+    """Result of `berth.compare`.
 
-    `records` has every finished cell, `failed` the others; `unsupported` lists policies that cannot
-    serve a setting. `settings` is the scenario as it was run, `command` repeats the comparison.
+    `records` holds every finished cell, `failed` the others; `unsupported` lists policies that cannot serve a setting.
+    `settings` is the scenario as it was run, `command` repeats the comparison.
     """
 
     settings: Mapping[str, Any]
@@ -164,32 +162,32 @@ class Comparison:
 
     @property
     def family(self) -> LabFamily:
-        """What there is to know of the scenario's family."""
+        """Interface of the scenario's family."""
         return FAMILIES[str(self.settings.get("family", "allocation"))].lab
 
     @property
     def regretted(self) -> tuple[str, ...]:
-        """The oracles to which regret means something slot by slot."""
+        """Oracles against which regret is defined slot by slot."""
         if "regret" in self.family.left_out:
             return ()
         return tuple(name for name in self.oracles if name not in self.family.learners)
 
     def runs(self, information: str, policy: str) -> dict[int, CellResult]:
-        """The finished cells of one policy in one setting, by seed."""
+        """Finished cells of one policy in one setting, by seed."""
         found = ((seed, self.records.get(Cell(policy, seed, information))) for seed in self.seeds)
         return {seed: record for seed, record in found if record is not None}
 
     def oracle(self, name: str) -> dict[int, CellResult]:
-        """The finished cells of one oracle, by seed."""
+        """Finished cells of one oracle, by seed."""
         found = ((seed, self.records.get(Cell(name, seed))) for seed in self.seeds)
         return {seed: record for seed, record in found if record is not None}
 
     def served(self, information: str) -> list[str]:
-        """The policies with at least one finished cell in this setting."""
+        """Policies with at least one finished cell in this setting."""
         return [policy for policy in self.policies if self.runs(information, policy)]
 
     def regret(self, information: str, policy: str, oracle: str) -> Floats:
-        """Cumulative regret curves to an oracle, (S, T), one for each seed that has both."""
+        """Cumulative regret curves against an oracle, (S, T), one for each seed that has both."""
         runs, best = self.runs(information, policy), self.oracle(oracle)
         seeds = sorted(runs.keys() & best.keys())
         if not seeds:
@@ -222,7 +220,7 @@ class Comparison:
         return tuple(rows)
 
     def _earned(self, oracle: str) -> float:
-        """What an oracle earned in a whole run, on average over seeds."""
+        """Reward of an oracle in a whole run, averaged over seeds."""
         totals = [float(record.reward.sum()) for record in self.oracle(oracle).values()]
         return sum(totals) / len(totals) if totals else 0.0
 
@@ -271,7 +269,7 @@ class Comparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole comparison but for its slots, as JSON takes it; nothing in it is NaN."""
+        """The comparison without its slots, as a dictionary for JSON; contains no NaN."""
         settings = self.settings
         return {
             "scenario": {key: settings.get(key) for key in ("name", "title", "description", "family", "horizon")},
@@ -301,7 +299,7 @@ class Comparison:
         }
 
     def frame(self) -> pl.DataFrame:
-        """`rows` as a table, one column a number: an estimate has three, such as difference, _low and _high."""
+        """`rows` as a table, one column per number: an estimate has three, such as difference, _low and _high."""
         import polars as pl
 
         rows = [row.flat(self.family.left_out) for row in self.rows]
@@ -338,12 +336,12 @@ class Comparison:
 
     @property
     def version(self) -> str:
-        """The version of berth that ran it."""
+        """Version of berth that ran the comparison."""
         return self.versions.get("berth", VERSION)
 
 
 def _of_mean(measure: Callable[[Floats], float], curves: Floats, earned: float) -> float | None:
-    """A measure of the mean of curves (S, T); None where the regret is no more than what an oracle is known to."""
+    """A measure of the mean of curves (S, T); None if the regret is below the oracle's precision."""
     if not curves.size or abs(curves[:, -1].mean()) < NO_REGRET * abs(earned):
         return None
     found = measure(curves.mean(axis=0))

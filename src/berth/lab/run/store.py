@@ -1,12 +1,12 @@
-"""A result directory: its manifest, finished cells, and the files made of them. Files appear whole or not at all.
+"""Result directory: manifest, finished cells, and reports. Files are written atomically.
 
 ```
-DIR/manifest.json    what was run, with what, when: also the sign that this is a result directory
+DIR/manifest.json    what was run, with what, when; also marks a result directory
 DIR/cells/KEY.parquet  one finished cell each, one row
 DIR/summary.parquet  one row per information setting and policy
 DIR/slots.parquet    one row per information setting, policy, seed and slot
 DIR/plots/*.png|svg  DIR/report.html
-DIR/.lock            held by the run that writes here; whatever ends that run, the lock is free again
+DIR/.lock            held by the run that writes here; released however that run ends
 ```
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except ImportError:  # Windows has none: two runs at once are not noticed there
+except ImportError:  # Windows has no fcntl: two concurrent runs go unnoticed
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["KIND", "ResultDirectory", "command_line", "machine", "now", "opened", "versions"]
@@ -48,7 +48,7 @@ LOCK = ".lock"
 
 @contextmanager
 def opened(out: str | os.PathLike[str] | None, kind: str = KIND) -> Iterator[ResultDirectory | None]:
-    """The result directory where a run keeps what it has, for as long as it runs; None where nothing is kept."""
+    """Open the result directory of a run while it runs; None if nothing is saved."""
     directory = None if out is None else ResultDirectory(out, kind)
     try:
         yield directory
@@ -58,7 +58,7 @@ def opened(out: str | os.PathLike[str] | None, kind: str = KIND) -> Iterator[Res
 
 
 class ResultDirectory:
-    """Opens DIR for writing; refuses one that holds something else, or that another run is writing to."""
+    """DIR opened for writing; refuses one that holds other files, or that another run is writing to."""
 
     def __init__(self, path: str | os.PathLike[str], kind: str = KIND) -> None:
         self.path, self.kind = Path(path), kind
@@ -74,14 +74,14 @@ class ResultDirectory:
             )
 
     def create(self, facts: Mapping[str, Any]) -> None:
-        """Make the directory, manifest first: from then on it is known as a result directory, whatever happens."""
+        """Create the directory, manifest first, so that it is a result directory even after a crash."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             self.write_json("manifest.json", self.described(facts))
             for folder in ("cells", "plots"):
                 (self.path / folder).mkdir(exist_ok=True)
-                for left_over in (self.path / folder).glob(".*.tmp"):  # of a process that was killed while writing
+                for left_over in (self.path / folder).glob(".*.tmp"):  # left by a process killed while writing
                     left_over.unlink(missing_ok=True)
         except InvalidInput:
             raise
@@ -89,7 +89,7 @@ class ResultDirectory:
             raise InvalidInput("a directory that can be written", found=f"{self.path} ({error})", key="out") from error
 
     def _take_lock(self) -> None:
-        """Keep other runs out: the system itself gives the lock back when this process ends, even if it is killed."""
+        """Lock out other runs; the system releases the lock when this process ends, even if it is killed."""
         if fcntl is None:
             return
         lock = open(self.path / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
@@ -101,23 +101,23 @@ class ResultDirectory:
             lock.close()
             expected = "a directory that no other run is writing to: wait until it is done, or give another one"
             raise InvalidInput(expected, found=f"{str(self.path)!r}, where {who} is at work", key="out") from None
-        except OSError:  # a file system that knows no locks
+        except OSError:  # a file system without locks
             lock.close()
             return
-        with contextlib.suppress(OSError):  # a full disk: only the name of this process is not to be read then
+        with contextlib.suppress(OSError):  # full disk: only the name of this process is lost
             lock.truncate(0)
             lock.write(f"process {os.getpid()} on {socket.gethostname()}")
             lock.flush()
         self._lock = lock
 
     def release(self) -> None:
-        """Let other runs write here."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest, where there is one of ours."""
+        """The manifest, if the directory has one from berth."""
         try:
             found = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -127,7 +127,7 @@ class ResultDirectory:
     def described(
         self, facts: Mapping[str, Any], finished: str | None = None, reused: int = 0, failed: int = 0
     ) -> dict[str, Any]:
-        """A manifest: the facts of a run and of this machine; `finished` is None until every file is there."""
+        """Build a manifest: facts of a run and of this machine; `finished` is None until every file is written."""
         return {
             "kind": self.kind,
             **facts,
@@ -139,7 +139,7 @@ class ResultDirectory:
         }
 
     def write(self, name: str, write: Callable[[Path], object]) -> Path:
-        """Have `write` fill a temporary file beside DIR/name, and put it in place when it is complete."""
+        """Let `write` fill a temporary file beside DIR/name, then rename it into place."""
         target = self.path / name
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
@@ -152,23 +152,23 @@ class ResultDirectory:
         return target
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write one text file."""
+        """Write a text file."""
         return self.write(name, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write_json(self, name: str, value: Any) -> Path:
-        """Write one JSON file."""
+        """Write a JSON file."""
         return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def write_table(self, name: str, table: pl.DataFrame) -> Path:
-        """Write one Parquet file."""
-        # Through memory: an interrupt must not leave polars' own threads writing to a file that is being taken away.
+        """Write a Parquet file."""
+        # Through memory: after an interrupt, polars' threads must not write to a file that is being removed.
         whole = io.BytesIO()
         table.write_parquet(whole)
         return self.write(name, lambda path: path.write_bytes(whole.getvalue()))
 
     def save(self, key: str, cell: Cell, record: CellResult) -> None:
-        """Keep a finished cell."""
-        import polars as pl  # not before something is to be written: it takes its time
+        """Save a finished cell."""
+        import polars as pl  # here, because the import is slow
 
         row: Mapping[str, Any] = {
             "key": [key],
@@ -183,7 +183,7 @@ class ResultDirectory:
         self.write_table(f"cells/{key}.parquet", pl.DataFrame(row))
 
     def load(self, key: str, slots: int) -> CellResult | None:
-        """A finished cell; None when there is none, or when its file is damaged or from something else."""
+        """Load a finished cell; None if it is absent, damaged or something else."""
         import polars as pl
 
         path = self.path / "cells" / f"{key}.parquet"
@@ -199,7 +199,7 @@ class ResultDirectory:
             share = np.array(row["share"]).reshape(row["share_ports"], -1) if row["share_ports"] else None
             whole = row["key"] == key and "reward" in series and all(len(v) == slots for v in series.values())
             return CellResult(series, share, float(row["bound"])) if whole else None
-        except Exception:  # whatever a damaged file makes the reader raise, the cell counts as not there
+        except Exception:  # any error of a damaged file means that the cell is absent
             return None
 
 
@@ -209,7 +209,7 @@ def command_line(
     overrides: Mapping[str, Any] | None,
     out: str | os.PathLike[str] | None,
 ) -> str:
-    """The command that repeats a comparison with these facts.
+    """Command that repeats a comparison with these facts.
 
     >>> facts = {"policies": ["drf"], "seeds": [0, 1], "baseline": "drf", "information": ["hidden"], "oracles": []}
     >>> command_line("small", facts, {"horizon": 50}, None)
@@ -235,12 +235,12 @@ def command_line(
 
 
 def machine() -> str:
-    """What this machine is, in a few words."""
+    """Short description of this machine."""
     return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 def versions() -> dict[str, str]:
-    """Of berth, Python and what the numbers depend on."""
+    """Versions of berth, Python and the packages that the numbers depend on."""
     found = {"berth": VERSION, "python": platform.python_version()}
     for package in ("numpy", "numba", "scipy", "polars"):
         try:
@@ -251,5 +251,5 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    """The time, UTC, to the second."""
+    """Current time, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

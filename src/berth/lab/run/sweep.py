@@ -1,8 +1,8 @@
 """Sweeps: one comparison at each of many settings, on one machine or on several.
 
-A sweep file names a scenario, and what is changed in it: every combination of listed values (`grid`), or points drawn
-at random (`random`). Policies and seeds are those of every point. A cell is the same whoever computes it, and is kept
-as soon as it is done: so a sweep may be stopped, or be killed, and goes on where it was.
+A sweep file names a scenario and the overrides to try: every combination of listed values (`grid`), or points drawn at
+random (`random`). Policies and seeds apply to every point. Cells are deterministic and are saved as soon as they are
+done, so a sweep that was stopped or killed resumes where it was.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Values = Annotated[list[Any], Field(min_length=1)]
 
 
 class Drawn(Part):
-    """How a value is drawn: `uniform` or `log_uniform` between two numbers, whole (`integers`), or one of `choices`.
+    """Distribution of a value: `uniform` or `log_uniform` between two numbers, whole (`integers`), or one of `choices`.
 
     >>> Drawn(integers=[3, 5]).value(0.99)
     5
@@ -57,7 +57,7 @@ class Drawn(Part):
     choices: Values | None = None
 
     def value(self, luck: float) -> Any:
-        """The value for a number in [0, 1)."""
+        """Value for a uniform number in [0, 1)."""
         if self.integers is not None:
             return self.integers[0] + int(luck * (self.integers[1] - self.integers[0] + 1))
         if self.choices is not None:
@@ -69,7 +69,7 @@ class Drawn(Part):
 
 
 class RandomSearch(Part):
-    """So many points, each key drawn by itself: more points only add to them."""
+    """Number of random points; each key has its own stream, so more points only add to the earlier ones."""
 
     points: Annotated[int, Field(ge=1, le=1_000_000), said("a whole number from 1 to 1000000")]
     keys: Annotated[dict[str, Drawn], Field(min_length=1)]
@@ -77,16 +77,16 @@ class RandomSearch(Part):
 
 
 class SweepFile(Part):
-    """What a sweep file says."""
+    """Contents of a sweep file."""
 
     scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] = (
         Field(description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping")
     )
-    title: Annotated[str, said("a text")] = Field("", description="what it is about")
+    title: Annotated[str, said("a text")] = Field("", description="one line about the sweep")
     grid: dict[str, Values] = Field(
-        default_factory=dict, description="a list of values by key; every combination is a point"
+        default_factory=dict, description="list of values by key; every combination is a point"
     )
-    random: RandomSearch | None = Field(None, description="points that are drawn")
+    random: RandomSearch | None = Field(None, description="points drawn at random")
     set: dict[str, Any] = Field(default_factory=dict, description="values by key, the same at every point")
     policies: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="as in a scenario")
     seeds: (
@@ -104,17 +104,17 @@ class SweepFile(Part):
 
     @property
     def file(self) -> Path | None:
-        """Where it was read from."""
+        """File it was read from."""
         return self._file
 
     def line(self, key: Key) -> int | None:
-        """The line of a key, where it was read from a file."""
+        """Line of a key, if it was read from a file."""
         return None if self._tree is None else self._tree.place(key)[1]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A place in a sweep: what is changed there."""
+    """One point of a sweep and its overrides."""
 
     number: int
     changes: Mapping[str, Any]
@@ -125,7 +125,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What came of a sweep: for each point its rows, one a policy and information setting, and what failed there."""
+    """Result of a sweep: for each point its rows, one per policy and information setting, and its failures."""
 
     points: tuple[Point, ...]
     rows: Mapping[int, tuple[Row, ...]]
@@ -136,21 +136,21 @@ class Sweep:
     seconds: float
 
     def frame(self) -> pl.DataFrame:
-        """A row for each point, information setting and policy: the keys that are swept, then all numbers."""
+        """A row for each point, information setting and policy: the swept keys, then all numbers."""
         import polars as pl
 
         lines = [(point, row.flat()) for point in self.points for row in self.rows.get(point.number, ())]
         columns: dict[str, list[Any]] = {"point": [point.number for point, _ in lines]}
         results = dict.fromkeys(name for _, row in lines for name in row)
         for key in self.keys:
-            # a scenario's key may be called like a result, as `overhead` is
+            # a scenario's key may share its name with a result, as `overhead` does
             name = f"swept_{key}" if key in results else key
             columns[name] = _alike([point.changes.get(key) for point, _ in lines])
         columns.update((name, [row.get(name) for _, row in lines]) for name in results)
         return pl.DataFrame(columns)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON takes it."""
+        """The sweep as a dictionary, for JSON."""
         return {
             "points": [
                 {
@@ -168,7 +168,7 @@ class Sweep:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Values of one column: as they are where all are numbers, or texts, or truths; else as texts."""
+    """Values of one column: unchanged if all are numbers, texts or booleans; else as texts."""
     kinds = {float if type(value) is int else type(value) for value in values if value is not None}
     if len(kinds) <= 1 and kinds <= {float, str, bool}:
         whole = all(type(value) is int for value in values)
@@ -215,7 +215,7 @@ def _mistakes(plan: SweepFile) -> Iterator[Mistake]:
 
 
 def points_of(plan: SweepFile) -> list[Point]:
-    """Every point: at each of those drawn at random, each combination of the grid.
+    """All points: each combination of the grid at each random point.
 
     >>> plan = SweepFile(scenario="small", grid={"ports.count": [3, 5], "horizon": [10]})
     >>> [str(point) for point in points_of(plan)]
@@ -229,7 +229,7 @@ def points_of(plan: SweepFile) -> list[Point]:
             {key: kind.value(float(lucks[key][i])) for key, kind in plan.random.keys.items()}
             for i in range(plan.random.points)
         ]
-    # what is drawn goes outside, so that more of it only adds points
+    # random points are the outer loop, so that more of them only add points
     return [Point(number, {**a, **b}) for number, (b, a) in enumerate(itertools.product(drawn, grid))]
 
 
@@ -245,7 +245,7 @@ def sweep(
 ) -> Sweep:
     """Run a sweep; `on` is "local" (processes of this machine) or "ray" (a cluster at `address`).
 
-    A point that is no scenario is an error before anything runs; a cell that fails is listed and stops no other.
+    A point with an invalid scenario is an error before anything runs; a failing cell is listed and stops no other.
     """
     leave_if_imported_by_worker()
     began = time.perf_counter()
@@ -257,7 +257,7 @@ def sweep(
     runner = _runner(on, workers, address)
     plans = [_planned(plan, point, seeds) for point in points]
     if plan.policies is not None:
-        plans[0].refusals(())  # a policy's setting that is wrong is told before anything runs
+        plans[0].refusals(())  # a wrong setting of a policy is reported before anything runs
     with opened(out, KIND) as directory:
         facts = {
             "sweep": plan.model_dump(),
@@ -292,14 +292,14 @@ def sweep(
 
 
 def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -> RunPlan:
-    """The comparison at one point; what is swept goes before what the file says for all points."""
+    """Comparison at one point; swept values override the file's values for all points."""
     changes = {**plan.set, **point.changes}
 
     def unless(key: str, value: Any) -> Any:
         return None if key in changes else value
 
     if plan.policies is not None:
-        # as if the scenario named them: one that cannot serve some point is listed there and stops nothing
+        # as if the scenario named them: a policy that cannot serve a point is listed there and stops nothing
         changes = {"policies": list(plan.policies), **changes}
     try:
         return plan_comparison(
@@ -325,7 +325,7 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
 
 
 def _scenario(plan: SweepFile) -> Any:
-    """The scenario; files that it names are looked for beside the sweep file."""
+    """Load the scenario; relative files start at the sweep file."""
     if plan.file is None:
         return plan.scenario
     if isinstance(plan.scenario, str):
@@ -339,7 +339,7 @@ def _scenario(plan: SweepFile) -> Any:
 
 
 def _placed(error: InvalidInput, plan: SweepFile, point: Point) -> InvalidInput:
-    """The error with the point, and with the line of the key that is wrong."""
+    """Add the point, and the line of the wrong key, to an error."""
     wrong = error.key or ""
     places: dict[str, Key] = {name: (name,) for name in ("scenario", "policies", "baseline", "oracles")}
     places |= {key: ("set", key) for key in plan.set}
@@ -364,7 +364,7 @@ def _runner(on: str, workers: int | None, address: str | None) -> Any:
     if on == "local":
         if address is not None:
             raise InvalidInput("no address, or --on ray", value=address, key="address")
-        # always in processes of their own: a cell that kills its process must not end the sweep
+        # always in separate processes: a cell that kills its process must not end the sweep
         return partial(run_cells, workers=worker_count(workers), apart=True)
     if on == "ray":
         from berth.lab.run.ray import check_cluster, run_on_ray

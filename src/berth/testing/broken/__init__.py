@@ -1,7 +1,7 @@
-"""Policies and engines that each break one promise on purpose: proof that the checks catch what they claim to catch.
+"""Policies and engines that each break one promise: proof that the checks catch them.
 
-This module holds the faults that a policy of any family can have. Each is a class over the sound policy of a family,
-made by `faults`; faults in decisions are in the module of their family.
+This module holds faults that a policy of any family can have. Each subclasses the sound policy of a family and is
+built by `faults`; faults in decisions are in the module of their family.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __all__ = ["Sound", "faults"]
 
 
 class Sound:
-    """What the faults need to know of the sound policy that they spoil."""
+    """Interface of the faults to the sound policy that they modify."""
 
     nothing = 0
-    """The entry of a decision that does nothing."""
+    """Entry of a decision that does nothing."""
     of_problem: str
     of_slot: str
     of_outcome: str
-    """The array of the problem, of a slot and of an outcome that a fault writes to."""
+    """Array of the problem, of a slot and of an outcome that a fault writes to."""
     problem: Any
 
     def __init__(self, problem: Any, rng: Any = None) -> None: ...
@@ -32,11 +32,11 @@ class Sound:
     def observe(self, outcome: Any, /) -> None: ...
 
     def entries(self, decision: Any) -> Any:
-        """The array of a decision."""
+        """Array of a decision."""
         return decision
 
     def made(self, entries: Any) -> Any:
-        """The decision with this array."""
+        """Decision with this array."""
         return entries
 
     def paused(self, decision: Any) -> Any:
@@ -50,7 +50,7 @@ class Sound:
 
 
 class ReusesItsBuffer(Sound):
-    """Returns a part of the same array every slot, and so changes its earlier decisions."""
+    """Returns a view of the same array every slot, and so changes its earlier decisions."""
 
     _buffer: Any = None
 
@@ -64,7 +64,7 @@ class ReusesItsBuffer(Sound):
 
 
 class LendsItsState(Sound):
-    """At first pauses in every third slot after one in which it did something, going by the array it returned there."""
+    """Pauses early in the run, every third slot, if the array it returned before shows any placement."""
 
     _last: Any = None
 
@@ -77,7 +77,7 @@ class LendsItsState(Sound):
 
 
 class UsesGlobalRandom(Sound):
-    """Draws from NumPy's shared random state instead of the generator that it was given."""
+    """Draws from NumPy's global random state instead of its own generator."""
 
     def decide(self, slot: Any, /) -> Any:
         decision = super().decide(slot)
@@ -97,7 +97,7 @@ class CannotBePickled(Sound):
 
 
 class ForgetsWhenPickled(Sound):
-    """Leaves what it has learned out of its pickle."""
+    """Leaves its learned state out of its pickle."""
 
     _seen = 0
 
@@ -114,7 +114,7 @@ class ForgetsWhenPickled(Sound):
 
 
 class WritesTheSlot(Sound):
-    """Changes the slot that it was lent."""
+    """Changes the slot that it was given."""
 
     def decide(self, slot: Any, /) -> Any:
         decision, lent = super().decide(slot), getattr(slot, self.of_slot)
@@ -124,7 +124,7 @@ class WritesTheSlot(Sound):
 
 
 class WritesOutcomes(Sound):
-    """Changes the outcome that it was lent."""
+    """Changes the outcome that it was given."""
 
     def observe(self, outcome: Any, /) -> None:
         super().observe(outcome)
@@ -134,7 +134,7 @@ class WritesOutcomes(Sound):
 
 
 class WritesTheProblem(Sound):
-    """Unlocks an array of the problem and wears it down."""
+    """Makes an array of the problem writable and decreases it."""
 
     def decide(self, slot: Any, /) -> Any:
         lent = getattr(self.problem, self.of_problem)
@@ -145,7 +145,7 @@ class WritesTheProblem(Sound):
 
 
 class ExpectsOutcomesInOrder(Sound):
-    """Insists that every outcome is that of the last decision."""
+    """Requires every outcome to be that of the last decision."""
 
     def decide(self, slot: Any, /) -> Any:
         self._pending = {slot.index}
@@ -169,7 +169,7 @@ class RemembersOutcomes(Sound):
 
 
 class RefusesWithValueError(Sound):
-    """Refuses problems that it cannot serve with an error of another kind."""
+    """Refuses problems that it cannot serve with another kind of error."""
 
     def __init__(self, problem: Any, rng: Any = None) -> None:
         if self.unwelcome(problem):
@@ -192,7 +192,7 @@ _FAULTS: dict[str, tuple[type[Sound], ...]] = {
 
 
 def faults(sound: type[Sound], own: dict[str, tuple[type[Any], ...]]) -> dict[str, tuple[type[Any], ...]]:
-    """For each check, the policies of a family that it must catch: its own faults, and the sound policy with each
+    """Policies of a family that each check must catch: the family's own faults, and the sound policy with each
     fault of this module.
     """
     broken = {}

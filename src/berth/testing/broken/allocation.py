@@ -1,6 +1,6 @@
-"""Policies that each break one promise on purpose: proof that the checks catch what they say they catch.
+"""Policies that each break one promise: proof that the checks catch them.
 
-All are FAIRNESS with one fault. `BROKEN` says which check must catch which.
+All are FAIRNESS with one fault. `BROKEN` maps each check to the policies it must catch.
 
 >>> from berth.testing import check_policy
 >>> check_policy(GivesNothing)
@@ -33,7 +33,7 @@ class _Sound(Fairness, Sound):
 
 
 class Overfills(Fairness):
-    """Gives every job all that it requests, whether or not the server has it."""
+    """Gives every job its full request, whether or not the server has it."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         return requested(self.problem, slot).copy()
@@ -68,14 +68,14 @@ class BreaksGangs(Fairness):
 
 
 class ForgetsLostServers(Fairness):
-    """Goes by the capacity that servers had at first, not by what is free now."""
+    """Uses the initial capacity of servers instead of what is free now."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         return super().decide(AllocationSlot(slot.index, self.problem.instance.capacity, slot.arrivals))
 
 
 class DividesByNothing(Fairness):
-    """Works in shares of the capacity, and so decides 0/0 where there is none at all."""
+    """Works in shares of the capacity, and so decides 0/0 if there is none."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         with np.errstate(invalid="ignore"):
@@ -83,7 +83,7 @@ class DividesByNothing(Fairness):
 
 
 class DecidesNaN(Fairness):
-    """Returns something that is not a number."""
+    """Returns NaN."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         return np.full(self.problem.cap.shape, np.nan)
@@ -104,7 +104,7 @@ class DecidesTransposed(Fairness):
 
 
 class CountsOnEveryOutcome(Fairness):
-    """Allots without looking at what servers have, unless an outcome has come since."""
+    """Ignores capacities, unless an outcome has arrived since the last slot."""
 
     def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
         super().__init__(problem, rng)
@@ -119,7 +119,7 @@ class CountsOnEveryOutcome(Fairness):
 
 
 class RemembersRewards(Fairness):
-    """Keeps one number a slot."""
+    """Keeps one number per slot."""
 
     def __init__(self, problem: AllocationProblem, rng: Any = None) -> None:
         super().__init__(problem, rng)
@@ -146,14 +146,14 @@ class RefusesEverything(Fairness):
 
 
 class GivesNothing(Fairness):
-    """Is always feasible, and never earns anything."""
+    """Is always feasible and never earns anything."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         return np.zeros(self.problem.cap.shape)
 
 
 class FavoursWaste(Fairness):
-    """Serves the job with the greatest overhead and nobody else."""
+    """Serves only the job with the greatest overhead."""
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         dearest = self.problem.overhead.sum(axis=1).argmax()
@@ -173,4 +173,4 @@ BROKEN = faults(
         "beats-random": (GivesNothing, FavoursWaste),
     },
 )
-"""For each check, the policies that it must catch."""
+"""Policies that each check must catch."""

@@ -1,6 +1,6 @@
-"""Engines that each break one promise on purpose: proof that the checks catch what they say they catch.
+"""Engines that each break one promise: proof that the checks catch them.
 
-All are the simulated engine with one fault. `BROKEN_ENGINES` says which check must catch which.
+All are the simulated engine with one fault. `BROKEN_ENGINES` maps each check to the engines it must catch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class _Broken(SimulatedEngine):
     def __init__(self, cluster: WitnessedCluster, clock: Clock) -> None:
         super().__init__(cluster, clock)
         self.mine: set[tuple[str, int]] = set()
-        """What this driver itself has started or cancelled."""
+        """Attempts that this driver itself has started or cancelled."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         self.mine.add((command.job, command.attempt))
         await super().execute(command, job)
 
     def known(self, command: Command) -> Attempt | None:
-        """What the cluster knows of the attempt that is meant."""
+        """The cluster's record of the attempt."""
         return self.cluster.attempt(command.job, command.attempt)
 
 
 class Flickers(_Broken):
-    """Leaves out a server in every second snapshot."""
+    """Leaves a server out of every second snapshot."""
 
     asked = 0
 
@@ -48,7 +48,7 @@ class Flickers(_Broken):
 
 
 class HidesCapacities(_Broken):
-    """Does not say what one of its servers has."""
+    """Does not report the capacity of one of its servers."""
 
     async def snapshot(self) -> Snapshot:
         found = await super().snapshot()
@@ -67,7 +67,7 @@ class MixesRoles(_Broken):
 
 
 class StartsInPart(_Broken):
-    """Starts those tasks of a gang that it can, and then finds that the rest does not fit."""
+    """Starts those tasks of a gang that fit, and then finds that the rest does not."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         known = self.known(command)
@@ -78,7 +78,7 @@ class StartsInPart(_Broken):
 
 
 class StartsAgain(_Broken):
-    """Starts what runs already once more, in the same life of the driver."""
+    """Starts a running attempt once more, in the same life of the driver."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         known, mine = self.known(command), (command.job, command.attempt) in self.mine
@@ -88,7 +88,7 @@ class StartsAgain(_Broken):
 
 
 class StartsWhatHasEnded(_Broken):
-    """Starts an attempt again that came to its end, in the same life of the driver."""
+    """Starts an ended attempt again, in the same life of the driver."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         known, mine = self.known(command), (command.job, command.attempt) in self.mine
@@ -98,7 +98,7 @@ class StartsWhatHasEnded(_Broken):
 
 
 class CancelsOnPaper(_Broken):
-    """Tells that an attempt was cancelled while one of its tasks runs on."""
+    """Reports an attempt as cancelled while one of its tasks runs on."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         known = self.known(command)
@@ -108,7 +108,7 @@ class CancelsOnPaper(_Broken):
 
 
 class CancelsOnlyItsOwn(_Broken):
-    """Takes no note of a cancellation that comes without its job."""
+    """Ignores a cancellation that comes without its job."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         if isinstance(command, Start) or job is not None:
@@ -116,7 +116,7 @@ class CancelsOnlyItsOwn(_Broken):
 
 
 class ForgetsCancellations(_Broken):
-    """Starts what was cancelled before it began."""
+    """Starts an attempt that was cancelled before it began."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         known = self.known(command)
@@ -132,19 +132,19 @@ class _Teller(_Broken):
                 yield told
 
     def tell(self, event: Event) -> list[Event]:
-        """What is told in place of an event."""
+        """Events reported instead of an event."""
         return [event]
 
 
 class HidesFailures(_Teller):
-    """Does not tell when a job fails by itself."""
+    """Does not report that a job failed by itself."""
 
     def tell(self, event: Event) -> list[Event]:
         return [] if isinstance(event, Failed) and event.fault == "job" else [event]
 
 
 class PraisesFailures(_Teller):
-    """Tells that a job has finished that failed by itself."""
+    """Reports a job that failed by itself as finished."""
 
     def tell(self, event: Event) -> list[Event]:
         if isinstance(event, Failed) and event.fault == "job":
@@ -153,14 +153,14 @@ class PraisesFailures(_Teller):
 
 
 class TellsEndsTwice(_Teller):
-    """Tells twice that a job has finished."""
+    """Reports twice that a job has finished."""
 
     def tell(self, event: Event) -> list[Event]:
         return [event, event] if isinstance(event, Finished) else [event]
 
 
 class TellsStartsLate(_Teller):
-    """Tells that a gang has started when it has finished, and otherwise just before it tells of its end."""
+    """Reports the start of a gang when it has finished, and other starts just before their end."""
 
     def __init__(self, cluster: WitnessedCluster, clock: Clock) -> None:
         super().__init__(cluster, clock)
@@ -178,21 +178,21 @@ class TellsStartsLate(_Teller):
 
 
 class HidesStarts(_Teller):
-    """Does not tell that anything has started."""
+    """Reports no starts."""
 
     def tell(self, event: Event) -> list[Event]:
         return [] if isinstance(event, Started) else [event]
 
 
 class CannotMeasure(_Teller):
-    """Takes no time for whatever runs."""
+    """Reports a run time of 0."""
 
     def tell(self, event: Event) -> list[Event]:
         return [replace(event, seconds=0.0)] if isinstance(event, Finished) else [event]
 
 
 class HearsOnlyItself(_Teller):
-    """Does not tell of what was cancelled by others."""
+    """Does not report cancellations by others."""
 
     def __init__(self, cluster: WitnessedCluster, clock: Clock) -> None:
         super().__init__(cluster, clock)
@@ -214,7 +214,7 @@ class HearsOnlyItself(_Teller):
 
 
 class ShortensIds(_Broken):
-    """Knows jobs by the first hundred letters of their ids."""
+    """Identifies jobs by the first hundred letters of their ids."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         alike = {key[0] for key in self.cluster.started if key[0][:100] == command.job[:100]} - {command.job}
@@ -223,7 +223,7 @@ class ShortensIds(_Broken):
 
 
 class CancelsAllAttempts(_Broken):
-    """Cancels every attempt of a job, whichever is meant."""
+    """Cancels every attempt of a job instead of one."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         if isinstance(command, Cancel):
@@ -233,7 +233,7 @@ class CancelsAllAttempts(_Broken):
 
 
 class MisplacesAttempts(_Broken):
-    """Says of all attempts that they are on one server."""
+    """Reports all attempts on one server."""
 
     async def snapshot(self) -> Snapshot:
         found = await super().snapshot()
@@ -242,7 +242,7 @@ class MisplacesAttempts(_Broken):
 
 
 class ForgetsWhatEnded(_Broken):
-    """Has no attempts in its snapshots but those that run."""
+    """Lists only running attempts in its snapshots."""
 
     async def snapshot(self) -> Snapshot:
         found = await super().snapshot()
@@ -250,7 +250,7 @@ class ForgetsWhatEnded(_Broken):
 
 
 class BeginsAnew(_Broken):
-    """A new driver starts again whatever it is told to, unless it was itself that had started it."""
+    """Starts an attempt again in a new driver, unless that driver itself had started it."""
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         key = command.job, command.attempt
@@ -260,7 +260,7 @@ class BeginsAnew(_Broken):
 
 
 class HoldsOn(_Broken):
-    """Takes the end of whoever listens for trouble of its own."""
+    """Treats the end of its listener as an engine failure."""
 
     async def events(self) -> AsyncIterator[Event]:
         try:
@@ -280,14 +280,14 @@ class EndsWithItsDriver(_Broken):
 
 
 class HidesLosses(_Teller):
-    """Does not tell that a server is lost."""
+    """Does not report that a server is lost."""
 
     def tell(self, event: Event) -> list[Event]:
         return [] if isinstance(event, ServerLost) else [event]
 
 
 class LeavesHalfGangs(_Teller):
-    """Leaves those parts of a gang running that are not on the server that was lost."""
+    """Keeps the parts of a gang that are not on the lost server running."""
 
     def tell(self, event: Event) -> list[Event]:
         if isinstance(event, Failed) and event.fault == "server":
@@ -298,7 +298,7 @@ class LeavesHalfGangs(_Teller):
 
 
 class BlamesJobs(_Teller):
-    """Says of what ended with a server that it was its own fault."""
+    """Blames a job for ending with its server."""
 
     def tell(self, event: Event) -> list[Event]:
         return [replace(event, fault="job")] if isinstance(event, Failed) and "was lost" in event.reason else [event]
@@ -327,4 +327,4 @@ BROKEN_ENGINES: dict[str, list[type[SimulatedEngine]]] = {
     "leaves-jobs-running": [EndsWithItsDriver],
     "survives-lost-servers": [HidesLosses, LeavesHalfGangs, BlamesJobs, EndsAllWithAServer],
 }
-"""Broken engines by the check that catches them; the checks that are missing need more than a simulated cluster."""
+"""Broken engines by the check that catches them; missing checks need more than a simulated cluster."""

@@ -1,7 +1,6 @@
-"""Placement policies that each break one promise on purpose; see `berth.testing.broken.allocation` for the allocation
-family.
+"""Placement policies that each break one promise; see `berth.testing.broken.allocation` for the allocation family.
 
-All are greedy with a queue, and one fault. `BROKEN` says which check must catch which.
+All are the greedy policy with a queue, and one fault. `BROKEN` maps each check to the policies it must catch.
 
 >>> from berth.testing import check_policy
 >>> check_policy(PlacesNothing)
@@ -56,7 +55,7 @@ class Overcommits(_Sound):
 
 
 class IgnoresItsOwnTasks(_Sound):
-    """Asks for every task alone, as if the others of its batch were not there."""
+    """Places every task alone, ignoring the others of its batch."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         server = np.full(len(slot.ids), WAIT, dtype=np.int64)
@@ -67,7 +66,7 @@ class IgnoresItsOwnTasks(_Sound):
 
 
 class IgnoresWhatRuns(_Sound):
-    """Takes every server for free, whatever runs there."""
+    """Treats every server as free."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         free = np.where(slot.up[:, None], self.problem.instance.capacity, 0.0)
@@ -75,7 +74,7 @@ class IgnoresWhatRuns(_Sound):
 
 
 class IgnoresAllButOneResource(_Sound):
-    """Looks at the first resource alone."""
+    """Checks the first resource alone."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         free = slot.free.copy()
@@ -84,7 +83,7 @@ class IgnoresAllButOneResource(_Sound):
 
 
 class StartsInThePast(_Sound):
-    """Says that tasks have started already."""
+    """Sets start times in the past."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         return PlacementDecision(super().decide(slot).server, np.full(len(slot.ids), slot.time - 1.0))
@@ -99,7 +98,7 @@ class NamesNoServer(_Sound):
 
 
 class ForgetsLostServers(_Sound):
-    """Takes servers that are down for servers where nothing runs."""
+    """Treats servers that are down as empty."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         free = np.where(slot.up[:, None], slot.free, self.problem.instance.capacity)
@@ -107,7 +106,7 @@ class ForgetsLostServers(_Sound):
 
 
 class DecidesArrays(_Sound):
-    """Returns servers alone, not a decision."""
+    """Returns servers alone instead of a decision."""
 
     def decide(self, slot: PlacementSlot, /) -> Any:
         return super().decide(slot).server
@@ -121,7 +120,7 @@ class DecidesFloats(_Sound):
 
 
 class LeavesTasksOut(_Sound):
-    """Has no entry for tasks that wait."""
+    """Has no entry for waiting tasks."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         server = super().decide(slot).server
@@ -129,7 +128,7 @@ class LeavesTasksOut(_Sound):
 
 
 class WritesBerths(_Sound):
-    """Changes the berths of the slot that it was lent."""
+    """Changes the berths of the slot that it was given."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         decision = super().decide(slot)
@@ -139,14 +138,14 @@ class WritesBerths(_Sound):
 
 
 class PlacesNothing(_Sound):
-    """Is always feasible, and never earns anything."""
+    """Is always feasible and never earns anything."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         return PlacementDecision(np.full(len(slot.ids), REJECT, dtype=np.int64))
 
 
 class LaunchesForEachTask(_Sound):
-    """Keeps to servers that are off."""
+    """Places each task on a server that is off."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         server = np.full(len(slot.ids), WAIT, dtype=np.int64)
@@ -174,4 +173,4 @@ BROKEN = faults(
         "beats-random": (PlacesNothing, LaunchesForEachTask),
     },
 )
-"""For each check, the policies that it must catch."""
+"""Policies that each check must catch."""

@@ -1,8 +1,7 @@
-"""Selection policies that each break one promise on purpose; see `berth.testing.broken.allocation` for the allocation
-family.
+"""Selection policies that each break one promise; see `berth.testing.broken.allocation` for the allocation family.
 
-All but `BreaksGangs` are HAUF, which skips what does not fit, with one fault. `BROKEN` says which check must
-catch which.
+All but `BreaksGangs` are HAUF, which skips what does not fit, with one fault. `BROKEN` maps each check to the policies
+it must catch.
 
 >>> from berth.testing import check_policy
 >>> check_policy(OpensNothing)
@@ -52,7 +51,7 @@ class Overcommits(_Sound):
 
 
 class AddsUpServers(_Sound):
-    """Goes by what the whole cluster has free, and so gives single servers away twice."""
+    """Checks against the free capacity of the whole cluster, and so gives single servers away twice."""
 
     def decide(self, slot: SelectionSlot, /) -> Ints:
         total = np.broadcast_to(slot.free.sum(axis=0), slot.free.shape)
@@ -85,11 +84,11 @@ class BreaksGangs:
         )
 
     def observe(self, outcome: SelectionOutcome, /) -> None:
-        """Nothing to learn."""
+        """Learns nothing."""
 
 
 class ForgetsLostServers(_Sound):
-    """Goes by the capacity that there was at first, not by what is free now."""
+    """Uses the initial capacity instead of what is free now."""
 
     def decide(self, slot: SelectionSlot, /) -> Ints:
         return super().decide(SelectionSlot(slot.index, self.problem.limits, slot.arrivals))
@@ -103,14 +102,14 @@ class DecidesFloats(_Sound):
 
 
 class DecidesIndices(_Sound):
-    """Returns the numbers of the open channels instead of an entry for each channel."""
+    """Returns the indices of the open channels instead of an entry for each channel."""
 
     def decide(self, slot: SelectionSlot, /) -> Ints:
         return np.flatnonzero(super().decide(slot)).astype(np.int64)
 
 
 class OpensNothing(_Sound):
-    """Is always feasible, and never earns anything."""
+    """Is always feasible and never earns anything."""
 
     def decide(self, slot: SelectionSlot, /) -> Ints:
         return np.zeros(len(self.problem.cost), dtype=np.int64)
@@ -132,4 +131,4 @@ BROKEN = faults(
         "beats-random": (OpensNothing, DearestFirst),
     },
 )
-"""For each check, the policies that it must catch."""
+"""Policies that each check must catch."""

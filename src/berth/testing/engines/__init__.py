@@ -1,1 +1,1 @@
-"""The contract of an engine, and what is needed to check it."""
+"""Contract of an engine, and the tools to check it."""

@@ -1,7 +1,7 @@
-"""Promises of an engine whose checks run side by side, each case on cpus of its own.
+"""Engine checks that run concurrently, each case on its own cpus.
 
-Each check is a function whose docstring is the promise. What was to begin, and how often, is compared with what the
-witness saw once more when all checks are done.
+Each check is a function whose docstring is the promise. When all checks are done, the tasks that should have begun, and
+how often, are compared once more with what the witness saw.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def starts_what_was_asked(trial: Trial) -> None:
 
 
 async def all_or_nothing(trial: Trial) -> None:
-    """A gang that cannot start whole begins nothing: it fails by fault of the server or engine, or is refused."""
+    """A gang that cannot start whole starts nothing: it fails by fault of the server or engine, or is refused."""
 
     async def unknown(case: Case) -> None:
         await case.run(*case.servers, "no-such-server", begins=False).refused()
@@ -66,7 +66,7 @@ async def all_or_nothing(trial: Trial) -> None:
 
 
 async def starts_once(trial: Trial) -> None:
-    """However often an attempt is started, also at the same time or after its end, it begins once."""
+    """An attempt begins once, even if it is started repeatedly, concurrently or after its end."""
 
     async def often(case: Case) -> None:
         run = case.run(*case.servers, seconds=2 * trial.site.short)
@@ -82,7 +82,7 @@ async def starts_once(trial: Trial) -> None:
 
 
 async def cancels(trial: Trial) -> None:
-    """A cancelled attempt ends everywhere as cancelled, also twice or before it began, and is never begun again."""
+    """A cancelled attempt ends everywhere as cancelled, even if twice or before it began, and never restarts."""
 
     async def running(case: Case) -> None:
         run = await case.run(*case.servers, seconds=LONG).start()
@@ -115,7 +115,7 @@ async def cancels(trial: Trial) -> None:
 
 
 async def tells_every_end(trial: Trial) -> None:
-    """Of each attempt one end is told, the true one, after at most one start, and with seconds near the truth."""
+    """Each attempt has one reported end, the true one, after at most one start, with about the true run time."""
     loop, short = asyncio.get_running_loop(), trial.site.short
     followed: list[tuple[str, Run]] = []
 
@@ -152,7 +152,7 @@ async def tells_every_end(trial: Trial) -> None:
         try:
             await trial.until(was_told)
         except TimeoutError:
-            raise Broken(f"the start of {run} was not told", "to be told") from None
+            raise Broken(f"the start of {run} was not reported", "a report") from None
         await asyncio.gather(run.cancel(), run.cancel())
         await run.fails("cancelled")
         await run.cancel()
@@ -180,14 +180,14 @@ def _runs_in(spell: Spell, run: Run) -> bool:
 
 
 def _badly_told(trial: Trial, run: Run) -> Broken | None:
-    """What is wrong with what was told of an attempt, in the order in which it was."""
+    """Error in the reports about an attempt, in their order."""
     for spell in trial.driver.spells:
         starts, ends = spell.starts(run.key), spell.ends(run.key)
         if len(starts) > 1 or len(ends) > 1:
-            return Broken(f"{len(starts)} starts and {len(ends)} ends of {run} were told", "at most one of each")
+            return Broken(f"{len(starts)} starts and {len(ends)} ends of {run} were reported", "at most one of each")
         if starts and ends:
             if spell.events.index(starts[0]) > spell.events.index(ends[0]):
-                return Broken(f"the end of {run} was told before its start", "the start first")
+                return Broken(f"the end of {run} was reported before its start", "the start first")
             if starts[0].time > ends[0].time:
                 return Broken(f"{run} started at {starts[0].time} and ended at {ends[0].time}", "times in their order")
     kinds = {told(end).partition(" (")[0] for spell in trial.driver.spells if (end := spell.end(run.key))}
@@ -195,7 +195,7 @@ def _badly_told(trial: Trial, run: Run) -> Broken | None:
 
 
 async def cancelled_behind_our_back(trial: Trial) -> None:
-    """What somebody else ends is told as failed, once."""
+    """An attempt ended from outside is reported as failed, once."""
 
     async def behind(case: Case) -> None:
         run = await case.run(*case.servers, seconds=LONG).start()
@@ -209,7 +209,7 @@ async def cancelled_behind_our_back(trial: Trial) -> None:
 
 
 async def tells_attempts_apart(trial: Trial) -> None:
-    """Attempts of one job, and jobs whose ids look alike or are long and odd, are told apart."""
+    """Attempts of one job, and jobs with similar, long or unusual ids, are not confused."""
 
     async def again(case: Case) -> None:
         first = await case.run(*case.servers, seconds=LONG).start()
@@ -222,7 +222,7 @@ async def tells_attempts_apart(trial: Trial) -> None:
         await first.cancel()
         await first.start()
         if not await second.runs():
-            raise Broken(f"a cancellation of attempt 1 ended {second}", "the other attempt to run on")
+            raise Broken(f"a cancellation of attempt 1 ended {second}", "the other attempt to keep running")
         await second.cancel()
         await second.fails("cancelled")
         third = await case.run(*case.servers, of=first, attempt=11).start()
@@ -255,7 +255,7 @@ NASTY = ("two words", 'it\'s "quoted"', "two\nlines", "$HOME `id` $(id)", "a;b|c
 
 
 async def payload_is_data(trial: Trial) -> None:
-    """Arguments and environment of a job reach its tasks as they are, whatever is in them."""
+    """Arguments and environment of a job reach its tasks unchanged, with any contents."""
 
     async def nasty(case: Case) -> None:
         environment = {f"CONTRACT_{i}": text for i, text in enumerate(NASTY)}

@@ -1,4 +1,4 @@
-"""Promises of an engine whose checks disturb others, and so run one by one: drivers, servers, controllers go away."""
+"""Engine checks that disturb others and so run one by one: drivers, servers, controllers go away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ALONE", "FIRST"]
 
 
 async def lists_its_servers(trial: Trial) -> None:
-    """A snapshot lists each server once, with its capacities, and the next one the same when nothing happens."""
+    """A snapshot lists each server once, with its capacities, and the next one is equal if nothing happens."""
     first = await trial.driver.look()
     names = [server.name for server in first.servers]
     if len(set(names)) < len(names):
@@ -34,7 +34,7 @@ async def lists_its_servers(trial: Trial) -> None:
 
 
 def _known(snapshot: Snapshot, run: Run, end: Finished | Failed | type[Finished] | None) -> None:
-    """Whether a snapshot has an attempt once, where it is, with this end, with a good one, or with none yet."""
+    """Check that a snapshot has an attempt once, on its servers, with this end, with a good one, or with none yet."""
     found = [each for each in snapshot.attempts if (each.job, each.attempt) == run.key]
     if len(found) != 1:
         raise Broken(f"a snapshot has {run} {len(found)} times", "once")
@@ -48,7 +48,7 @@ def _known(snapshot: Snapshot, run: Run, end: Finished | Failed | type[Finished]
 
 
 async def goes_on_with_a_new_driver(trial: Trial) -> None:
-    """A driver lets go when told to; the next knows all that ran and ended; nothing begins twice, all is told."""
+    """A driver closes when asked; the next knows all attempts; nothing begins twice, all ends are reported."""
     short = trial.site.short
 
     async def restart(case: Case) -> None:
@@ -66,7 +66,7 @@ async def goes_on_with_a_new_driver(trial: Trial) -> None:
         await trial.driver.close()
         await meanwhile.is_over()
         found = await trial.driver.open()
-        # told of at once, or as soon as the cluster itself has noticed
+        # reported at once, or as soon as the cluster itself notices
         await meanwhile.finishes()
         for run, end in ((long, None), (before, ended), (unwanted, cancelled)):
             _known(found, run, end)
@@ -95,13 +95,13 @@ async def leaves_jobs_running(trial: Trial) -> None:
         still = await run.runs()
         await trial.driver.open()
         if not still:
-            raise Broken(f"{run} ended when the driver was closed", "it to run on")
+            raise Broken(f"{run} ended when the driver was closed", "it to keep running")
 
     await trial.case("a gang", 2, closed)
 
 
 async def survives_the_other_side(trial: Trial) -> None:
-    """When the other side is restarted, what runs goes on, nothing begins twice, and every end is told."""
+    """After a restart of the cluster's side, tasks go on, nothing begins twice, and every end is reported."""
     short = trial.site.short
 
     async def restart(case: Case) -> None:
@@ -120,7 +120,7 @@ async def survives_the_other_side(trial: Trial) -> None:
         for run in (long, before, brief):
             await run.start()
         if not await long.runs():
-            raise Broken(f"{long} does not run any more", "it to run on")
+            raise Broken(f"{long} no longer runs", "it to keep running")
         later = await case.run(c).start()
         await later.finishes()
         await long.cancel()
@@ -131,7 +131,7 @@ async def survives_the_other_side(trial: Trial) -> None:
 
 
 async def survives_lost_servers(trial: Trial) -> None:
-    """With a server all gangs on it fail everywhere by its fault, others are unharmed; when it is back it is used."""
+    """When a server is lost, all gangs on it fail by its fault, and no others; when it is back it is used."""
 
     async def is_there(server: str, there: bool) -> None:
         async def noticed() -> bool:
@@ -140,7 +140,7 @@ async def survives_lost_servers(trial: Trial) -> None:
         try:
             await trial.until(noticed)
         except TimeoutError:
-            raise Broken(f"it was not told that {server} {'is back' if there else 'is lost'}", "to be told") from None
+            raise Broken(f"no report that {server} {'is back' if there else 'is lost'}", "a report") from None
 
     async def parts_elsewhere(run: Run, server: str) -> bool:
         return any(sight.state == "runs" and sight.server != server for sight in await run.seen())
@@ -163,11 +163,11 @@ async def survives_lost_servers(trial: Trial) -> None:
             try:
                 await trial.until(ended)
             except TimeoutError:
-                raise Broken(f"tasks of {gang} on {b} run on without {a}", "all of them to be ended") from None
+                raise Broken(f"tasks of {gang} on {b} keep running without {a}", "all of them to end") from None
             await case.run(c, a, begins=False).refused()
             for run in (beside, other):
                 if not await run.runs() or trial.driver.end(run.key) is not None:
-                    raise Broken(f"{run} ended with a server that it was not on", "it to run on")
+                    raise Broken(f"{run} ended with a server that it was not on", "it to keep running")
         finally:
             await trial.site.restore(a)
         await is_there(a, True)

@@ -1,4 +1,4 @@
-"""The contract of an engine: `check_engine` holds any engine, ours or anybody's, to every promise of the protocol."""
+"""Contract of an engine: `check_engine` checks every promise of the protocol."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class EngineResult:
-    """What one check found on one engine: it has passed when it was tried and there are no findings.
+    """Result of one check on one engine: passed if it was tried and there are no findings.
 
     >>> print(EngineResult("starts-once", "ours", (Finding("a gang", "2 began", "1"),)))
     starts-once: on a gang: 2 began; expected 1 (ours)
@@ -45,7 +45,7 @@ class EngineResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the promise was kept wherever it was tried."""
+        """Whether the check was tried and every promise was kept."""
         return not self.findings and self.not_tried is None
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ class EngineResult:
 
 
 def check_engine(site: Site, *, skip: Collection[str] = ()) -> list[EngineResult]:
-    """Run every check on an engine; raise `EngineCheckFailed`, an `AssertionError` with a line for each that failed.
+    """Run every check on an engine; raise `EngineCheckFailed`, an `AssertionError` with a line for each failure.
 
-    `site` is a small class of the engine's author (`berth.testing.engines.site.Site`): it makes drivers of one cluster,
-    makes jobs that really run there, and says what really began. What else it can do, such as taking a server away,
-    decides which checks are tried; the others are reported as not tried. `skip` names checks to leave out. Checks run
-    side by side where they do not disturb each other, with jobs of a few seconds (`Site.short`). One test is enough:
+    `site` is a small class by the engine's author (`berth.testing.engines.site.Site`): it makes drivers of one cluster
+    and jobs that really run there, and reports what really began. Its optional abilities, such as taking a server away,
+    decide which checks are tried; the others are reported as not tried. `skip` names checks to leave out. Checks run
+    concurrently unless they disturb each other, with jobs of a few seconds (`Site.short`). One test is enough:
 
     ```python
     class OurSite(Site):
@@ -103,7 +103,7 @@ def check_engine(site: Site, *, skip: Collection[str] = ()) -> list[EngineResult
 
 
 def _missing(site: Site, name: str) -> str | None:
-    """Why a check cannot be tried."""
+    """Reason why a check cannot be tried, or None."""
     if lacking := site.lacks(*NEEDS.get(name, ())):
         return f"the site has no {' and no '.join(lacking)}"
     if name == "payload-is-data" and not site.runs_payload:
@@ -125,21 +125,21 @@ class _Suite:
         self._trials: dict[str, Trial] = {}
 
     async def run(self) -> list[EngineResult]:
-        """First what is run alone, then all that can be side by side, then what disturbs others."""
+        """Run the checks: those that need the cluster alone, then concurrent ones, then those that disturb others."""
         try:
             room = Room((await self._driver.open()).servers)
             for at_once in (FIRST, SIDE_BY_SIDE):
                 await asyncio.gather(*(self._try(name, room) for name in self._tried(at_once)))
             for name in self._tried(ALONE):
                 await self._try(name, room)
-            await asyncio.sleep(2 * self._site.short)  # for what begins late, and should not
+            await asyncio.sleep(2 * self._site.short)  # to catch tasks that begin late
             for trial in self._trials.values():
                 await trial.judge()
         except (Broken, BerthError, TimeoutError, OSError) as error:
             seen = error.seen if isinstance(error, Broken) else short(error)
             return [EngineResult("lists-its-servers", self._engine, (Finding("the first snapshot", seen, "servers"),))]
         finally:
-            with suppress(Exception):  # whether it can be closed is for a check to say
+            with suppress(Exception):  # a check tests closing
                 await self._driver.close()
         return [self._result(name) for name in self._names]
 

@@ -1,7 +1,7 @@
-"""A witness for clusters whose tasks run on this machine: each task writes into a folder when it begins and ends.
+"""Witness for clusters whose tasks run on this machine: each task writes to a folder when it begins and ends.
 
-A task has to know what it is. The engine tells it by environment variables: `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_ROLE`
-and `BERTH_SERVER`, unless a ledger is given other names for some of them, such as `server="SLURMD_NODENAME"`.
+The engine identifies a task by environment variables: `BERTH_JOB`, `BERTH_ATTEMPT`, `BERTH_ROLE` and `BERTH_SERVER`,
+unless the ledger is given other names, such as `server="SLURMD_NODENAME"`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NAMES = {"job": "BERTH_JOB", "attempt": "BERTH_ATTEMPT", "role": "BERTH_ROLE", "
 
 
 class Ledger:
-    """Jobs that write into a folder, and what they wrote: `job` and `begun` of a `berth.testing.engines.site.Site`."""
+    """Jobs that write to a folder, and their records: `job` and `begun` of a `berth.testing.engines.site.Site`."""
 
     def __init__(self, folder: Path, **names: str) -> None:
         self._folder, self._names = folder, {**NAMES, **names}
         self._over: dict[Path, Sighting] = {}
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
-        """A job whose tasks do what the script says."""
+        """Make a job whose tasks follow the script."""
         told = {
             "folder": str(self._folder.absolute()),
             "names": self._names,
@@ -49,7 +49,7 @@ class Ledger:
     def _look(self, path: Path) -> Sighting:
         line = json.loads(path.read_text())
         runs = witness.birth(line["pid"]) == line["birth"]
-        # looked for after the process, which may have ended in between
+        # looked for after the process, which may have ended meanwhile
         ended = path.with_suffix(".ended").exists()
         sight = Sighting(
             line["job"],
@@ -65,7 +65,7 @@ class Ledger:
         return sight
 
     def kill(self) -> None:
-        """Kill what still runs, so that nothing is left behind."""
+        """Kill all tasks that still run."""
         for path in self._folder.glob("*.begun"):
             line = json.loads(path.read_text())
             if witness.birth(line["pid"]) == line["birth"]:

@@ -1,4 +1,4 @@
-"""Drives an engine as a scheduler does, and keeps all that it tells: snapshot, then events, then snapshot again."""
+"""Drive an engine as a scheduler does, and record all its reports: snapshot, events, next snapshot."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from berth.testing.subject import Broken, short
 __all__ = ["Key", "Listener", "Spell"]
 
 Key = tuple[str, int]
-"""A job and the number of an attempt."""
+"""Job and attempt number."""
 FIRST_WAIT, LONGEST_WAIT = 0.05, 1.0
-"""Seconds until an engine that failed is asked again, at first and at most; in between they double."""
+"""First and longest retry interval after an engine error, in seconds; it doubles in between."""
 
 
 @dataclass
 class Spell:
-    """A snapshot, and what was told from then on until the next one."""
+    """A snapshot, and the events until the next one."""
 
     snapshot: Snapshot
     events: list[Event] = field(default_factory=list)
 
     def starts(self, key: Key) -> list[Started]:
-        """What was told of its start."""
+        """Events about its start."""
         return [event for event in self.events if isinstance(event, Started) and (event.job, event.attempt) == key]
 
     def ends(self, key: Key) -> list[Finished | Failed]:
-        """What was told of its end, the snapshot left out."""
+        """Events about its end, without the snapshot."""
         return [e for e in self.events if isinstance(e, Finished | Failed) and (e.job, e.attempt) == key]
 
     def end(self, key: Key) -> Finished | Failed | None:
-        """How it ended, by what the snapshot says and by what was told."""
+        """End of the attempt by snapshot and events."""
         kept = (a.end for a in self.snapshot.attempts if (a.job, a.attempt) == key and a.end is not None)
         return next(itertools.chain(kept, self.ends(key)), None)
 
 
 class Listener:
-    """`make` gives a driver; every call of it is given up after `patience` seconds."""
+    """`make` makes a driver; every call of it times out after `patience` seconds."""
 
     def __init__(self, make: Callable[[], Awaitable[Engine]], patience: float) -> None:
         self.spells: list[Spell] = []
         self.trouble = "it was not asked yet"
-        """What last went wrong between us and the engine."""
+        """Last error between the listener and the engine."""
         self.stubborn: str | None = None
-        """What events did in place of ending when they were cancelled, as a scheduler does that ends."""
+        """What events did instead of ending when they were cancelled, as a stopping scheduler does."""
         self._make, self._patience = make, patience
         self._engine: Engine | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class Listener:
         return await self.look()
 
     async def look(self) -> Snapshot:
-        """A new snapshot; events are heard from there on."""
+        """Take a new snapshot; events follow from there."""
         if self._engine is None:
             raise Broken("the driver is closed", "an open one")
         await self._deafen()
@@ -93,7 +93,7 @@ class Listener:
                 async for event in engine.events():
                     self.spells[-1].events.append(event)
                 self.trouble = "events ended without an error"
-            except Exception as error:  # an engine may fail in any way; checks say what is missing
+            except Exception as error:  # an engine may fail in any way; checks report what is missing
                 self.trouble = short(error)
             if self._listening is not asyncio.current_task():
                 return
@@ -111,7 +111,7 @@ class Listener:
                 self.stubborn = "events went on" if on else f"events raised {self.trouble}"
 
     async def once(self, command: Command, job: Job | None) -> None:
-        """Give a command when nothing is in the way; whatever the engine raises is raised."""
+        """Send a command when no other is under way; pass on any error of the engine."""
         await self._agreed.wait()
         if self._engine is None:
             raise EngineError("the driver is closed")
@@ -125,7 +125,7 @@ class Listener:
                 self._idle.set()
 
     async def execute(self, command: Command, job: Job | None) -> None:
-        """Give a command until it is taken."""
+        """Send a command until it is accepted."""
         wait, said = FIRST_WAIT, "no answer"
         try:
             async with asyncio.timeout(self._patience):
@@ -141,11 +141,11 @@ class Listener:
             raise Broken(f"{kind} was not taken in {self._patience:g} s: {said}", "a command to be taken") from None
 
     def end(self, key: Key) -> Finished | Failed | None:
-        """How it ended, as far as was told."""
+        """End of the attempt, as far as reported."""
         return next((end for spell in self.spells if (end := spell.end(key)) is not None), None)
 
     def there(self, server: str) -> bool:
-        """Whether a server is there, by all that was told."""
+        """Whether a server is there, by all reports."""
         spell = self.spells[-1]
         there = server in {each.name for each in spell.snapshot.servers}
         for event in spell.events:
@@ -156,7 +156,7 @@ class Listener:
         return there
 
     async def close(self) -> None:
-        """Hear no more, and let go of the engine."""
+        """Stop listening and close the engine."""
         engine, self._engine = self._engine, None
         try:
             await self._deafen()

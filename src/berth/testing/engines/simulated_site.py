@@ -1,4 +1,4 @@
-"""A simulated cluster in this process as a site: what `check_engine` is tried on, and an example of a site."""
+"""Simulated cluster in this process as a site: a test of `check_engine`, and an example of a site."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["SimulatedSite", "WitnessedCluster"]
 
 
 class WitnessedCluster(SimulatedCluster):
-    """Keeps a list of what really began."""
+    """Simulated cluster that records what really began."""
 
     def __init__(self, servers: int) -> None:
         super().__init__([Server(f"n{i}", amounts({"cpu": 4})) for i in range(servers)])
         self.begun: list[Start] = []
         self.undead: set[tuple[str, int, str]] = set()
-        """What runs on though its attempt has ended (job, attempt, server): nothing, unless an engine is broken."""
+        """Tasks that run on after their attempt has ended (job, attempt, server): none, unless an engine is broken."""
 
     def execute(self, command: Start | Cancel, job: Job | None, time: float) -> bool:
         key = command.job, command.attempt
@@ -36,7 +36,7 @@ class WitnessedCluster(SimulatedCluster):
 
 
 class SimulatedSite(Site):
-    """Eight servers of 4 cpus; `driver` makes the engine that is looked at, another one where that is to be tried."""
+    """Eight servers of 4 cpus; `driver` makes the engine under test."""
 
     short = 0.1
     runs_payload = False
@@ -52,7 +52,7 @@ class SimulatedSite(Site):
         return self._open
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
-        if script.fails:  # a simulated job does so halfway
+        if script.fails:  # a simulated job fails halfway
             return Job(id, "contract", roles, work=2 * script.seconds, payload={"command": ["false"]})
         return Job(id, "contract", roles, work=script.seconds)
 
@@ -84,6 +84,6 @@ class SimulatedSite(Site):
         self._wake()
 
     def _wake(self) -> None:
-        """A cluster that is changed by others than its engine does not tell it."""
+        """Wake the engine: a cluster changed from outside does not notify it."""
         if self._open is not None:
             self._open.look()

@@ -1,4 +1,4 @@
-"""One check of an engine while it is run: servers for it alone, attempts that it begins, and what it found."""
+"""One running check of an engine: its servers, its attempts, and its findings."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from berth.testing.subject import Broken, Finding, short
 __all__ = ["LONG", "Case", "Room", "Run", "Trial", "told"]
 
 LONG = 3600.0
-"""Seconds of a job that does not end by itself."""
+"""Run time in seconds of a job that does not end by itself."""
 LEAST_SERVERS, LEAST_CPUS = 3, 2
-"""What a cluster must have: so many servers with so many cpus each."""
+"""Minimum cluster: number of servers, and cpus of each."""
 MOST_PARTS = 2
-"""How many cases share a server at most."""
+"""Largest number of cases that share a server."""
 
 
 class Room:
-    """The servers of a site, lent to cases in parts of two cpus, or whole."""
+    """Servers of a site, lent to cases in parts of two cpus, or whole."""
 
     def __init__(self, servers: Iterable[Server]) -> None:
         self.cpus = {server.name: server.capacity.get("cpu", 0) for server in servers if not server.closed}
@@ -41,7 +41,7 @@ class Room:
 
     @asynccontextmanager
     async def take(self, count: int, whole: bool = False) -> AsyncIterator[list[str]]:
-        """Two cpus, or all, of so many servers, which nobody else uses meanwhile."""
+        """Lend two cpus, or all, of this many servers."""
 
         def fitting() -> list[str]:
             most_free = sorted(self._free, key=lambda name: -self._free[name])
@@ -62,30 +62,30 @@ class Room:
 
 
 class Run:
-    """An attempt of a job that a check gives to the engine; `begins` says whether it is to begin (None: it may)."""
+    """An attempt of a job that a check starts; `begins` says whether it must begin (None: it may)."""
 
     def __init__(self, trial: Trial, job: Job, places: Sequence[Place], attempt: int, begins: bool | None) -> None:
         self.trial, self.job, self.places, self.attempt, self.begins = trial, job, tuple(places), attempt, begins
         self.key = job.id, attempt
         self.given = False
-        """Whether the engine was told of it."""
+        """Whether the engine got the command."""
 
     def __str__(self) -> str:
         return f"attempt {self.attempt} of {self.job.id}"
 
     @property
     def tasks(self) -> Counter[tuple[str, str]]:
-        """The tasks that it has: roles and servers."""
+        """Tasks of the attempt: roles and servers."""
         return Counter({(place.role, place.server): place.count for place in self.places})
 
     async def start(self) -> Run:
-        """Give the command."""
+        """Send the start command."""
         self.given = True
         await self.trial.driver.execute(Start(*self.key, self.places), self.job)
         return self
 
     async def refused(self) -> None:
-        """Give the command once, and wait until it is refused by an error, or failed through no fault of the job."""
+        """Send the command once, and wait for an error, or for a failure that is not the job's fault."""
         self.given = True
         try:
             async with asyncio.timeout(self.trial.site.patience):
@@ -99,20 +99,20 @@ class Run:
             raise Broken(f"{self} ended as {told(end)}", "Failed by fault of the server or the engine")
 
     async def cancel(self, with_job: bool = True) -> None:
-        """Give the command."""
+        """Send the cancel command."""
         self.given = True
         await self.trial.driver.execute(Cancel(*self.key), self.job if with_job else None)
 
     async def seen(self) -> list[Sighting]:
-        """What the witness saw of it."""
+        """Tasks of the attempt that the witness saw."""
         return [sight for sight in await self.trial.site.begun() if (sight.job, sight.attempt) == self.key]
 
     async def runs(self) -> bool:
-        """Whether the witness sees a task of it that runs."""
+        """Whether the witness sees a running task of the attempt."""
         return any(sight.state == "runs" for sight in await self.seen())
 
     async def has_begun(self) -> None:
-        """Wait until the witness has seen as many tasks as it has, and compare."""
+        """Wait until the witness has seen all of its tasks, and compare."""
 
         async def enough() -> bool:
             return len(await self.seen()) >= self.tasks.total()
@@ -123,7 +123,7 @@ class Run:
             raise problem
 
     async def misplaced(self) -> Broken | None:
-        """How what began is not what was to begin."""
+        """Difference between the tasks that began and those that should."""
         seen = Counter((sight.role, sight.server) for sight in await self.seen())
         wanted = self.tasks if self.begins is not False else Counter[tuple[str, str]]()
         if seen == wanted or (self.begins is None and seen <= wanted):
@@ -131,7 +131,7 @@ class Run:
         return Broken(f"of {self} began {_tasks(seen)}", _tasks(wanted))
 
     async def end(self) -> Finished | Failed:
-        """Wait until its end is told."""
+        """Wait until its end is reported."""
 
         async def ended() -> bool:
             return self.trial.driver.end(self.key) is not None
@@ -140,25 +140,25 @@ class Run:
             await self.trial.until(ended)
         end = self.trial.driver.end(self.key)
         if end is None:
-            raise Broken(f"the end of {self} was not told in {self.trial.site.patience:g} s", "to be told")
+            raise Broken(f"the end of {self} was not reported in {self.trial.site.patience:g} s", "a report")
         return end
 
     async def finishes(self) -> Finished:
-        """Wait until its end is told, which is a good one."""
+        """Wait until its end is reported as finished."""
         end = await self.end()
         if not isinstance(end, Finished):
             raise Broken(f"{self} ended as {told(end)}", "Finished")
         return end
 
     async def fails(self, *faults: str) -> Failed:
-        """Wait until its end is told, which is by one of these faults, or by any."""
+        """Wait until its end is reported as failed, with one of these faults, or any."""
         end = await self.end()
         if not isinstance(end, Failed) or (faults and end.fault not in faults):
             raise Broken(f"{self} ended as {told(end)}", f"Failed, fault {' or '.join(faults) or 'of any kind'}")
         return end
 
     async def is_over(self) -> None:
-        """Wait until the witness sees none of its tasks run."""
+        """Wait until the witness sees no running task of the attempt."""
 
         async def over() -> bool:
             return not await self.runs()
@@ -166,11 +166,11 @@ class Run:
         try:
             await self.trial.until(over)
         except TimeoutError:
-            raise Broken(f"tasks of {self} run on", "all of them to be ended") from None
+            raise Broken(f"tasks of {self} keep running", "all of them to end") from None
 
 
 def told(end: Finished | Failed | None) -> str:
-    """An end in words."""
+    """Describe an end."""
     if isinstance(end, Failed):
         return f"Failed, fault {end.fault} ({end.reason or 'no reason'})"
     return "nothing" if end is None else "Finished"
@@ -182,29 +182,29 @@ def _tasks(tasks: Mapping[tuple[str, str], int]) -> str:
 
 
 class Trial:
-    """What a check has to work with; `tag` is in the ids of its jobs, so that no two of them are the same."""
+    """Tools of a check; `tag` is part of its job ids, to keep them unique."""
 
     def __init__(self, site: Site, driver: Listener, room: Room, tag: str) -> None:
         self.site, self.driver, self.room, self.tag = site, driver, room, tag
         self.findings: list[Finding] = []
         self.runs: dict[str, list[Run]] = {}
-        """What was begun in each case."""
+        """Attempts of each case."""
         self.numbers = itertools.count(1)
         self.at_last: Callable[[], list[tuple[str, Broken]]] = list
-        """What to look at when all checks are done."""
+        """Tests to run when all checks are done."""
 
     def found(self, case: str, broken: Broken) -> None:
-        """Take note of a broken promise."""
+        """Record a broken promise."""
         self.findings.append(Finding(case, broken.seen, broken.expected))
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until something holds; `TimeoutError` where it does not."""
+        """Wait until a condition holds; `TimeoutError` if it does not."""
         async with asyncio.timeout(self.site.patience):
             while not await holds():
                 await asyncio.sleep(0.1 * self.site.short)
 
     async def case(self, name: str, count: int, run: Callable[[Case], Awaitable[None]], *, whole: bool = False) -> None:
-        """Run one case with two cpus, or all, of so many servers, and end what it left behind."""
+        """Run one case with two cpus, or all, of this many servers, and clean up after it."""
         async with self.room.take(count, whole) as servers:
             case = Case(self, name, servers)
             try:
@@ -220,7 +220,7 @@ class Trial:
                 await case.clear()
 
     async def judge(self) -> None:
-        """At the very end: whether exactly that began which was to begin, and was told as it should be."""
+        """At the very end: test that exactly the expected tasks began, and were reported."""
         for name, broken in self.at_last():
             if name not in {finding.instance for finding in self.findings}:
                 self.found(name, broken)
@@ -231,7 +231,7 @@ class Trial:
 
 
 class Case:
-    """A part of a check, which has two cpus of each of its servers, or all."""
+    """Part of a check, with two cpus of each of its servers, or all."""
 
     def __init__(self, trial: Trial, name: str, servers: list[str]) -> None:
         self.trial, self.name, self.servers = trial, name, servers
@@ -250,9 +250,9 @@ class Case:
         arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Run:
-        """An attempt with tasks there (server, role, count; a name alone is one task), not started yet.
+        """Make an attempt with tasks there (server, role, count; a name alone is one task), not started yet.
 
-        `of` gives the job of another attempt; without it there is a new one, short unless told otherwise.
+        `of` reuses the job of another attempt; the default is a new job, short unless set otherwise.
         """
         places = [Place(*((each, "main", 1) if isinstance(each, str) else each)) for each in where]
         if of is not None:
@@ -269,11 +269,11 @@ class Case:
         return run
 
     async def clear(self) -> None:
-        """Wait until nothing of it runs, and end what would run for long."""
+        """Wait until nothing of the case runs, and cancel long jobs."""
         await asyncio.gather(*(self._clear(run) for run in self._runs))
 
     async def _clear(self, run: Run) -> None:
-        with suppress(Exception):  # what is wrong with cancelling is found by its own check
+        with suppress(Exception):  # another check tests cancelling
             if run.given and self.trial.driver.end(run.key) is None:
                 await run.cancel()
                 await run.end()

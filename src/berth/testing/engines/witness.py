@@ -1,8 +1,7 @@
-"""The task of `berth.testing.engines.ledger`: `python witness.py '{"folder": …}' [argument …]`. It imports nothing of
-berth.
+"""Task of `berth.testing.engines.ledger`: `python witness.py '{"folder": …}' [argument …]`. Imports nothing of berth.
 
-It writes a file when it begins, runs as long as it was told, writes another when it comes to its end, and exits with 0,
-or with 3 where it is to fail.
+It writes a file when it begins, runs for the given time, writes another at its end, and exits with 0, or with 3 if it
+is to fail.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import uuid
 
 
 def birth(pid: int) -> str:
-    """When a process began, in the kernel's words; nothing where there is none, or only what is left of it."""
+    """Start time of a process as the kernel gives it; empty if there is none, or only a zombie."""
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,9 +1,9 @@
-"""How close two workloads are, marginal by marginal: a fit and its trace, or the two halves of a trace.
+"""Compare two workloads marginal by marginal: a fit and its trace, or the two halves of a trace.
 
-Two numbers for each marginal. The Kolmogorov–Smirnov statistic is the largest difference of the two distribution
+Each marginal has two numbers. The Kolmogorov–Smirnov statistic is the largest difference of the two distribution
 functions, 0 to 1. The Wasserstein distance is the mean distance of the two quantile functions, in natural logarithms:
-0.1 means that values differ by about 10 %. The p-value of the first asks whether both samples may come from one
-distribution; with 100,000 jobs it answers "no" to differences that matter to nobody, so look at the distance.
+0.1 means that values differ by about 10 %. The p-value of the first tests whether both samples come from one
+distribution; with 100,000 jobs it rejects even negligible differences, so use the distance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Closeness", "Marginal", "closeness", "compared", "held_out", "margin
 
 @dataclass(frozen=True)
 class Marginal:
-    """One quantity of a workload: `sample` (N,); `periodic` ones have no logarithm worth taking."""
+    """One quantity of a workload: `sample` (N,); `logarithmic` if it is compared in logarithms."""
 
     name: str
     unit: str
@@ -39,8 +39,8 @@ class Marginal:
 class Closeness:
     """One quantity of two workloads: the KS statistic, its p-value, and the Wasserstein distance.
 
-    The distance is of natural logarithms where `logarithmic`, else in the quantity's own unit. p is None where draws
-    are not independent of each other, so that it has no meaning.
+    The distance is in natural logarithms if `logarithmic`, else in the quantity's own unit. p is None if draws are not
+    independent, which makes it meaningless.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Closeness:
 
 
 def marginals(trace: Trace) -> list[Marginal]:
-    """What is compared: gaps, hour of the day, run time, pieces, every resource, estimate ratio, user's rank."""
+    """Quantities to compare: gaps, hour of the day, run time, pieces, every resource, estimate ratio, user's rank."""
     jobs = prepared(trace).jobs
     submit, run = jobs["submit_s"].to_numpy(), jobs["run_s"].to_numpy()
     estimate = jobs["estimate_s"].fill_null(0.0).to_numpy()
@@ -72,21 +72,21 @@ def marginals(trace: Trace) -> list[Marginal]:
 
 
 def _ranks(users: pl.Series) -> Floats:
-    """For each job, how many users have at least as many jobs as its own."""
+    """Rank of each job's user: the number of users with at least as many jobs."""
     counts = users.drop_nulls().value_counts(sort=True)["count"].to_numpy()
     ranks: Floats = np.repeat(np.arange(1.0, len(counts) + 1), counts)
     return ranks
 
 
 def _rounded(sample: Floats) -> Floats:
-    """To nine digits: 0.47 and what 470 / 1000 gives are one value, and not a step of the distribution function."""
+    """Round to nine digits: 0.47 and 470 / 1000 become one value instead of a step of the distribution function."""
     scale = 10.0 ** (8 - np.floor(np.log10(np.where(sample > 0, sample, 1.0))))
     rounded: Floats = np.rint(sample * scale) / scale
     return rounded
 
 
 def closeness(real: Trace, generated: Trace) -> list[Closeness]:
-    """Two workloads, marginal by marginal.
+    """Compare two workloads, marginal by marginal.
 
     >>> from berth.traces.fitting.workload import load_workload
     >>> workload = load_workload("nasa-ipsc")
@@ -104,7 +104,7 @@ def closeness(real: Trace, generated: Trace) -> list[Closeness]:
         a, b = _rounded(one.sample), _rounded(theirs[one.name].sample)
         test = ks_2samp(a, b, method="asymp")
         if one.logarithmic:
-            # a logarithm for 0 too: half of the smallest other value
+            # 0 has a logarithm too: that of half the smallest other value
             positive = np.concatenate([a[a > 0], b[b > 0]])
             least = float(positive.min()) if len(positive) else 1.0
             a, b = (np.log(np.maximum(sample, least / 2)) for sample in (a, b))
@@ -124,10 +124,10 @@ def closeness(real: Trace, generated: Trace) -> list[Closeness]:
 
 
 def held_out(trace: Trace, seed: int = 0) -> tuple[list[Closeness], list[Closeness]]:
-    """A fit of the first half against the second half, and the two halves against each other.
+    """Fit the first half and compare with the second half; also compare the two halves with each other.
 
-    The second says how far the trace is from itself: no generator that knows the first half alone can be expected to be
-    much closer to the second.
+    The second result is the distance of the trace from itself: no generator that knows the first half alone can be
+    expected to be much closer to the second.
     """
     whole = prepared(trace)
     half = len(whole) // 2
@@ -139,13 +139,13 @@ def held_out(trace: Trace, seed: int = 0) -> tuple[list[Closeness], list[Closene
 
 
 def compared(trace: Trace, workload: Workload, seed: int = 0, jobs: int | None = None) -> tuple[Trace, list[Closeness]]:
-    """As many jobs as the trace has (or so many), and how close they are to it."""
+    """Generate as many jobs as the trace has (or `jobs`), and compare them with it."""
     made = generate(workload, jobs=len(prepared(trace).jobs) if jobs is None else jobs, seed=seed)
     return made, closeness(trace, made)
 
 
 def plot_closeness(real: Trace, generated: Trace, path: str | Path, names: Sequence[str] = ("trace", "fit")) -> None:
-    """Distribution functions of every marginal of both, side by side, as an image."""
+    """Plot distribution functions of every marginal of both, side by side."""
     from matplotlib.figure import Figure
 
     ours, theirs = marginals(real), {marginal.name: marginal for marginal in marginals(generated)}

@@ -1,4 +1,4 @@
-"""Distributions of a workload's numbers: quantiles, mixes of common values with a rest, and readers of published ones.
+"""Distributions of a workload: quantiles, mixes of common values with a rest, and readers of published ones.
 
 Axes: N draws.
 """
@@ -35,7 +35,7 @@ LEVELS: tuple[float, ...] = (
     *(round(0.05 + 0.025 * i, 3) for i in range(37)),
     *(0.965, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999, 1.0),
 )
-"""Where quantiles are taken that say nothing else: closer at both ends, where the mean of a long tail hangs."""
+"""Default levels of quantiles: closer at both ends, where the mean of a long tail is decided."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
@@ -56,7 +56,7 @@ class Quantiles(Part):
     """
 
     values: Annotated[list[Amount], Field(min_length=2)]
-    levels: list[Share] | None = Field(default=None, description="LEVELS where left out")
+    levels: list[Share] | None = Field(default=None, description="default: LEVELS")
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -73,7 +73,7 @@ class Quantiles(Part):
         return list(LEVELS) if self.levels is None else self.levels
 
     def draw(self, luck: Floats) -> Floats:
-        """The value at each level of `luck` in [0, 1), (N,) → (N,)."""
+        """Value at each level of `luck` in [0, 1), (N,) → (N,)."""
         levels, values = np.array(self._levels()), np.array(self.values)
         at = np.searchsorted(levels, luck, side="right").clip(1, len(levels) - 1)
         low, high = values[at - 1], values[at]
@@ -83,7 +83,7 @@ class Quantiles(Part):
         return drawn
 
     def mean(self) -> float:
-        """The mean of what is drawn, exact."""
+        """Exact mean of the distribution."""
         levels, values = np.array(self._levels()), np.array(self.values)
         low, high = values[:-1], values[1:]
         safe = np.where((low > 0) & (high > low * (1 + 1e-9)), high / np.where(low > 0, low, 1.0), math.e)
@@ -92,14 +92,14 @@ class Quantiles(Part):
 
     @classmethod
     def of(cls, sample: Floats) -> Self:
-        """The quantiles of a sample (N,)."""
+        """Quantiles of a sample (N,)."""
         return cls(values=[short(value) for value in np.quantile(sample, LEVELS)])
 
     @classmethod
     def from_cdf(cls, values: Floats, percent: Floats, lowest: float, highest: float) -> Self:
-        """From a published curve: `percent` of all lie at or below each of `values`.
+        """Build from a published curve: `percent` of all lie at or below each of `values`.
 
-        A curve says little of its ends: `lowest` and `highest` are where it is taken to begin and to end.
+        Curves say little about their ends: `lowest` and `highest` set where the distribution begins and ends.
         """
         levels, kept = [0.0], [lowest]
         for value, share in zip(values, np.asarray(percent) / 100, strict=True):
@@ -110,14 +110,14 @@ class Quantiles(Part):
 
     @classmethod
     def from_counts(cls, upper: Floats, count: Floats) -> Self:
-        """From a histogram of values that are whole, or nearly: so many are `upper`, which rises."""
+        """Build from a histogram of values that are whole, or nearly: `count` values equal `upper`, which ascends."""
         ends = np.cumsum(count) / np.sum(count)
         at = np.searchsorted(ends, np.array(LEVELS) - 1e-12).clip(0, len(upper) - 1)
         return cls(values=[short(value) for value in np.asarray(upper)[at]])
 
 
 class Mix(Part):
-    """A number: the commonest `values` with their `shares`, and the rest by quantiles.
+    """A mixture: the most common `values` with their `shares`, and the rest by quantiles.
 
     >>> Mix(values=[1, 64], shares=[0.75, 0.25]).draw(np.array([0.0, 0.8])).tolist()
     [1.0, 64.0]
@@ -139,7 +139,7 @@ class Mix(Part):
         return self
 
     def draw(self, luck: Floats) -> Floats:
-        """The value for each number in [0, 1), (N,) → (N,)."""
+        """Value for each number in [0, 1), (N,) → (N,)."""
         ends = np.cumsum(self.shares)
         total = float(ends[-1]) if len(ends) else 0.0
         if self.rest is None:
@@ -156,14 +156,14 @@ class Mix(Part):
         return drawn
 
     def mean(self) -> float:
-        """The mean of what is drawn."""
+        """Mean of the distribution."""
         common = sum(v * s for v, s in zip(self.values, self.shares, strict=True))
         total = sum(self.shares)
         return common / total if self.rest is None else common + max(1.0 - total, 0.0) * self.rest.mean()
 
     @classmethod
     def of(cls, sample: Floats, common: float = 0.01, most: int = 24) -> Self:
-        """The values with at least this share, at most so many of them, and quantiles of the others."""
+        """Fit a sample: values with at least the share `common`, at most `most` of them, and quantiles of the rest."""
         values, counts = np.unique(sample, return_counts=True)
         top = _commonest(counts, common, most)
         if len(top) == len(values):
@@ -176,7 +176,7 @@ class Mix(Part):
 
     @classmethod
     def from_counts(cls, upper: Floats, count: Floats, common: float = 0.01, most: int = 24) -> Self:
-        """The same from a histogram: so many are `upper`, which rises."""
+        """Like `of`, from a histogram: `count` values equal `upper`, which ascends."""
         upper, count = np.asarray(upper, dtype=np.float64), np.asarray(count, dtype=np.float64)
         top = _commonest(count, common, most)
         if len(top) == len(upper):
@@ -190,12 +190,12 @@ class Mix(Part):
 
 
 def short(value: float, digits: int = 5) -> float:
-    """A number with few digits: files stay small, and nothing fitted is known any better."""
+    """Round to few digits: files stay small, and fits are no more precise."""
     return float(f"{float(value):.{digits}g}")
 
 
 def _commonest(counts: Any, common: float, most: int) -> Any:
-    """Places of the values that a mix names: all, where they are few."""
+    """Indices of the values that a mix names; all if they are few."""
     if len(counts) <= most:
         return np.arange(len(counts))
     top = np.flatnonzero(counts >= common * counts.sum())
@@ -217,8 +217,8 @@ _COUNTS = rows.schema("lower:float upper:float! count:float")
 def read_histograms(path: str | Path, report: rows.Report | None = None) -> pl.DataFrame:
     """Histograms: columns `quantity`, `given`, `lower`, `upper`, `count`.
 
-    `count` values lie in (`lower`, `upper`]; whole quantities have the value `upper`. `given` is null but in those of
-    shapes of DAGs, where it is the value of what stands behind the `|` in the name.
+    `count` values lie in (`lower`, `upper`]; whole quantities have the value `upper`. `given` is null except for shapes
+    of DAGs, where it is the value of the quantity after the `|` in the name.
     """
     path = Path(path)
     shapes = "kind" in rows.first_line(path).split(",")
@@ -232,8 +232,8 @@ def read_histograms(path: str | Path, report: rows.Report | None = None) -> pl.D
 def read_marginals(path: str | Path, report: rows.Report | None = None) -> pl.DataFrame:
     """Points of distributions: columns `quantity`, `value`, `percent`, `kind`.
 
-    By kind, `percent` is how many tasks lie at or below the value (`cdf`), or at or above it (`ccdf`), are what the
-    name of the quantity says (`share_of_tasks`, without a value), or a `count`.
+    By kind, `percent` is the share of tasks at or below the value (`cdf`), at or above it (`ccdf`), the share that the
+    name of the quantity describes (`share_of_tasks`, without a value), or a `count`.
     """
     layout = rows.Layout(rows.schema("quantity! value:float percent:float! kind!"))
     return rows.read_whole(Path(path), layout, report or rows.Report(strict=True)).drop("line")

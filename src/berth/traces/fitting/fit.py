@@ -1,7 +1,7 @@
-"""From a trace to a `Workload`: when jobs come, what they are like, who sends them, and on what machines.
+"""Fit a `Workload` to a trace: arrivals, job classes, users and machines.
 
-A class of jobs is a kind (the trace's own, where it has a few) and a size class (by GPUs, or else by cores, in steps of
-four). Inside a class the commonest demand vectors are kept whole, so that cores, memory and GPUs stay together.
+A class of jobs is a kind (the trace's own, if it has a few) and a size class (by GPUs, or else by cores, in steps of
+four). A class keeps its most common demand vectors whole, so that cores, memory and GPUs stay correlated.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from berth.traces.trace import Trace
 __all__ = ["files_read", "fit", "fit_arrivals", "machine_table_of", "prepared"]
 
 KINDS, SIZES = 6, 5
-"""The most kinds of a workload, and size classes of a kind."""
+"""Largest number of kinds of a workload, and of size classes of a kind."""
 VECTORS, FEWEST, MOST = 250, 6, 64
-"""Demand vectors of all classes together, shared by their numbers of jobs; the fewest and the most of a class."""
+"""Demand vectors of all classes together, shared by their job counts; the fewest and the most of a class."""
 LEAST = 100
-"""Jobs below which a size class is joined to its neighbour."""
+"""A size class with fewer jobs is merged with its neighbour."""
 LOAD = 0.7
-"""The load of machines that are supposed because a trace names none."""
+"""Load assumed for machines if a trace names none."""
 
 
 def prepared(trace: Trace) -> Trace:
-    """The trace as a fit can use it: what `usable` leaves of it, without resources that most jobs do not tell.
+    """Prepare a trace for fitting: its usable part, without resources that most jobs do not give.
 
-    Amounts that some jobs lack are the median of the others, and estimates that no user gave stay null. Whole weeks
-    before the first job are left out, so that hours and days stay what they are.
+    Missing amounts become the median of the others; missing estimates stay null. Whole weeks before the first job are
+    left out, which keeps hours and days in place.
     """
     told = [r for r in trace.resources if trace.jobs[r.name].null_count() < 0.5 * len(trace.jobs)]
     dropped = [resource.name for resource in trace.resources if resource not in told]
-    never = float("inf")  # in place of an estimate, so that it is not repaired
+    never = float("inf")  # a placeholder that prevents repair of the estimate
     jobs = trace.jobs.drop(dropped).with_columns(
         *(pl.col(resource.name).fill_null(pl.col(resource.name).median()) for resource in told),
         estimate_s=pl.when(pl.col("estimate_s") > 0).then(pl.col("estimate_s")).otherwise(never),
@@ -79,9 +79,9 @@ def fit(
     machine: Mapping[str, float] | None = None,
     load: float = LOAD,
 ) -> Workload:
-    """The workload of a trace; the same trace gives the same file.
+    """Fit the workload of a trace; deterministic.
 
-    Where the trace names no machines, `machine` says what one of them has; there are so many that their mean load is
+    If the trace names no machines, `machine` is the capacity of one, and their number follows from the mean load
     `load`. Without both, each machine holds the largest piece.
 
     >>> jobs = {"job": list("abc"), "submit_s": [0.0, 60.0, 90.0], "run_s": [5.0, 10.0, 20.0], "pieces": [1, 1, 2],
@@ -148,7 +148,7 @@ def files_read(paths: Sequence[str | Path]) -> list[File]:
 
 
 def fit_arrivals(submit: Floats, repeat: float = 0.0) -> Arrivals:
-    """Hourly and daily rates, gaps in operational time and batches, from sorted times (N,) in seconds."""
+    """Fit hourly and daily rates, gaps in operational time and batches to sorted times (N,) in seconds."""
     times, batch = np.unique(submit, return_counts=True)
     span = float(times[-1] - times[0])
     whole = bool(np.all(times == np.floor(times)))
@@ -176,7 +176,7 @@ def fit_arrivals(submit: Floats, repeat: float = 0.0) -> Arrivals:
 
 
 def _of_mean_one(gap: Mix) -> Mix:
-    """The gaps, rescaled so that the mean of what is drawn is 1: between quantiles a tail is only roughly kept."""
+    """Rescale the gaps to a mean of exactly 1: quantiles only approximate a tail."""
     mean = gap.mean()
     if gap.rest is None:
         return Mix(values=[short(v / mean) for v in gap.values], shares=gap.shares)
@@ -184,7 +184,7 @@ def _of_mean_one(gap: Mix) -> Mix:
 
 
 def _profile(times: Floats, step: float, length: int) -> Floats:
-    """How much more often than on average events come in each of `length` repeated spells of `step` seconds."""
+    """Relative event rate in each of `length` repeated periods of `step` seconds; 1 is the average."""
     counts = np.bincount((times // step).astype(np.int64) % length, minlength=length).astype(np.float64)
     (first, before), (last, after) = (divmod(float(end), step * length) for end in (times[0], times[-1]))
     seen = (last - first) * step + sum(
@@ -196,7 +196,7 @@ def _profile(times: Floats, step: float, length: int) -> Floats:
 
 
 def weekly(hours: Floats, days: Floats) -> Floats:
-    """Operational seconds passed at the end of each hour of a week, from 0, (169,); a week takes a week."""
+    """Operational seconds passed at each hour of a week, from 0, (169,); a whole week takes a week."""
     rate = np.outer(days, hours).ravel()
     passed = np.concatenate([[0.0], np.cumsum(rate)])
     clock: Floats = passed * (WEEK_S / passed[-1])
@@ -204,21 +204,21 @@ def weekly(hours: Floats, days: Floats) -> Floats:
 
 
 def operational(times: Floats, clock: Floats) -> Floats:
-    """Times in seconds → operational seconds."""
+    """Convert times in seconds to operational seconds."""
     weeks, inside = np.divmod(times, WEEK_S)
     passed: Floats = weeks * WEEK_S + np.interp(inside, np.arange(169) * 3600.0, clock)
     return passed
 
 
 def seconds(passed: Floats, clock: Floats) -> Floats:
-    """Operational seconds → times in seconds; the other way round."""
+    """Convert operational seconds to times in seconds, the inverse of `operational`."""
     weeks, inside = np.divmod(passed, WEEK_S)
     times: Floats = weeks * WEEK_S + np.interp(inside, clock, np.arange(169) * 3600.0)
     return times
 
 
 def machine_table_of(trace: Trace) -> list[Machine]:
-    """Shapes of machines and how many there are of each, the commonest first."""
+    """Shapes of machines and their counts, the most common first."""
     names = [resource.name for resource in trace.resources]
     table = (
         trace.machines.with_columns(pl.col("count").fill_null(1), pl.col("speed").fill_null(1.0))
@@ -237,7 +237,7 @@ def machine_table_of(trace: Trace) -> list[Machine]:
 
 
 def _kinds(jobs: pl.DataFrame) -> list[str | None]:
-    """The kind of each job: the commonest as they are, others `other`; None where there is just one."""
+    """Kind of each job: the most common kept, others `other`; None if there is just one."""
     counts = jobs["kind"].drop_nulls().value_counts(sort=True)
     kept = [
         str(kind) for kind, count in zip(counts["kind"], counts["count"], strict=True) if count >= 0.02 * len(jobs)
@@ -248,7 +248,7 @@ def _kinds(jobs: pl.DataFrame) -> list[str | None]:
 
 
 def _size(trace: Trace, amounts: Floats, pieces: Ints) -> Floats:
-    """How large each job is: its GPUs where the trace has some, else its cores (or its first resource), in all."""
+    """Total size of each job: its GPUs if the trace has some, else its cores (or its first resource)."""
     names = [resource.name for resource in trace.resources]
     column = names.index("gpu") if "gpu" in names and amounts[:, names.index("gpu")].any() else 0
     size: Floats = amounts[:, column] * pieces
@@ -301,7 +301,7 @@ def _class(jobs: pl.DataFrame, rows: Ints, label: str, names: list[str], amounts
 def _demands(
     part: pl.DataFrame, amounts: Floats, names: list[str], limit: int
 ) -> tuple[list[Demand], list[Quantiles] | None]:
-    """The commonest vectors, with the machines that they need, and quantiles of the rest."""
+    """Most common vectors with the machines that they need, and quantiles of the rest."""
     table = part.select([*names, "needs"]).group_by([*names, "needs"]).len()
     table = table.sort(["len", *names, "needs"], descending=[True] + [False] * (len(names) + 1), nulls_last=True)
     top = table if len(table) <= limit else table.head(limit).filter(pl.col("len") > 1)
@@ -322,7 +322,7 @@ def _demands(
 
 
 def _repeats(jobs: pl.DataFrame, of_job: Ints) -> float:
-    """How often a job copies class and user of the one before, beyond what chance alone would give."""
+    """How often a job repeats class and user of the job before it, beyond chance."""
     user = jobs["user"].fill_null("").rank("dense").to_numpy().astype(np.int64)
     both = of_job * (int(user.max(initial=0)) + 1) + user
     if len(both) < 2:

@@ -1,6 +1,6 @@
-"""Jobs from a fitted workload: any number, any cluster, any load, seeded.
+"""Generate jobs from a fitted workload: any number, cluster and load, seeded.
 
-Each quantity has a random stream of its own with one number a job, so a longer run only adds jobs.
+Each quantity has its own random stream with one number per job, so a longer run only adds jobs.
 
 Axes: N jobs, K resources.
 """
@@ -24,11 +24,11 @@ from berth.traces.trace import Source, Trace
 __all__ = ["generate", "job_rate", "machine_mix", "offered_load"]
 
 LONGEST = 50_000_000
-"""The most jobs of a run: about what fits into memory."""
+"""Largest number of jobs in a run: about what fits into memory."""
 
 
 def machine_mix(workload: Workload, machines: int | None = None) -> list[int]:
-    """How many machines there are of each shape in a cluster of so many: shares, the largest remainders rounded up.
+    """Number of machines of each shape in a cluster of this size: shares, the largest remainders rounded up.
 
     >>> from berth.traces.fitting.workload import load_workload
     >>> machine_mix(load_workload("openb"), 10)[:2]
@@ -47,7 +47,7 @@ def machine_mix(workload: Workload, machines: int | None = None) -> list[int]:
 
 
 def job_rate(workload: Workload) -> float:
-    """Jobs a second, on all machines of the workload."""
+    """Jobs per second, on all machines of the workload."""
     return workload.arrivals.events_per_hour / 3600.0 * workload.arrivals.batch.mean()
 
 
@@ -60,7 +60,7 @@ def _mean_amounts(entry: JobClass, size: int) -> Floats:
 
 
 def offered_load(workload: Workload) -> Floats:
-    """What jobs take of each resource on average, as a share of what all machines have, (K,)."""
+    """Mean use of each resource as a share of the capacity of all machines, (K,)."""
     size = len(workload.resources)
     work = sum(
         (e.share * e.pieces.mean() * e.run_s.mean() * _mean_amounts(e, size) for e in workload.classes), np.zeros(size)
@@ -79,11 +79,11 @@ def generate(
     machines: int | None = None,
     seed: int = 0,
 ) -> Trace:
-    """So many jobs, or those of so many hours, as a trace.
+    """Generate a number of jobs, or those of a number of hours, as a trace.
 
-    With `machines` the mix of shapes is kept, and jobs come as much more rarely as there are fewer machines; jobs of
-    more pieces than the cluster can hold get as many as it can. `load` sets the mean share of the scarcest resource
-    that jobs take, by changing how often they come.
+    With `machines` the mix of shapes is kept, and jobs arrive proportionally less often on fewer machines; a job with
+    more pieces than the cluster holds is cut to that number. `load` sets the mean used share of the scarcest resource
+    by rescaling the arrival rate.
 
     >>> from berth.traces.fitting.workload import load_workload
     >>> workload = load_workload("sdsc-sp2")
@@ -108,7 +108,7 @@ def generate(
 
 
 def _faster(workload: Workload, counts: Sequence[int], load: float) -> float:
-    """How much more often jobs must come for this load on so many machines of each shape."""
+    """Factor on the arrival rate for this load on these numbers of machines."""
     total = np.array([m.capacity for m in workload.machines]).T
     whole, there = total @ [m.count for m in workload.machines], total @ np.array(counts)
     natural = np.divide(offered_load(workload) * whole, there, out=np.zeros(len(there)), where=there > 0)
@@ -118,7 +118,7 @@ def _faster(workload: Workload, counts: Sequence[int], load: float) -> float:
 
 
 def _submit(workload: Workload, jobs: int | None, hours: float | None, faster: float, seed: int) -> Floats:
-    """When jobs come, sorted, (N,)."""
+    """Sorted submission times, (N,)."""
     arrivals = workload.arrivals
     gaps, sizes = stream(seed, "workload", "gap"), stream(seed, "workload", "batch")
     clock = weekly(np.array(arrivals.hours), np.array(arrivals.days))
@@ -195,10 +195,10 @@ def _trace(workload: Workload, submit: Floats, counts: Sequence[int], seed: int)
 
 
 class _Table:
-    """Numbers of jobs as they are drawn."""
+    """Drawn columns of jobs."""
 
     def __init__(self, size: int, units: Sequence[str]) -> None:
-        self.devices = [unit == "device" for unit in units]  # of these, a part of one or whole ones
+        self.devices = [unit == "device" for unit in units]  # requests are a share of one device, or whole devices
         self.pieces = np.ones(size, dtype=np.int64)
         self.run, self.estimate = np.zeros(size), np.full(size, np.nan)
         self.amounts = np.zeros((size, len(units)))
@@ -207,7 +207,7 @@ class _Table:
         self.cut = 0
 
     def fill(self, entry: JobClass, rows: Ints, luck: dict[str, Floats], rest: list[Floats]) -> None:
-        """Draw what jobs of one class are like; `luck` has a number for each of these rows."""
+        """Draw the jobs of one class; `luck` has a uniform number for each of these rows."""
         self.pieces[rows] = np.maximum(1, np.rint(entry.pieces.draw(luck["pieces"]))).astype(np.int64)
         run = entry.run_s.draw(luck["run"])
         self.run[rows] = np.maximum(1.0, np.rint(run)) if entry.whole_seconds else run
@@ -240,7 +240,7 @@ class _Table:
 
 
 def _held(workload: Workload, counts: Sequence[int], table: _Table) -> None:
-    """Cut the pieces of jobs that the empty cluster could not hold."""
+    """Cut the pieces of jobs that the empty cluster cannot hold."""
     capacity = np.array([m.capacity for m in workload.machines])
     room = np.zeros(len(table.pieces))
     for row, n in zip(capacity, counts, strict=True):

@@ -1,4 +1,4 @@
-"""Job types of a trace: which jobs count as alike."""
+"""Job types of a trace."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["job_types"]
 
 
 def job_types(sample: Trace, by: str, most: int) -> tuple[Callable[[Trace], Ints], list[str]]:
-    """Job types of a trace: a function from jobs to the numbers of their types, and the types' names.
+    """Define job types: return a function from jobs to type indices, and the types' names.
 
-    Types are clusters of what jobs request (`by` is "demand"), size classes ("size"), or the values of a column. There
-    are at most `most`; of a column, rarer values become one type, "other".
+    Types are clusters of requests (`by` is "demand"), size classes ("size"), or the values of a column. There are at
+    most `most`; rarer values of a column become one type, "other".
     """
     if by == "demand":
         return _clusters(sample, most)
@@ -44,7 +44,7 @@ def job_types(sample: Trace, by: str, most: int) -> tuple[Callable[[Trace], Ints
 
 
 def _size_labels(trace: Trace) -> pl.Series:
-    """Size classes in steps of four, of GPUs where there are some, else of the first resource."""
+    """Size classes in steps of four, of GPUs if there are some, else of the first resource."""
     resources = [resource.name for resource in trace.resources]
     column = "gpu" if "gpu" in resources else resources[0]
     size = (trace.jobs[column] * trace.jobs["pieces"]).to_numpy()
@@ -54,7 +54,7 @@ def _size_labels(trace: Trace) -> pl.Series:
 
 
 def _points(trace: Trace, least: Floats) -> Floats:
-    """Logarithms of what jobs request and of their pieces, (N, K + 1); a request of 0 lies well below the least."""
+    """Logarithms of requests and of pieces, (N, K + 1); a request of 0 lies well below the least."""
     names = [resource.name for resource in trace.resources]
     amounts = trace.jobs.select(names).to_numpy()
     pieces = trace.jobs["pieces"].to_numpy().astype(np.float64)
@@ -63,7 +63,7 @@ def _points(trace: Trace, least: Floats) -> Floats:
 
 
 def _clusters(sample: Trace, most: int) -> tuple[Callable[[Trace], Ints], list[str]]:
-    """k-means: from the commonest request, each further centre is the request farthest from all before it."""
+    """k-means, initialised with the most common request, then repeatedly the request farthest from all centres."""
     names = [resource.name for resource in sample.resources]
     amounts = sample.jobs.select(names).to_numpy()
     least = np.array([column[column > 0].min(initial=np.inf) for column in amounts.T])

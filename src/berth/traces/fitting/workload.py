@@ -1,8 +1,8 @@
-"""What a fitted workload is made of: a small file of shares and quantiles, facts about a trace and none of its rows.
+"""Fitted workload: a small file of shares and quantiles, facts about a trace and none of its rows.
 
-A number of a job is a `Mix`: the commonest values with their shares, and the rest by quantiles. Jobs come in classes,
-and inside a class numbers are drawn independently; so what hangs together does so because classes differ, or because
-it lies in one row of a table (the amounts of all resources, with the machines that they need).
+Each number of a job is a `Mix`: the most common values with their shares, and the rest by quantiles. Jobs come in
+classes, and numbers are drawn independently within a class; so correlations come from differences between classes, or
+from rows of a table (the amounts of all resources, with the machines that they need).
 
 Axes: K resources.
 """
@@ -49,7 +49,7 @@ class UnitOf(Part):
 
 
 class Machine(Part):
-    """`count` machines that are alike; `capacity` in the order of the resources."""
+    """`count` identical machines; `capacity` in the order of the resources."""
 
     capacity: list[Amount]
     count: Annotated[int, Field(ge=1)]
@@ -58,18 +58,18 @@ class Machine(Part):
 
 
 class Arrivals(Part):
-    """When jobs come: at events, whose rate follows the hours of the day and the days of the week.
+    """Arrivals at events, whose rate follows the hour of the day and the day of the week.
 
-    Gaps between events are drawn from one distribution in a time that runs as fast as the rate (a renewal process in
+    Gaps between events come from one distribution in a time that runs as fast as the rate (a renewal process in
     operational time); each event brings `batch` jobs at the same moment. Hours and days count from the trace's zero.
     """
 
     events_per_hour: Positive
     hours: Annotated[list[Amount], Field(min_length=24, max_length=24)] = [1.0] * 24
     days: Annotated[list[Amount], Field(min_length=7, max_length=7)] = [1.0] * 7
-    gap: Mix = Field(description="between events, in means of itself")
+    gap: Mix = Field(description="gap between events, relative to its mean")
     batch: Mix = Mix(values=[1.0], shares=[1.0])
-    repeat: Share = Field(default=0.0, description="how often a job is of the class and user of the one before it")
+    repeat: Share = Field(default=0.0, description="probability that a job repeats class and user of the one before")
     whole_seconds: bool = False
 
     @model_validator(mode="after")
@@ -80,7 +80,7 @@ class Arrivals(Part):
 
 
 class Demand(Part):
-    """What each piece takes of every resource, and on which machines; `share` of the jobs of its class."""
+    """Request of each piece by resource, and its machines; `share` of the jobs of its class."""
 
     amounts: list[Amount]
     share: Share
@@ -88,7 +88,7 @@ class Demand(Part):
 
 
 class JobClass(Part):
-    """Jobs that are alike: of one kind and about one size."""
+    """Jobs of one kind and similar size."""
 
     name: Annotated[str, Field(min_length=1)]
     kind: str | None = None
@@ -96,9 +96,9 @@ class JobClass(Part):
     pieces: Mix
     run_s: Mix
     estimate_ratio: Mix | None = Field(default=None, description="the user's estimate over the run time")
-    estimated: Share = Field(default=0.0, description="of the jobs, those with an estimate")
+    estimated: Share = Field(default=0.0, description="share of the jobs with an estimate")
     demands: list[Demand] = Field(default_factory=list, description="the commonest")
-    rest: list[Quantiles] | None = Field(default=None, description="of all others, by resource")
+    rest: list[Quantiles] | None = Field(default=None, description="amounts of all other jobs, by resource")
     needs: str | None = Field(default=None, description="of all others")
     whole_seconds: bool = False
 
@@ -111,7 +111,7 @@ class JobClass(Part):
 
 
 class Users(Part):
-    """Shares of jobs by user, the busiest first: `cumulative` of the first `ranks` users."""
+    """Shares of jobs by user, the busiest first: `cumulative` share of the first `ranks` users."""
 
     ranks: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     cumulative: list[Share]
@@ -124,13 +124,13 @@ class Users(Part):
 
 
 class Speeds(Part):
-    """How far the speed of nominally equal machines spreads, measured: evenly spaced quantiles."""
+    """Measured spread of the speed of nominally equal machines: evenly spaced quantiles."""
 
     between: Annotated[list[Positive], Field(min_length=2)] = Field(
-        description="of a worker's mean speed over that of its job"
+        description="ratio of a worker's mean speed to that of its job"
     )
     within: Annotated[list[Amount], Field(min_length=2)] = Field(
-        description="of the coefficient of variation of one worker's speed over time"
+        description="coefficient of variation of one worker's speed over time"
     )
 
 
@@ -142,20 +142,20 @@ class File(Part):
 
 
 class Provenance(Part):
-    """Where the numbers come from."""
+    """Origin of the numbers."""
 
     source: str
     licence: str = ""
     files: list[File] = Field(default_factory=list)
     rows: Annotated[int, Field(ge=0)] = 0
     span: str = ""
-    synthetic: bool = Field(default=False, description="whether the trace itself was made by a model")
-    assumed: list[str] = Field(default_factory=list, description="what the source does not tell and was supposed")
+    synthetic: bool = Field(default=False, description="whether the trace itself is synthetic")
+    assumed: list[str] = Field(default_factory=list, description="assumptions about what the source does not give")
     berth: str = ""
 
 
 class Workload(Part):
-    """A fitted workload; `generate` in `berth.traces.fitting.generate` makes jobs of it."""
+    """A fitted workload; `berth.traces.fitting.generate.generate` draws jobs from it."""
 
     format: Literal["berth-workload"] = "berth-workload"
     version: Literal[1] = 1
@@ -183,16 +183,16 @@ class Workload(Part):
         return self
 
     def units(self) -> tuple[Resource, ...]:
-        """The resources, as the rest of berth has them."""
+        """Resources as `berth.model` types."""
         return tuple(Resource(entry.name, entry.unit) for entry in self.resources)
 
     def text(self) -> str:
-        """The file: JSON with one line for each list of numbers."""
+        """Text of the file: JSON with one line per list of numbers."""
         told = self.model_dump(mode="json", exclude_defaults=True)
         return _lines({"format": self.format, "version": self.version, **told}, 0) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         path = Path(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -203,7 +203,7 @@ class Workload(Part):
 
 
 def _lines(tree: Any, depth: int) -> str:
-    """JSON in which lists of numbers and small mappings take one line."""
+    """JSON with lists of numbers and small mappings on one line."""
     flat = json.dumps(tree, ensure_ascii=False)
     if not isinstance(tree, (dict, list)) or not tree or len(flat) + 2 * depth <= 110:
         return flat
@@ -220,12 +220,12 @@ def _lines(tree: Any, depth: int) -> str:
 
 
 def workload_names() -> dict[str, str]:
-    """Every workload that comes with berth, and its title."""
+    """Every shipped workload and its title."""
     return {path.stem: load_workload(path).title for path in sorted(FOLDER.glob("*.json"))}
 
 
 def load_workload(name_or_path: str | Path) -> Workload:
-    """A workload by name, or from a file.
+    """Load a workload by name or from a file.
 
     >>> load_workload("sdsc-sp2").provenance.rows > 50_000
     True
@@ -254,7 +254,7 @@ def load_workload(name_or_path: str | Path) -> Workload:
 
 @lru_cache(maxsize=32)
 def _read(path: Path, changed: float) -> Workload:
-    del changed  # a part of the key: a file that was written again is read again
+    del changed  # part of the cache key: a rewritten file is read again
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -1,7 +1,7 @@
-"""Every format that can be read, and the way to read one: `open_trace` in chunks, `load_trace` at once.
+"""Trace formats, and functions to read them: `open_trace` in chunks, `load_trace` at once.
 
-A format is one module with a function from a path to a `Reading`, and its record `FORMAT`. Other packages offer formats
-by entry points of the group `berth.traces`.
+A format is a module with a function from a path to a `Reading`, and its record `FORMAT`. Other packages add formats by
+entry points of the group `berth.traces`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ GROUP = "berth.traces"
 
 @dataclass
 class Reading:
-    """A trace on its way in: machines are there, `jobs` come in tables of `JOB_COLUMNS` and resources.
+    """A trace being read: machines are loaded, `jobs` yields tables of `JOB_COLUMNS` and resources.
 
-    Tables of jobs also have `line` (Int64), where each row stands in its file. Only lines that cannot be read are left
-    out: what is impossible in the others is for `berth.traces.lint` to find.
+    Tables of jobs also have `line` (Int64), the row's line in its file. Only unreadable lines are left out;
+    `berth.traces.lint` finds impossible rows.
     """
 
     jobs: Iterator[pl.DataFrame]
@@ -54,7 +54,7 @@ class Reading:
     outages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict(OUTAGE_COLUMNS)))
 
     def trace(self) -> Trace:
-        """All of it, in memory."""
+        """Read the whole trace into memory."""
         chunks = [filled(chunk.drop("line", strict=False), JOB_COLUMNS, self.resources) for chunk in self.jobs]
         empty = filled({}, JOB_COLUMNS, self.resources)
         machines = filled({}, MACHINE_COLUMNS, self.resources) if self.machines is None else self.machines
@@ -62,35 +62,35 @@ class Reading:
 
 
 def without_machines(format: str, machines: Path | None) -> None:
-    """Refuse a table of machines where the format has none."""
+    """Refuse a table of machines if the format has none."""
     if machines is not None:
         raise InvalidInput(f"no table of machines, as {format} has none", value=str(machines), key="machines")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: a title, a function that reads it, and what the first line of its main table looks like."""
+    """A format: a title, a reader, and a function that recognises its main table."""
 
     title: str
     read: Callable[..., Reading]
-    """(file, table of machines or None, report, options as keywords) → what is in it"""
+    """Reader: (file, table of machines or None, report, options as keywords) → `Reading`."""
     recognise: Callable[[str, str], bool]
-    """(name of the file without .gz, its first line) → is it this?"""
+    """Recogniser: (file name without .gz, first line) → whether it is this format."""
 
 
 def columns(*names: str) -> Callable[[str, str], bool]:
-    """Recognises a table by columns that its header has."""
+    """Recognise a table by column names in its header."""
     wanted = set(names)
     return lambda _, line: wanted <= {cell.strip().strip('"') for cell in line.split(",")}
 
 
 def table(start: str, *counts: int) -> Callable[[str, str], bool]:
-    """Recognises a table without names of columns by its own name and how many columns it has."""
+    """Recognise a table without a header by its file name and number of columns."""
     return lambda name, line: name.startswith(start) and len(line.split(",")) in counts
 
 
 def objects(*names: str) -> Callable[[str, str], bool]:
-    """Recognises JSON lines by keys of the first."""
+    """Recognise JSON lines by keys of the first."""
     return lambda _, line: line.startswith("{") and all(f'"{name}"' in line for name in names)
 
 
@@ -119,8 +119,8 @@ BUILTIN = {
 def format_names() -> dict[str, str]:
     """Every name and its `module:attribute`, in the order in which formats are tried.
 
-    Formats of installed packages cannot take a built-in name. They come after the built-in ones, but before the generic
-    one: other formats have some of its columns.
+    Formats of installed packages cannot override a built-in name. They come after the built-in ones, but before the
+    generic format, because other formats share some of its columns.
     """
     builtin = dict(BUILTIN)
     last = {"generic": builtin.pop("generic")}
@@ -136,7 +136,7 @@ def trace_format(name: str) -> Format:
 
 
 def recognised(path: Path) -> str:
-    """The name of the format of this file, from its name and its first line."""
+    """Recognise the format of a file by its name and first line."""
     line = first_line(path)
     name = path.name.lower().removesuffix(".gz")
     for key in format_names():
@@ -156,10 +156,10 @@ def open_trace(
     strict: bool = False,
     **options: Any,
 ) -> Reading:
-    """Begin to read a trace; `machines` names its machine table where that does not lie beside it under its usual name.
+    """Open a trace; `machines` names its machine table if that is not beside it under its usual name.
 
-    With `strict` the first line that cannot be read is an error; otherwise such lines are left out and counted in the
-    report. `options` are those of the format.
+    With `strict` the first unreadable line is an error; otherwise such lines are skipped and counted in the report.
+    `options` are those of the format.
     """
     path = Path(path).expanduser()
     chosen = format or recognised(path)
@@ -179,5 +179,5 @@ def load_trace(
     strict: bool = False,
     **options: Any,
 ) -> Trace:
-    """A trace, whole; see `open_trace`."""
+    """Load a whole trace; see `open_trace`."""
     return open_trace(path, format, machines=machines, strict=strict, **options).trace()

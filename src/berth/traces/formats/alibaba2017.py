@@ -1,12 +1,12 @@
 """Alibaba cluster-trace-v2017: batch tasks of a cluster of 1,300 machines in a day.
 
-The main table is `batch_task`. Its instances become the pieces of a job, taken to start together as in v2018. A task
-comes at its create time; its run time reaches from there to its end, waiting included, as no start is published. With
-`instances` (True for `batch_instance` beside it, or a path) run times are means measured over a task's instances. The
-variant that comes with CloudSimPy (`submit_time`, `duration`, …) has those means already.
+The main table is `batch_task`. Its instances become the pieces of a job and start together, as in v2018. A task is
+submitted at its create time; its run time is from there to its end, waiting included, as no start is published. With
+`instances` (True for `batch_instance` beside it, or a path) run times are means over a task's instances. The variant
+shipped with CloudSimPy (`submit_time`, `duration`, …) has those means already.
 
-`server_event` beside it gives the machines. All files are read with or without a line of names. CPUs are cores, memory
-is a share of the largest machine.
+`server_event` beside it gives the machines. All files are read with or without a header. CPUs are cores, memory is a
+share of the largest machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ JOB = pl.col("job_id") + "/" + pl.col("task_id")
 
 
 def read(path: Path, machines: Path | None, report: Report, *, instances: bool | Path | str = False) -> Reading:
-    """Tasks, in either form, or the table of machines alone."""
+    """Read tasks, in either form, or the table of machines alone."""
     cells = [cell.strip() for cell in first_line(path).split(",")]
     if len(cells) == len(SERVERS.fields):
         return Reading(iter(()), RESOURCES, Source("alibaba-2017", (str(path),)), report, _machines(path, report))
@@ -113,7 +113,7 @@ def _measured(path: Path, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
-    """What ran where: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status` of every instance."""
+    """Read every instance: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status`."""
     for frame in read_rows(path, as_published(path, INSTANCES), report):
         run = pl.col("end_timestamp") - pl.col("start_timestamp")
         yield frame.select(
@@ -126,7 +126,7 @@ def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def _machines(path: Path, report: Report) -> pl.DataFrame:
-    """Machines as they were last added; errors are told without an end, so they are no outages here."""
+    """Machines as last added; errors are published without an end, so they are not outages here."""
     rows = read_whole(path, as_published(path, SERVERS), report).filter(pl.col("event_type") == "add")
     last = rows.sort("timestamp", maintain_order=True).unique("machine_id", keep="last", maintain_order=True)
     return machine_table(

@@ -1,12 +1,12 @@
 """Alibaba cluster-trace-v2018: batch tasks of a cluster of some 4,000 machines in eight days.
 
-The main table is `batch_task`. A task has `instance_num` equal instances, which become the pieces of one job. Really an
-instance may start without its siblings: that they start together is a choice of the model, not a fact of the trace.
-That some tasks of a job wait for others (their names tell) is left out as well. Only start and end are published, so a
-job is taken to come when it started, and its wait is null.
+The main table is `batch_task`. A task has `instance_num` equal instances, which become the pieces of one job. In the
+cluster an instance may start without its siblings; starting them together is a modelling choice. Dependencies between
+tasks of a job (encoded in their names) are left out as well. Only start and end are published, so the start counts as
+the submission, and the wait is null.
 
 `machine_meta` beside it gives the machines. With `instances` (True for `batch_instance` beside it, or a path) run times
-are the mean ones measured over the instances of each task. All files are read with or without a line of names.
+are means over the instances of each task. All files are read with or without a header.
 
 CPUs are cores (`plan_cpu` 100 is one), memory is in percent of the largest machine.
 """
@@ -54,7 +54,7 @@ USAGE = Layout(
 
 
 def read(path: Path, machines: Path | None, report: Report, *, instances: bool | Path | str = False) -> Reading:
-    """Tasks, or the table of machines alone."""
+    """Read tasks, or the table of machines alone."""
     columns = len(first_line(path).split(","))
     if columns == len(MACHINES.fields):
         return Reading(iter(()), RESOURCES, Source("alibaba-2018", (str(path),)), report, _machines(path, report))
@@ -102,7 +102,7 @@ def _jobs(path: Path, measured: Path | None, report: Report) -> Iterator[pl.Data
 
 
 def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
-    """What ran where: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status` of every instance."""
+    """Read every instance: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status`."""
     for frame in read_rows(path, as_published(path, INSTANCES), report):
         run = pl.col("end_time") - pl.col("start_time")
         yield frame.select(
@@ -115,7 +115,7 @@ def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def _machines(path: Path, report: Report) -> pl.DataFrame:
-    """The last word on each machine; one whose last status is not USING is no machine that jobs could have used."""
+    """Last record of each machine; machines whose last status is not USING are left out."""
     rows = read_whole(path, as_published(path, MACHINES), report)
     last = rows.sort("time_stamp", maintain_order=True).unique("machine_id", keep="last", maintain_order=True)
     using = last.filter(pl.col("status").is_null() | (pl.col("status") == "USING"))
@@ -131,7 +131,7 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
 
 
 def read_usage(path: Path, report: Report | None = None) -> Iterator[pl.DataFrame]:
-    """How busy machines were: `machine`, `time_s`, and `cpu` and `memory` as shares of what it has, 0 to 1."""
+    """Read machine usage: `machine`, `time_s`, and `cpu` and `memory` as shares of its capacity, 0 to 1."""
     for frame in read_rows(path, as_published(path, USAGE), report or Report()):
         share = {name: pl.col(f"{name[:3]}_util_percent") for name in ("cpu", "memory")}
         yield frame.select(

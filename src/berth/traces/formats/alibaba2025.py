@@ -1,9 +1,9 @@
-"""Alibaba cluster-trace-gpu-v2025: instances of services that recommend, five resources each.
+"""Alibaba cluster-trace-gpu-v2025: instances of recommendation services, five resources each.
 
-Each instance is a job of one piece that asks for cores, memory (GiB), GPUs, a part of a network card (percent) and disk
-(GiB). Its kind is its role, CN (the CPU part of a service) or HN (the GPU part); its group is the service. Times that
-lie before or after the trace are not published and null. How many instances of a service a node may hold
-(`max_instance_per_node`) has no place in the table of jobs.
+Each instance is a job of one piece that requests cores, memory (GiB), GPUs, a share of a network card (percent) and
+disk (GiB). Its kind is its role, CN (the CPU part of a service) or HN (the GPU part); its group is the service. Times
+before or after the trace are not published and null. The limit of instances of a service per node
+(`max_instance_per_node`) is left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAYOUT = Layout(
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """The instances; no table of machines is published."""
+    """Read the instances; no table of machines is published."""
     without_machines("alibaba-gpu-2025", machines)
     return Reading(_jobs(path, report), RESOURCES, Source("alibaba-gpu-2025", (str(path),)), report)
 

@@ -20,7 +20,7 @@ LAYOUT = Layout(schema("gpu_model gpu_capacity_num:float cpu_num:float node_name
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """The nodes."""
+    """Read the nodes."""
     without_machines("alibaba-spot-2026", machines)
     nodes = machine_table(
         read_whole(path, LAYOUT, report),

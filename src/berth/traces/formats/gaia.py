@@ -1,8 +1,8 @@
-"""Jobs of PAI as GAIA reduced them: columns `arrival_time`, `length`, `cpus`.
+"""PAI jobs in GAIA's reduced form: columns `arrival_time`, `length`, `cpus`.
 
 `cpus` is the number of equal servers that a job holds; each is a piece of one core. Times are in hours in the file of
-100,000 jobs and in seconds in that of 1,000: `unit` ("hours" or "seconds") says which, and is otherwise taken from the
-name of the file (`100k` means hours).
+100,000 jobs and in seconds in that of 1,000: `unit` ("hours" or "seconds") sets the unit; its default comes from the
+file name (`100k` means hours).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAYOUT = Layout(schema("arrival_time:float! length:float! cpus:float!"))
 
 
 def read(path: Path, machines: Path | None, report: Report, *, unit: str | None = None) -> Reading:
-    """The jobs; there is no table of machines."""
+    """Read the jobs; there is no table of machines."""
     without_machines("gaia", machines)
     chosen = unit or ("hours" if "100k" in path.name else "seconds")
     if chosen not in UNITS:

@@ -1,11 +1,11 @@
-"""One's own cluster as CSV or Parquet: the format that berth itself writes.
+"""berth's own format, for any cluster: CSV or Parquet.
 
-`NAME.csv` (or `.csv.gz`, `.parquet`) has a row for each job, with the columns of `JOB_COLUMNS`, of which `submit_s` and
-`run_s` must be there, and a column for each resource with its unit in brackets: `cpu[core]`, `memory[GiB]`,
-`gpu[device]`, or any other. Without a column `pieces` every job is one piece. `NAME.machines.csv` beside it has the
-machines (`MACHINE_COLUMNS`, of which `machine` must be there, and resources), `NAME.outages.csv` when they were away.
+`NAME.csv` (or `.csv.gz`, `.parquet`) has a row per job, with the columns of `JOB_COLUMNS`, of which `submit_s` and
+`run_s` are required, and a column per resource with its unit in brackets: `cpu[core]`, `memory[GiB]`, `gpu[device]`,
+or any other. Without a column `pieces` every job is one piece. `NAME.machines.csv` beside it has the machines
+(`MACHINE_COLUMNS`, of which `machine` is required, and resources), `NAME.outages.csv` their outages.
 
-Text files are read block by block and Parquet so many rows at a time, so that memory does not grow with the file.
+Text files are read in blocks and Parquet in chunks of rows, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from berth.traces.trace import CORES, GPUS, JOB_COLUMNS, MACHINE_COLUMNS, MEMORY
 __all__ = ["FORMAT", "ROWS", "SUFFIXES", "beside", "column_name", "read", "write_trace"]
 
 ROWS = 1 << 18
-"""Rows of a Parquet file that are read or written at a time."""
+"""Rows of a Parquet file read or written at a time."""
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 JOBS_NEED, MACHINES_NEED, OUTAGES_NEED = ("submit_s", "run_s"), ("machine",), ("machine", "down_s")
@@ -39,7 +39,7 @@ BRACKETS = re.compile(r"([^\[\]\s_](?:[^\[\]]*[^\[\]\s])?)\s*\[([^\[\]]*)\]")
 
 
 def column_name(resource: Resource) -> str:
-    """How the column of a resource is called.
+    """Column name of a resource.
 
     >>> column_name(MEMORY)
     'memory[GiB]'
@@ -48,7 +48,7 @@ def column_name(resource: Resource) -> str:
 
 
 def beside(path: Path, what: str) -> Path:
-    """Where the table `what` (machines or outages) of a trace is written.
+    """Path of the table `what` (machines or outages) of a trace.
 
     >>> beside(Path("logs/own.csv.gz"), "machines").as_posix()
     'logs/own.machines.csv.gz'
@@ -68,7 +68,7 @@ def _split(path: Path) -> tuple[str, str]:
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """A trace in this format; its machines from the file named, or from the one beside it."""
+    """Read a trace; its machines come from the named file, or from the one beside it."""
     columns, in_jobs = _columns(path, JOB_COLUMNS, JOBS_NEED)
     machines = machines or _found(path, "machines")
     outages = _found(path, "outages")
@@ -99,7 +99,7 @@ def _found(path: Path, what: str) -> Path | None:
 def _columns(
     path: Path, known: Mapping[str, Any], needed: Iterable[str]
 ) -> tuple[dict[str, str], tuple[Resource, ...]]:
-    """The columns of a file, each with its name in the table, and the resources among them."""
+    """Columns of a file, each with its name in the table, and the resources among them."""
     head = first_line(path)
     parquet = head == PARQUET.decode()
     written = list(_schema(path)) if parquet else [cell.strip() for cell in next(csv.reader([head]))]
@@ -153,7 +153,7 @@ def _jobs(path: Path, names: dict[str, str], resources: tuple[Resource, ...], re
 
 
 def _whole(path: Path, names: dict[str, str], known: Mapping[str, Any], needed: Iterable[str]) -> pl.DataFrame:
-    """A small table, all of which must be right."""
+    """Read a small table in which every row must be right."""
     kinds = {name: known.get(name, pl.Float64) for name in names.values()}
     table = pl.concat(list(_tables(path, names, kinds, Report(strict=True))))
     for name in needed:
@@ -163,7 +163,7 @@ def _whole(path: Path, names: dict[str, str], known: Mapping[str, Any], needed: 
 
 
 def _tables(path: Path, names: dict[str, str], kinds: Mapping[str, Any], report: Report) -> Iterator[pl.DataFrame]:
-    """Tables of checked rows: names and types as the trace has them, text without blanks around it, no empty rows."""
+    """Tables of checked rows: names and types of a trace, text stripped, no empty rows."""
     texts = [name for name in names.values() if kinds[name] == pl.String]
     counts = [name for name in names.values() if kinds[name] == pl.Int64]
     read = _from_parquet if first_line(path) == PARQUET.decode() else _from_text
@@ -178,7 +178,7 @@ def _tables(path: Path, names: dict[str, str], kinds: Mapping[str, Any], report:
 
 
 def _from_text(path: Path, names: dict[str, str], kinds: Mapping[str, Any], report: Report) -> Iterator[pl.DataFrame]:
-    # whole numbers may be written with a point, as programs do that know no missing whole number
+    # whole numbers may have a decimal point, as in programs without missing integers
     types = {column: pl.String if kinds[name] == pl.String else pl.Float64 for column, name in names.items()}
     for table in read_rows(path, Layout(tuple(Field(column, kind) for column, kind in types.items())), report):
         yield table.rename(names)
@@ -222,7 +222,7 @@ def _broken(path: Path, error: Exception) -> InvalidInput:
 
 
 def _numbers(path: Path, table: pl.DataFrame, kinds: Mapping[str, Any], report: Report) -> pl.DataFrame:
-    """Without the rows that have infinite numbers, or parts of what only comes whole; each is reported."""
+    """Drop and report rows with infinite numbers, or fractions in whole-number columns."""
     for name, kind in kinds.items():
         if name not in table.columns or kind == pl.String or table[name].dtype.is_integer():
             continue
@@ -249,10 +249,10 @@ def _check_machines(path: Path, table: pl.DataFrame, resources: tuple[Resource, 
 
 
 def write_trace(trace: Reading | Trace, path: str | Path, *, overwrite: bool = False) -> list[Path]:
-    """Write jobs, machines and outages in this format, as the suffix of `path` says; gives the files.
+    """Write jobs, machines and outages in this format, by the suffix of `path`; return the files.
 
-    Jobs are written as they are read, so memory does not grow with the trace; Parquet needs the room for them twice
-    on the disk while it is being written. Files appear under their names only when all of them are whole.
+    Jobs are written as they are read, so memory does not grow with the trace; Parquet needs twice the disk space while
+    it is written. Files get their names only when all of them are complete.
     """
     path = Path(path).expanduser()
     if not _split(path)[1]:
@@ -273,12 +273,12 @@ def write_trace(trace: Reading | Trace, path: str | Path, *, overwrite: bool = F
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
             for what, chunks in tables.items():
                 _write(chunks, Path(place) / what, targets[what])
-            for what in reversed(tables):  # jobs last: whoever sees them finds the rest
+            for what in reversed(tables):  # jobs last: once they exist, the rest does too
                 os.replace(Path(place) / what, targets[what])
     except OSError as error:
         raise InvalidInput("a directory to write to", found=error.strerror or str(error), file=path.parent) from error
     for what in targets.keys() - tables.keys():
-        targets[what].unlink(missing_ok=True)  # of the trace that was there before
+        targets[what].unlink(missing_ok=True)  # left by an earlier trace
     return [targets[what] for what in tables]
 
 
@@ -287,7 +287,7 @@ def _written(resources: Iterable[Resource]) -> dict[str, str]:
 
 
 def _chunks(trace: Reading | Trace) -> Iterator[pl.DataFrame]:
-    """The jobs as they are written; at least one table, if an empty one."""
+    """Tables of jobs to write; at least one, possibly empty."""
     for resource in trace.resources:
         match = BRACKETS.fullmatch(column_name(resource))
         if match is None or (match[1].strip(), match[2].strip()) != (resource.name, resource.unit):
@@ -318,7 +318,7 @@ def _write_text(chunks: Iterable[pl.DataFrame], file: IO[bytes], target: Path) -
 
 
 def _write_parquet(chunks: Iterable[pl.DataFrame], temporary: Path) -> None:
-    """As parts first, which polars then brings together as a stream."""
+    """Write parts first, which polars then merges as a stream."""
     with tempfile.TemporaryDirectory(dir=temporary.parent) as place:
         parts = []
         for number, chunk in enumerate(chunks):
@@ -328,5 +328,5 @@ def _write_parquet(chunks: Iterable[pl.DataFrame], temporary: Path) -> None:
 
 
 FORMAT = Format(
-    "one's own cluster, as CSV or Parquet", read, any_of(columns("submit_s", "run_s"), lambda _, line: line == "PAR1")
+    "berth's own format, as CSV or Parquet", read, any_of(columns("submit_s", "run_s"), lambda _, line: line == "PAR1")
 )

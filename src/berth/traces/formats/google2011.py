@@ -1,12 +1,12 @@
 """Google cluster-data 2011 (clusterdata-2011-2): one cell of 12,500 machines in May 2011.
 
-As published there are tables without names of columns, each in a folder of parts `part-00000-of-00500.csv.gz`: give
-any part of `task_events` or `job_events`, and all parts beside it are read (`parts=False`: that one alone); the other
-of the two tables and `machine_events` are looked for in the folders beside. Events become jobs as told in
-`berth.traces.formats.google_events`. A job submitted before the trace has the time 0; the trace proper starts at 600.
+Tables are published without column names, each in a folder of parts `part-00000-of-00500.csv.gz`. Give any part of
+`task_events` or `job_events`: all parts beside it are read (`parts=False`: that one alone), and the other of the two
+tables and `machine_events` are looked for in the folders beside. `berth.traces.formats.google_events` converts events
+to jobs. A job submitted before the trace has the time 0; the trace proper starts at 600.
 
-The condensed table with a row for each job (`job`, `submit_s`, `wait_s`, `run_s`, `end`, `sched_class`, `user`, `app`)
-is read as well, with `machine_events` beside it; it has neither requests nor numbers of tasks.
+The condensed table with a row per job (`job`, `submit_s`, `wait_s`, `run_s`, `end`, `sched_class`, `user`, `app`) is
+read as well, with `machine_events` beside it; it has neither requests nor task counts.
 
 CPU and memory are shares of the largest machine. A job's kind is its scheduling class, 0 (least) to 3 (most
 latency-sensitive); its group is its logical name.
@@ -64,7 +64,7 @@ ENDS = {"FINISH": "done", "FAIL": "failed", "KILL": "cancelled"}
 
 
 def read(path: Path, machines: Path | None, report: Report, *, parts: bool = True) -> Reading:
-    """Jobs, from either kind of table, or the machines alone."""
+    """Read jobs, from either kind of table, or the machines alone."""
     cells = [cell.strip() for cell in first_line(path).split(",")]
     if len(cells) == len(MACHINES.fields):
         table, outages = _machines(_files(path, parts), report)
@@ -84,7 +84,7 @@ def _files(path: Path, parts: bool) -> list[Path]:
 
 
 def _beside(path: Path, name: str, columns: int) -> Path | None:
-    """A table called so, here or as parts in a folder beside this one; its number of columns must be right."""
+    """Table of this name, here or as parts in a folder beside; its number of columns must match."""
     folder = path.parent.parent / name
     inside = sorted(folder.glob("part-?????-of-?????.csv*")) if path.name.startswith("part-") else []
     found = inside[0] if inside else beside(path, f"{name}.csv", f"{name}-part-?????-of-?????.csv")

@@ -1,13 +1,13 @@
 """Google cluster-data 2019: Borg cells a to h in May 2019, as exported from BigQuery.
 
-Give `instance_events` or `collection_events`, as CSV (`resource_request.cpus` is a column) or JSON lines (nested, and
-whole numbers written as text); the other of the two and `machine_events` are looked for beside it, and of tables in
-many files (`collection_events-000000000000.json.gz`) all are read (`parts=False`: that one alone). Events become jobs
-as told in `berth.traces.formats.google_events`; alloc sets, which are reservations and no jobs, are left out. Of what
-was there before the trace the time is 0; the trace proper starts at 600 s.
+Give `instance_events` or `collection_events`, as CSV (`resource_request.cpus` is a column) or JSON lines (nested, with
+whole numbers written as text). The other of the two and `machine_events` are looked for beside it, and all files of a
+table in many files (`collection_events-000000000000.json.gz`) are read (`parts=False`: that one alone).
+`berth.traces.formats.google_events` converts events to jobs; alloc sets, which are reservations, are left out. Events
+before the trace have the time 0; the trace proper starts at 600 s.
 
-Extracts that others made are read too: `user_requests` (an instance a row, with `host_resource` of the same cell beside
-it for the machines) and the joined sample (`req_cpus`, `req_memory`; each row is a job of one piece).
+Third-party extracts are read too: `user_requests` (an instance per row, with `host_resource` of the same cell beside it
+for the machines) and the joined sample (`req_cpus`, `req_memory`; each row is a job of one piece).
 
 CPU and memory are shares of the largest machine. A job's kind is its tier by priority: `free` (to 99), `batch` (to
 115), `mid` (to 119), `production` (to 359) or `monitoring`.
@@ -51,7 +51,7 @@ TIERS = {99: "free", 115: "batch", 119: "mid", 359: "production"}
 
 
 def read(path: Path, machines: Path | None, report: Report, *, parts: bool = True) -> Reading:
-    """Jobs from events or extracts, or machines alone."""
+    """Read jobs from events or extracts, or machines alone."""
     kind = _kind(path)
     if kind == "machines":
         table, outages = _machines(_files(path, parts), report)
@@ -173,7 +173,7 @@ def _extract(path: Path, kind: str, machines: Path | None, report: Report) -> Re
 
 
 def _users(path: Path, report: Report) -> Iterator[pl.DataFrame]:
-    """Each row is the first event of an instance: that is when its job is taken to come."""
+    """Read an extract; each row is the first event of an instance, which counts as the job's submission."""
     columns = {
         "job": pl.col("collection_id"),
         "index": pl.col("instance_index"),

@@ -1,6 +1,6 @@
-"""What both Google traces share: events of jobs and of machines, made into tables of jobs, machines and outages.
+"""Convert events of the Google traces to tables of jobs, machines and outages.
 
-Events come in any order and may be many; what is kept is a few numbers for each job.
+Events come in any order; only a few numbers per job are kept.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["NEVER", "RESOURCES", "Events", "Machines", "Requests", "Times", "job
 
 RESOURCES = (Resource("cpu", "largest machine"), Resource("memory", "largest machine"))
 NEVER = 2**63 - 1
-"""The time of what happened after the trace; 0 is the time of what happened before it."""
+"""Time of events after the trace; events before it have the time 0."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """Numbers of the types of events: submitted, started, and the ends with the status that each stands for."""
+    """Codes of event types: submission, start, and each end with its status."""
 
     submit: int
     schedule: int
@@ -31,9 +31,9 @@ class Events:
 
 
 class Times:
-    """When jobs came, started and ended: from events (`job`, `time` in µs, `type`, `line`) to a row for each job.
+    """Submission, start and end of jobs: from events (`job`, `time` in µs, `type`, `line`) to a row per job.
 
-    `about` names further columns, of which the first known value is kept.
+    `about` names further columns; the first known value of each is kept.
     """
 
     def __init__(self, events: Events, about: list[str]) -> None:
@@ -46,7 +46,7 @@ class Times:
                 pl.col("line").min(),
                 time.filter(kind == events.submit).min().alias("submit"),
                 time.filter(kind == events.schedule).min().alias("start"),
-                # the last of starts and ends; of two at one time the end is later, as its number is higher
+                # the last start or end; at equal times the end is later, as its code is higher
                 (time * 16 + kind).filter(kind.is_in([events.schedule, *events.ends])).max().alias("last"),
                 *first,
             ],
@@ -77,14 +77,14 @@ class Times:
 
 
 class Requests:
-    """What jobs asked for: from events of instances (`job`, `index`, `type`, `cpu`, `memory`) to parts of jobs.
+    """Requests of jobs: from events of instances (`job`, `index`, `type`, `cpu`, `memory`) to parts of jobs.
 
-    Instances that asked for the same when they were submitted are pieces of one part; a job with instances of several
-    shapes has several parts, numbered from 0. An instance that was evicted is submitted again, which must not count
-    twice, and nothing is kept of single instances: so a part has as many pieces as it had submissions, but no more than
-    there are numbers from the lowest to the highest index in it. Where requests change from one submission of an
-    instance to the next, the parts of a job would have more pieces than the job has instances; such a job becomes one
-    part, with the mean request. Where no submission is among the events of a job, all of its events are taken.
+    Instances with the same request at submission are pieces of one part; a job with instances of several shapes has
+    several parts, numbered from 0. An evicted instance is submitted again and must not count twice, but single
+    instances are not stored. So a part has as many pieces as submissions, but at most the range of its indices. If
+    requests change between submissions of an instance, the parts would have more pieces than the job has instances;
+    such a job becomes one part with the mean request. If no submission is among the events of a job, all of its events
+    are used.
     """
 
     def __init__(self, events: Events) -> None:
@@ -130,10 +130,10 @@ def jobs(
     about_collections: list[str],
     main: str,
 ) -> pl.DataFrame:
-    """The table of jobs with `line`, from events of jobs, of their instances, or both; `main` says which has the lines.
+    """Table of jobs with `line`, from events of jobs, of their instances, or both; `main` says which has the lines.
 
-    The jobs are those of the main table. Times are those of the job where its own events are known, and otherwise those
-    of its instances together. `about` names columns of both, `about_collections` further ones of the events of jobs.
+    The jobs are those of the main table. Times come from the job's own events if known, otherwise from its instances
+    together. `about` names columns of both, `about_collections` further ones of the events of jobs.
     """
     own, theirs, asked = Times(events, [*about, *about_collections]), Times(events, about), Requests(events)
     for table in collections or ():
@@ -154,7 +154,7 @@ def jobs(
 
 
 def _named(times: pl.DataFrame, asked: pl.DataFrame | None) -> pl.DataFrame:
-    """One row for each part; a job of several has `.0`, `.1`, … behind its name."""
+    """One row per part; a job of several parts has `.0`, `.1`, … behind its name."""
     if asked is None:
         return job_table(times.sort("line"), RESOURCES, **_same(times, "line"))
     both = times.join(asked, on="job", how="left").sort("line", "part")
@@ -169,16 +169,16 @@ def _same(table: pl.DataFrame, *others: str) -> dict[str, pl.Expr]:
 
 @dataclass(frozen=True)
 class Machines:
-    """Numbers of the types of events of machines."""
+    """Codes of machine event types."""
 
     add: int
     remove: int
 
 
 def machines_and_outages(rows: pl.DataFrame, kinds: Machines) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """From events (`machine`, `time` in µs, `type`, `label`, `group`, `cpu`, `memory`) to machines and outages.
+    """Convert events (`machine`, `time` in µs, `type`, `label`, `group`, `cpu`, `memory`) to machines and outages.
 
-    A machine has what was last told of it. It is away from a removal to the next addition, and from 0 to its first
+    A machine has its last known values. It is away from a removal to the next addition, and from 0 to its first
     addition.
     """
     rows = rows.filter(pl.col("time") < NEVER).sort("machine", "time", maintain_order=True)

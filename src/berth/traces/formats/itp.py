@@ -1,6 +1,6 @@
 """Microsoft ITP 2021: deep-learning training, one file a cluster: `job`, `submission_time`, `duration`, `num_gpu`.
 
-A job is a true gang: each of its GPUs is a piece. Times are seconds.
+Jobs are gangs: each GPU of a job is a piece. Times are seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAYOUT = Layout(schema("job! submission_time:float! duration:float num_gpu:float
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """The jobs; no table of machines is published."""
+    """Read the jobs; no table of machines is published."""
     without_machines("itp", machines)
     return Reading(_jobs(path, report), (GPUS,), Source("itp", (str(path),)), report)
 

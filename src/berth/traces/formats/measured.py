@@ -1,4 +1,4 @@
-"""Dates of traces, and run times measured piece by piece and brought together by job."""
+"""Parse dates, and average measured run times by job."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from berth.traces.rows import Report, converted
 __all__ = ["MeanRuns", "Totals", "as_date", "first_midnight", "mean_runs", "with_seconds"]
 
 MERGE = 1 << 18
-"""Rows of partial sums that are kept before they are summed up."""
+"""Rows of partial sums that are kept before they are merged."""
 
 
 class Totals:
-    """Sums, least, greatest and so on of each key over tables that come one by one.
+    """Running aggregates of each key over tables that come one by one.
 
-    `first` makes partial rows of a table, `merge` makes one row of several partial ones.
+    `first` reduces a table to partial rows, `merge` combines partial rows into one.
 
     >>> totals = Totals("job", [pl.len().alias("n")], [pl.col("n").sum()])
     >>> for jobs in (["a", "b"], ["b"]):
@@ -44,7 +44,7 @@ class Totals:
             self._rows, self._bound = len(whole), max(MERGE, 2 * len(whole))
 
     def table(self) -> pl.DataFrame:
-        """One row for each key, in the order of their first appearance."""
+        """One row per key, in order of first appearance."""
         whole = pl.concat(self._parts)
         if len(self._parts) > 1:
             whole = whole.group_by(self._key, maintain_order=True).agg(self._merge)
@@ -59,13 +59,13 @@ class MeanRuns:
     table: pl.DataFrame
 
     def put_into(self, jobs: pl.DataFrame) -> pl.DataFrame:
-        """The jobs with these run times, where there are any."""
+        """Replace run times of the jobs by these means, where known."""
         both = jobs.join(self.table, on="job", how="left").sort("line")
         return both.with_columns(pl.coalesce("mean_s", "run_s").alias("run_s")).drop("mean_s")
 
 
 def mean_runs(instances: Iterable[pl.DataFrame]) -> MeanRuns:
-    """From tables with `job` and `run_s`, a row for each piece."""
+    """Compute mean run times from tables with `job` and `run_s`, a row per piece."""
     totals = Totals(
         "job",
         [pl.col("run_s").sum().alias("sum"), pl.col("run_s").count().alias("n")],
@@ -81,12 +81,12 @@ EXPECTED = "date like 2017-10-09 07:01:55"
 
 
 def as_date(text: pl.Expr) -> pl.Expr:
-    """Text like `2017-10-09 07:01:55` or `2017-10-09T07:01:55` as dates, null where it is neither."""
+    """Parse text like `2017-10-09 07:01:55` or `2017-10-09T07:01:55` as dates, null if it is neither."""
     return text.str.replace("T", " ", literal=True).str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="us", strict=False)
 
 
 def first_midnight(path: Path, tables: Iterable[pl.DataFrame], name: str) -> datetime:
-    """The midnight before the earliest date in this column of all tables; rows need not be sorted."""
+    """Midnight before the earliest date in this column of all tables; rows need not be sorted."""
     least = [table.select(as_date(pl.col(name)).min()).item() for table in tables]
     known = [date for date in least if date is not None]
     if not known:
@@ -95,7 +95,7 @@ def first_midnight(path: Path, tables: Iterable[pl.DataFrame], name: str) -> dat
 
 
 def with_seconds(path: Path, frame: pl.DataFrame, names: list[str], zero: datetime, report: Report) -> pl.DataFrame:
-    """These columns as seconds from `zero`."""
+    """Convert these columns to seconds from `zero`."""
     for name in names:
         since = (as_date(pl.col(name)) - pl.lit(zero, dtype=pl.Datetime("us"))).dt.total_microseconds()
         frame = converted(path, frame, name, since / timedelta(seconds=1).total_seconds() / 1e6, EXPECTED, report)

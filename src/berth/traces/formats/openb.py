@@ -1,9 +1,9 @@
-"""Alibaba cluster-trace-gpu-v2023 "openb": pods of a heterogeneous GPU cluster, with GPUs shared by parts.
+"""Alibaba cluster-trace-gpu-v2023 "openb": pods of a heterogeneous GPU cluster with fractional GPUs.
 
 The main table is a list of pods; each is a job of one piece. `openb_node_list_all_node` beside it gives the machines.
-GPUs are devices: whole ones, or a part of one where `gpu_milli` is below 1000. `gpu_spec` names the models that a pod
-may use. Cores are cores and memory is in GiB. Pods that were never scheduled have no wait and no run time. One of the
-lists (`multigpu20`) has no times at all: there `submit_s` is null.
+GPUs are devices: whole ones, or a share of one if `gpu_milli` is below 1000. `gpu_spec` names the models that a pod may
+use. CPU is in cores and memory in GiB. Pods that were never scheduled have no wait and no run time. One of the lists
+(`multigpu20`) has no times: its `submit_s` is null.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PODS = Layout(
 )
 NODES = Layout(schema("sn! cpu_milli:float memory_mib:float gpu:float model"))
 STATUS = {"Succeeded": "done", "Failed": "failed"}
-"""Of the phases. `Running` is the phase in which a pod was deleted, so it tells no end; `Pending` never ran."""
+"""Status by phase. `Running` pods were deleted while running, so their end is unknown; `Pending` pods never ran."""
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """Pods, or the list of nodes alone."""
+    """Read pods, or the list of nodes alone."""
     if {"sn", "model"} <= set(first_line(path).split(",")):
         return Reading(iter(()), RESOURCES, Source("openb", (str(path),)), report, _nodes(path, report))
     nodes = machines or beside(path, "openb_node_list_all_node.csv", "openb_node_list*.csv")

@@ -1,15 +1,15 @@
 """Alibaba cluster-trace-gpu-v2020: machine-learning jobs of PAI, two months on some 6,500 GPUs.
 
-The main table is `pai_task_table`: a task has `inst_num` equal instances, which become the pieces of one job. That
-they start together is a choice of the model. `pai_job_table` beside it tells the user and when the job was submitted;
-without, a task is taken to come when it started. `pai_machine_spec` beside it gives the machines. With `instances`
-(True for `pai_instance_table` beside it, or a path) run times are means measured over a task's instances. All files are
-read with or without a line of names.
+The main table is `pai_task_table`: a task has `inst_num` equal instances, which become the pieces of one job. Starting
+them together is a modelling choice. `pai_job_table` beside it gives user and submission time; without it, the start of
+a task counts as its submission. `pai_machine_spec` beside it gives the machines. With `instances` (True for
+`pai_instance_table` beside it, or a path) run times are means over a task's instances. All files are read with or
+without a header.
 
-CPUs are cores and GPUs devices (`plan_cpu` and `plan_gpu` 100 are one), memory is in GiB. `gpu_type` is the type that
-a task was given; it is taken as what the task needs where it planned any GPU.
+CPUs are cores and GPUs devices (`plan_cpu` and `plan_gpu` 100 are one), memory is in GiB. `gpu_type` is the type that a
+task was allocated; it counts as the task's need if the task planned any GPU.
 
-Mini-batch times of distributed training jobs are measured speed: `read_minibatch`, `read_minibatch_cov`.
+`read_minibatch` and `read_minibatch_cov` read measured mini-batch times of distributed training jobs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MINIBATCH = Layout(schema("worker:int! gpu_pct:float iteration:int! batch_time_n
 
 
 def read(path: Path, machines: Path | None, report: Report, *, instances: bool | Path | str = False) -> Reading:
-    """Tasks, or the table of machines alone."""
+    """Read tasks, or the table of machines alone."""
     columns = len(first_line(path).split(","))
     if columns == len(MACHINES.fields):
         return Reading(iter(()), RESOURCES, Source("alibaba-gpu-2020", (str(path),)), report, _machines(path, report))
@@ -72,7 +72,7 @@ def read(path: Path, machines: Path | None, report: Report, *, instances: bool |
 def _jobs(path: Path, owners: Path | None, measured: Path | None, report: Report) -> Iterator[pl.DataFrame]:
     runs = None if measured is None else mean_runs(read_instances(measured, report.beside()))
     owner = pl.DataFrame(schema={"job_name": pl.String, "user": pl.String, "submitted": pl.Float64})
-    if owners is not None:  # memory: a row for each job
+    if owners is not None:  # holds one row per job in memory
         rows = read_whole(owners, as_published(owners, JOBS), report.beside()).unique("job_name", keep="first")
         owner = rows.select("job_name", "user", pl.col("start_time").alias("submitted"))
     ended = pl.col("status").is_in(["Terminated", "Failed"])
@@ -99,7 +99,7 @@ def _jobs(path: Path, owners: Path | None, measured: Path | None, report: Report
 
 
 def read_instances(path: Path, report: Report) -> Iterator[pl.DataFrame]:
-    """What ran where: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status` of every instance."""
+    """Read every instance: `job` (as in the trace), `machine`, `start_s`, `run_s` and `status`."""
     for frame in read_rows(path, as_published(path, INSTANCES), report):
         run = pl.col("end_time") - pl.col("start_time")
         yield frame.select(
@@ -124,9 +124,9 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
 
 
 def read_minibatch(path: str | Path, report: Report | None = None) -> pl.DataFrame:
-    """How long each worker of one training job took for each mini-batch.
+    """Read the time of each worker of one training job for each mini-batch.
 
-    Columns `worker`, `gpu_share` (of each worker, 0 to 1), `iteration`, `time` (0 to 1000, scaled within the job).
+    Columns `worker`, `gpu_share` (per worker, 0 to 1), `iteration`, `time` (0 to 1000, scaled within the job).
     """
     rows = read_whole(Path(path), MINIBATCH, report or Report(strict=True))
     return rows.select(
@@ -138,7 +138,7 @@ def read_minibatch(path: str | Path, report: Report | None = None) -> pl.DataFra
 
 
 def read_minibatch_cov(path: str | Path, report: Report | None = None) -> pl.DataFrame:
-    """How far the workers of a job were apart: columns `job`, `iteration`, `cov`, one row for each value.
+    """Read the variation between the workers of a job: columns `job`, `iteration`, `cov`, one row per value.
 
     `cov` is the coefficient of variation of the mini-batch time over the workers in that iteration.
     """

@@ -1,13 +1,13 @@
 """Microsoft Philly 2017: deep-learning training.
 
-The published `cluster_job_log` is one big JSON array. It is read piece by piece: what is in memory is a block of text
-and the jobs in it. A job's GPUs are those of its last attempt; each is a piece. It runs as long as its attempts
-together, and waits until the first of them. `cluster_machine_list` beside it gives the machines.
+The published `cluster_job_log` is one big JSON array, read in blocks: memory holds one block and its jobs. A job's GPUs
+are those of its last attempt; each is a piece. Its run time is that of all attempts together, its wait ends with the
+first attempt. `cluster_machine_list` beside it gives the machines.
 
-The extract made for Pollux is a CSV: `timestamp`, `duration` s, `num_gpus`, `gpu_time`, `cluster`. It is not sorted.
+The extract made for Pollux is an unsorted CSV: `timestamp`, `duration` s, `num_gpus`, `gpu_time`, `cluster`.
 
-Dates become seconds from the first midnight; the note `zero` says which. The file is read twice, as that may stand
-anywhere in it. A job's group is its virtual cluster.
+Dates become seconds from the first midnight, given by the note `zero`. The file is read twice, since the first date may
+be anywhere in it. A job's group is its virtual cluster.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COLUMNS = ("job", "submit_s", "wait_s", "run_s", "pieces", "user", "group", "sta
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """Jobs of the log or the extract, or the machines alone."""
+    """Read jobs of the log or the extract, or the machines alone."""
     line = first_line(path)
     if line.startswith("["):
         zero, made = _log_zero(path), _log
@@ -108,7 +108,7 @@ def _log_zero(path: Path) -> datetime:
             try:
                 date = _date(tree, "submitted_time")
             except InvalidInput:
-                continue  # is told when the jobs are read
+                continue  # reported when the jobs are read
             if date is not None and (earliest is None or date < earliest):
                 earliest = date
     if earliest is None:
@@ -133,7 +133,7 @@ def _log(path: Path, zero: datetime, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def _job(tree: dict[str, Any], zero: datetime) -> tuple[object, ...]:
-    """The columns of one job."""
+    """Columns of one job."""
     submitted = _date(tree, "submitted_time")
     if submitted is None:
         raise InvalidInput(EXPECTED, value=tree.get("submitted_time"), key="submitted_time")

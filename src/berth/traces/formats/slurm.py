@@ -1,15 +1,15 @@
-"""Slurm accounting: what `sacct --parsable2` prints, with a line of names and `|` between columns.
+"""Slurm accounting: the output of `sacct --parsable2`, with a header and `|` between columns.
 
 A good call is `sacct -a -X -P -S 2024-01-01 -o JobID,User,Account,Partition,State,Submit,Start,End,Elapsed,Timelimit,`
-`NNodes,ReqCPUS,ReqMem,ReqTRES,AllocTRES`. Only `JobID` and `Submit` are indispensable.
+`NNodes,ReqCPUS,ReqMem,ReqTRES,AllocTRES`. Only `JobID` and `Submit` are required.
 
-A job is as many pieces as it has nodes; each takes an equal part of the cores, memory (GiB) and GPUs that it asked for
-(`ReqTRES`), or got (`AllocTRES`) where that is not told, or else of `ReqCPUS` and `ReqMem`. A job that asked for one
-type of GPU needs machines with that label. Steps (`123.batch`) are no jobs: they are left out and counted. The kind of
-a job is its partition, its group the account. Dates become seconds from the first midnight, in the time of the place.
+A job has one piece per node; each takes an equal part of the cores, memory (GiB) and GPUs that the job requested
+(`ReqTRES`), or else was allocated (`AllocTRES`), or else of `ReqCPUS` and `ReqMem`. A job that requested one type of
+GPU needs machines with that label. Steps (`123.batch`) are not jobs: they are skipped and counted. The kind of a job is
+its partition, its group the account. Dates become seconds from the first midnight, in local time.
 
-Machines are read from what `sinfo -o "%N|%c|%m|%G"` prints (`NODELIST|CPUS|MEMORY|GRES`), given as
-`machines` or in a file `sinfo.txt` beside.
+Machines come from the output of `sinfo -o "%N|%c|%m|%G"` (`NODELIST|CPUS|MEMORY|GRES`), given as `machines` or in a
+file `sinfo.txt` beside.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["FORMAT", "expand_hosts", "parse_duration", "parse_tres", "read"]
 
 RESOURCES = (CORES, MEMORY, GPUS)
 MISSING = ("", "Unknown", "None", "UNLIMITED", "Partition_Limit", "INVALID", "N/A", "None assigned")
-"""What sacct writes where there is nothing to write."""
+"""Words that sacct writes for a missing value."""
 
 LAYOUT = Layout(
     schema(
@@ -68,7 +68,7 @@ AMOUNT = r"(\d+(?:\.\d+)?)"
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of a duration in any of Slurm's forms; None where there is no limit or nothing is known.
+    """Parse a duration in any of Slurm's forms into seconds; None if unlimited or unknown.
 
     >>> parse_duration("1-02:03:04"), parse_duration("05:30"), parse_duration("2-12"), parse_duration("UNLIMITED")
     (93784.0, 330.0, 216000.0, None)
@@ -82,7 +82,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def parse_tres(text: str) -> dict[str, float]:
-    """What a TRES string grants: amounts by name, memory in GiB.
+    """Parse a TRES string: amounts by name, memory in GiB.
 
     >>> parse_tres("billing=8,cpu=8,gres/gpu:a100=2,mem=1536M,node=2")
     {'billing': 8.0, 'cpu': 8.0, 'gres/gpu:a100': 2.0, 'mem': 1.5, 'node': 2.0}
@@ -101,7 +101,7 @@ def parse_tres(text: str) -> dict[str, float]:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """The names in a host list.
+    """Expand a host list.
 
     >>> expand_hosts("n[1-3,07],login"), expand_hosts("r[1-2]n[08-09]")
     (['n1', 'n2', 'n3', 'n07', 'login'], ['r1n08', 'r1n09', 'r2n08', 'r2n09'])
@@ -149,7 +149,7 @@ def _gib(number: pl.Expr, unit: pl.Expr) -> pl.Expr:
 
 
 def _tres(text: pl.Expr) -> dict[str, pl.Expr]:
-    """Cores, memory, GPUs and nodes that TRES strings name, and the type of GPU where there is just one."""
+    """Cores, memory, GPUs and nodes in TRES strings, and the GPU type if there is just one."""
     typed = text.str.extract_all(r"gres/gpu:[^=,]+=\d+")
     each = typed.list.eval(pl.element().str.extract(r"=(\d+)$").cast(pl.Float64)).list.sum()
     types = typed.list.eval(pl.element().str.extract(r"gres/gpu:([^=]+)=")).list.unique()
@@ -171,7 +171,7 @@ def _tres(text: pl.Expr) -> dict[str, pl.Expr]:
 
 
 def read(path: Path, machines: Path | None, report: Report) -> Reading:
-    """The jobs, and machines where sinfo told of them; a list of nodes alone is a trace without jobs."""
+    """Read the jobs, and the machines from sinfo; a list of nodes alone is a trace without jobs."""
     if "NODELIST" in first_line(path).split("|"):
         return Reading(iter(()), RESOURCES, Source("slurm", (str(path),)), report, _machines(path, report))
     nodes = machines or beside(path, "sinfo.txt")
@@ -198,7 +198,7 @@ def _jobs(path: Path, zero: datetime, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def _with_tres(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The amounts in columns `name.cpu` and so on. Few strings are distinct, so each is looked at once."""
+    """Amounts in columns `name.cpu` and so on; each distinct string is parsed once, since they are few."""
     distinct = frame.select(pl.col(name).drop_nulls().unique())
     amounts = distinct.with_columns(value.alias(f"{name}.{key}") for key, value in _tres(pl.col(name)).items())
     return frame.join(amounts, on=name, how="left")
@@ -210,7 +210,7 @@ def _table(frame: pl.DataFrame) -> pl.DataFrame:
     nodes = pl.coalesce(pl.col("NNodes"), amount["node"])
     nodes = pl.when(nodes > 0).then(nodes)
     cores = pl.coalesce(amount["cpu"], pl.col("ReqCPUS"), pl.col("NCPUS"))
-    asked_memory = "^" + AMOUNT + "([KMGTP]?)([nc]?)$"  # n: for each node; c: for each core; nothing: for all
+    asked_memory = "^" + AMOUNT + "([KMGTP]?)([nc]?)$"  # n: per node; c: per core; empty: total
     memory = _gib(*(pl.col("ReqMem").str.extract(asked_memory, place) for place in (1, 2)))
     each = pl.col("ReqMem").str.extract(asked_memory, 3)
     memory = pl.when(each == "n").then(memory * nodes).when(each == "c").then(memory * cores).otherwise(memory)
@@ -262,7 +262,7 @@ def _machines(path: Path, report: Report) -> pl.DataFrame:
 
 
 def _number(text: str) -> float:
-    """sinfo writes `64+` where nodes in a list differ: the least that they have."""
+    """Parse a number of sinfo, which writes `64+` if nodes in a list differ: the least."""
     if not re.fullmatch(r"\d+\+?", text, re.ASCII):
         raise InvalidInput("a whole number", value=text)
     return float(text.removesuffix("+"))

@@ -1,17 +1,17 @@
 """Standard Workload Format 2.2: batch logs of the Parallel Workloads Archive.
 
-Eighteen columns of numbers, −1 where nothing is known; lines that begin with `;` tell of the machine. The size of a job
-is what it requested (field 8), or what it got (field 5) where that is unknown; each of its processors is a piece.
+Eighteen columns of numbers, −1 if unknown; lines that begin with `;` describe the machine. The size of a job is its
+request (field 8), or its allocation (field 5) if the request is unknown; each processor is a piece.
 
-A table of machines may lie beside the log, called like it with `.machines.tsv` for `.swf`: columns `cluster`, `nodes`,
-`cpus_per_node`, `speed` and `mem_per_node_kib`. Without, the header's MaxNodes and MaxProcs are taken.
+A table of machines may lie beside the log, with `.machines.tsv` for `.swf` in its name: columns `cluster`, `nodes`,
+`cpus_per_node`, `speed` and `mem_per_node_kib`. Without it, the header's MaxNodes and MaxProcs are used.
 
-Logs of MetaCentrum depart from this: each line has 21 fields, of which 19 to 21 are the nodes used, the queue and the
-request for nodes (`1:ppn=12:cl_zewura`), and field 10 is the memory of the whole job in bytes. Where the first line
-has 21 fields a log is read so; `memory` ("kb-per-processor" or "bytes-per-job") says otherwise what field 10 is. A job
-that asks for n nodes with p processors each, and for n·p in all, is n pieces of p cores; any other (parts of different
-kinds joined by `+`, or sums that do not agree) is a piece for each processor. `cl_zewura` becomes a need for machines
-of that label. Names of single hosts and other properties are left out.
+Logs of MetaCentrum differ: each line has 21 fields, of which 19 to 21 are the nodes used, the queue and the node
+request (`1:ppn=12:cl_zewura`), and field 10 is the memory of the whole job in bytes. A log whose first line has 21
+fields is read this way; `memory` ("kb-per-processor" or "bytes-per-job") overrides the meaning of field 10. A job that
+requests n nodes with p processors each, and n·p in all, is n pieces of p cores; any other job (parts of different kinds
+joined by `+`, or sums that disagree) has one piece per processor. `cl_zewura` becomes a need for machines of that
+label. Names of single hosts and other properties are left out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FIELDS = (
     "preceding",
     "think_time",
 )
-"""The columns in the order of the standard; times in seconds, memory in KB a processor."""
+"""Columns in the order of the standard; times in seconds, memory in KB per processor."""
 
 LAYOUT = Layout(
     tuple(Field(name, pl.Float64, required=name in ("job", "submit")) for name in FIELDS),
@@ -67,17 +67,17 @@ RESOURCES = (CORES, MEMORY)
 
 WHOLE = ("job", "allocated", "requested", "user", "group", "application", "queue", "partition", "preceding")
 LARGEST = 2.0**53
-"""From here on not every whole number is a float."""
+"""Floats are not exact for all whole numbers from here on."""
 
 
 def read_fields(path: Path, report: Report) -> Iterator[pl.DataFrame]:
-    """All eighteen columns as they stand, null for −1."""
+    """Read all eighteen columns, null for −1."""
     for frame in read_rows(path, LAYOUT, report):
         yield _known(path, frame, report)
 
 
 def _known(path: Path, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Null for −1, and without rows that count in parts."""
+    """Replace −1 by null, and drop rows with fractional counts."""
     right = pl.all_horizontal(
         (pl.col(name).is_null() | ((pl.col(name) == pl.col(name).floor()) & (pl.col(name).abs() < LARGEST)))
         for name in WHOLE
@@ -93,7 +93,7 @@ def _known(path: Path, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
 
 
 def read(path: Path, machines: Path | None, report: Report, *, memory: str | None = None) -> Reading:
-    """A log; its machines from the table beside it, or from its header. The table alone is a trace without jobs."""
+    """Read a log; machines come from the table beside it or the header. The table alone is a trace without jobs."""
     if memory is not None and memory not in MEMORY_UNITS:
         raise UnknownName("unit of memory", memory, MEMORY_UNITS)
     if _is_machine_table(path):
@@ -127,7 +127,7 @@ def _fields_of_first_job(path: Path) -> int:
 
 
 def _longer_rows(path: Path, report: Report) -> Iterator[pl.DataFrame]:
-    """All 21 columns; `nodes`, `cores` (for each node), `cluster` and `queue_name` from the last ones."""
+    """Read all 21 columns; `nodes`, `cores` (per node), `cluster` and `queue_name` come from the last ones."""
     request = pl.col("request")
     agree = pl.col("nodes") * pl.col("cores") == pl.col("requested")
     clusters = request.str.extract_all(r"(?:^|:)cl_\w+").list.unique()
@@ -144,7 +144,7 @@ def _longer_rows(path: Path, report: Report) -> Iterator[pl.DataFrame]:
 
 
 def header(path: Path) -> dict[str, str]:
-    """What the lines say that begin with `;`: by key, repeated keys on several lines."""
+    """Header lines, which begin with `;`: by key, repeated keys on several lines."""
     notes: dict[str, str] = {}
     _, block = next(read_blocks(path, 1 << 16))
     for line in block.decode("utf-8", "replace").removeprefix("\ufeff").splitlines():

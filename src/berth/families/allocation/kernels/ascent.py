@@ -1,4 +1,4 @@
-"""The best allocation for given weights: a preconditioned primal–dual ascent that certifies itself.
+"""Best allocation for given weights: a preconditioned primal–dual ascent with a certificate.
 
 With w ≥ 0 per job (0/1 arrivals, or arrival rates), over floor ≤ y ≤ a and Σ_l y ≤ c per segment (r, k):
 
@@ -8,13 +8,13 @@ and the maximum is the smallest mean: max_k β_k S_k = max_{p in the simplex} Σ
 
     max_y min_p Σ_j w_j [ Σ f(y) − Σ_k p_jk β_jk S_jk ]
 
-is a saddle point in which, for fixed p, every segment stands alone, and for fixed y every job does. Two facts
-make it easy: the dual has only J·K numbers, each the sum of many elements, and ties in the maximum, which
-break ascent on F itself (they are the norm at the optimum), are just an interior p. One iteration:
+is a saddle point in which, for fixed p, every segment is independent, and for fixed y every job is. Two facts make it
+easy: the dual has only J·K numbers, each the sum of many elements, and ties in the maximum, which break ascent on F
+itself (they are the norm at the optimum), are just an interior p. One iteration:
 
     h = 1.5·w|f''(y)| + ρ                    curvature, per element; ρ keeps linear utilities from jumping
     y⁺ = Π_h( y + (w f'(y) − w β p)/h )      projection in the metric h: clip(z − τ/h, floor, a), Σ = c
-    p⁺ = Π_Δ( p + σ β (2S(y⁺) − S(y)) ),     1/σ = w·max_k β_k² Σ_r 1/h, over elements that are free to move
+    p⁺ = Π_Δ( p + σ β (2S(y⁺) − S(y)) ),     1/σ = w·max_k β_k² Σ_r 1/h, over elements that can move
 
 That is the primal–dual method of Chambolle, Pock and Condat with steps sized to each element and job: the
 Newton step of the separable part, at the cost of one gradient and one projection. ρ is scale-free: slope at zero over
@@ -54,29 +54,29 @@ from berth.kernels.vector import (
 __all__ = ["Workspace", "even_dual", "maximise", "recall", "solve", "upper_bound", "value", "workspace"]
 
 MAX_EVALUATIONS = 100
-SHARES = 6.0  # 1/ρ: the fair shares a linear element moves when its slope is all gain
-DAMPING = 1.5  # curvature grows on the way down, so that a bare Newton step overshoots
-PINNED = 0.1  # what an element at a bound counts for in 1/σ: it may come off it
-FIRST_CHECK = 16  # iterations before `solve` first looks; each later look comes after a quarter more
-STALLED = 0.95  # a gap that is more than this share of the one before calls for shorter steps
-RELAX, LOOSEST = 0.7, 0.06  # how `solve` shrinks ρ from look to look, and how far: larger steps suit the end game
+SHARES = 6.0  # 1/ρ: fair shares that a linear element moves if its slope is pure gain
+DAMPING = 1.5  # curvature grows on the way down, so a plain Newton step overshoots
+PINNED = 0.1  # weight in 1/σ of an element at a bound, which may leave it
+FIRST_CHECK = 16  # iterations before `solve` first checks the gap; each later interval is a quarter longer
+STALLED = 0.95  # a gap above this share of the previous one calls for shorter steps
+RELAX, LOOSEST = 0.7, 0.06  # factor and floor by which `solve` shrinks ρ between checks: larger steps suit the end
 
 
 class Workspace(NamedTuple):
-    """What an ascent needs besides its arguments; `memory` and `tau` are its warm start, the rest is scratch."""
+    """Buffers of an ascent; `memory` and `tau` are its warm start, the rest is scratch."""
 
     memory: NDArray[Any]  # (N, W) y of each element when its job last had a weight
     tau: NDArray[Any]  # (B, W) multipliers of the capacities
     mean: NDArray[Any]  # (J, K) average of the dual over the last call
     best: NDArray[Any]  # (N, W) best y seen by `solve`
-    base: NDArray[Any]  # (N, W) floor, 0 where the job has no weight
-    room: NDArray[Any]  # (N, W) a − floor, 0 where the job has no weight
+    base: NDArray[Any]  # (N, W) floor, 0 if the job has no weight
+    room: NDArray[Any]  # (N, W) a − floor, 0 if the job has no weight
     rest: NDArray[Any]  # (B, W) capacity above the floors
     damp: NDArray[Any]  # (B, W) ρ
     steep: NDArray[Any]  # (B, W) slope at 0, the scale of ρ
     bends: NDArray[Any]  # (U,) sharpest curvature of each table
-    price: NDArray[Any]  # (cells + 1, 2) w (1 where it is 0) and w β p
-    sums: NDArray[Any]  # (cells + 1, 2) extrapolated S, and Σ 1/h of the elements that may move
+    price: NDArray[Any]  # (cells + 1, 2) w (1 if it is 0) and w β p
+    sums: NDArray[Any]  # (cells + 1, 2) extrapolated S, and Σ 1/h of the elements that can move
     z: NDArray[Any]  # (most rows of a block, W)
     d: NDArray[Any]  # (most rows of a block, W)
 
@@ -123,7 +123,7 @@ def _slopes_at_zero(lanes: Any, steep: Any) -> None:
 
 @compiled
 def recall(lanes: Any, weight: Any, resources: int, work: Any, y: Any) -> None:
-    """y = what each job with a weight had when it last had one; 0 for the others. Not feasible as it stands."""
+    """Set y to what each job with a weight had when it last had one; 0 for the others. May be infeasible."""
     weights = by_cell(weight, resources, y)
     shared, cells, memory, pairs, out = (
         address(lanes.shared),
@@ -146,7 +146,7 @@ def _remember(work: Any, y: Any) -> None:
 
 @compiled
 def _prepare(lanes: Any, limit: Any, weight: Any, resources: int, floor: Any, y: Any, dual: Any, work: Any) -> None:
-    """Gather per element what stays fixed during a call; clip y into its box and put `dual` on the simplex."""
+    """Gather per-element constants of a call; clip y into its box and put `dual` on the simplex."""
     weights = by_cell(weight, resources, y)
     start, shared, cells, cap = lanes.start, address(lanes.shared), address(lanes.cell), address(lanes.cap)
     base, room, rest, damp, steep = (
@@ -180,13 +180,13 @@ def _prepare(lanes: Any, limit: Any, weight: Any, resources: int, floor: Any, y:
 
 @compiled
 def _to_simplex(dual: Any, job: int) -> None:
-    """The nearest point with p ≥ 0, Σ p = 1 of one row, in place (Michelot: level, drop what is below, repeat)."""
+    """Project one row onto p ≥ 0, Σ p = 1, in place (Michelot: level, drop negative entries, repeat)."""
     zero, one = dual.dtype.type(0.0), dual.dtype.type(1.0)
     size = dual.shape[1]
     top = dual[job, 0]
     for k in range(1, size):
         top = max(top, dual[job, k])
-    # measured from the largest, nothing below −1 counts, and no digits are lost however large the entries are
+    # relative to the largest, nothing below −1 matters, and large entries lose no digits
     for k in range(size):
         dual[job, k] = max(dual[job, k] - top, -one)
     level, members = -one, 0
@@ -208,7 +208,7 @@ def _to_simplex(dual: Any, job: int) -> None:
 def _model(kind: int, alpha: Any, slopes: Any, bends: Any, knots: int, steps: Any, y: Any) -> Any:
     """Slope f'(y) and curvature |f''(y)| of one row; for a table its sharpest.
 
-    A table may bend at any knot: its curvature at y says nothing of what a step meets.
+    A table may bend at any knot: its curvature at y says nothing about the rest of a step.
     """
     g, h = alpha, alpha * 0.0
     if kind == LOG:
@@ -236,7 +236,7 @@ def _model(kind: int, alpha: Any, slopes: Any, bends: Any, knots: int, steps: An
 def _capacity_price(
     rows: int, offset: int, rest: Any, top: Any, fill: Any, eps: Any, t: Any, z: Any, d: Any, room: Any
 ) -> Any:
-    """τ of one block: where Σ clip(z, 0, room) = `fill` exceeds `rest`, the τ with Σ clip(z − τ d, 0, room) = rest.
+    """τ of one block: if Σ clip(z, 0, room) = `fill` exceeds `rest`, the τ with Σ clip(z − τ d, 0, room) = rest.
 
     Newton's method inside a bracket, all lanes at once, from the guess t; `top` is a τ at which nothing is left.
     """
@@ -259,7 +259,7 @@ def _capacity_price(
         unfinished = full & ((excess > near) | (excess < 0.0 - near)) & (high - low > eps * top)
         if not any_lane(unfinished):
             break
-        newton = t + excess / moving  # not a number where nothing moves: then the middle is taken
+        newton = t + excess / moving  # NaN if nothing moves: then the midpoint is taken
         step = where((newton > low) & (newton < high), newton, 0.5 * (low + high))
         t = where(unfinished, step, t)
     return t
@@ -346,7 +346,7 @@ def _ascend(lanes: Any, beta: Any, weight: Any, iterations: int, pace: Any, y: A
 
 @compiled
 def _fit(lanes: Any, work: Any, y: Any) -> None:
-    """Take off the last rounding, so that Σ y ≤ c and y ≤ a hold in whatever order they are summed."""
+    """Remove the last rounding, so that Σ y ≤ c and y ≤ a hold in any order of summation."""
     start, cap, held = lanes.start, address(lanes.cap), address(y)
     base, room, rest = address(work.base), address(work.room), address(work.rest)
     for b in range(lanes.kind.shape[0]):
@@ -369,10 +369,10 @@ def maximise(
 ) -> None:
     """Improve y (N, W) and `dual` (J, K) by some iterations; y comes out exactly feasible.
 
-    Plain Python around compiled parts, like `solve`: compiling them together again would take longer than it saves.
+    Plain Python around compiled parts, like `solve`: compiling them together would take longer than it saves.
 
-    `limit` (B, W), `weight` (J,), `beta` (J, K), `floor` (N, W). Elements of jobs without weight get 0, their
-    dual stays. y need not be feasible at the start: `recall` gives the warm start by job.
+    `limit` (B, W), `weight` (J,), `beta` (J, K), `floor` (N, W). Elements of jobs without weight get 0, their dual
+    stays. y may be infeasible at the start: `recall` gives the warm start by job.
     """
     _prepare(lanes, limit, weight, beta.shape[1], floor, y, dual, work)
     _ascend(lanes, beta, weight, max(iterations, 1), y.dtype.type(1.0), y, dual, work)
@@ -392,12 +392,12 @@ def solve(
     work: Any,
     nothing: float = 1e-12,
 ) -> tuple[float, float, int]:
-    """Ascend until (bound − value)/|bound| ≤ gap; gives (value, bound, iterations), the best y in `y`.
+    """Ascend until (bound − value)/|bound| ≤ gap; return (value, bound, iterations), with the best y in `y`.
 
-    Values below `nothing` are not told from 0.
+    Values below `nothing` count as 0.
 
-    `dual` comes back as the last one, ready for the next call. From look to look ρ shrinks; where value and
-    bound stop approaching each other, it grows back and the dual's steps are shortened.
+    `dual` is left at the last one, ready for the next call. ρ shrinks between checks; if value and bound stop
+    approaching each other, it grows back and the dual's steps are shortened.
     """
     _prepare(lanes, limit, weight, beta.shape[1], floor, y, dual, work)
     best, bound, previous = -np.inf, np.inf, np.inf
@@ -411,7 +411,7 @@ def solve(
             best = reached
             work.best[:] = y
         fresh = upper_bound(lanes, limit, weight, beta, floor, dual)
-        if fresh >= bound:  # the dual circles rather than settles: its average does better
+        if fresh >= bound:  # the dual cycles instead of converging: its average does better
             fresh = upper_bound(lanes, limit, weight, beta, floor, work.mean)
         bound = min(bound, fresh)
         now = (bound - best) / max(abs(bound), nothing)

@@ -1,4 +1,4 @@
-"""The papers' four baselines as they fill servers, on decision-shaped arrays (E, K)."""
+"""Server filling of the papers' four baselines, on decision-shaped arrays (E, K)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from berth.kernels.small import sort_places
 
 @compiled
 def proportional(server_start: Any, want: Any, free: Any, y: Any) -> None:
-    """Every channel gets its request, scaled by free / Σ requests where a server cannot serve them all."""
+    """Give every channel its request, scaled by free / Σ requests if a server cannot serve them all."""
     for r in range(server_start.shape[0] - 1):
         first, last = server_start[r], server_start[r + 1]
         for k in range(want.shape[1]):
@@ -28,7 +28,7 @@ def proportional(server_start: Any, want: Any, free: Any, y: Any) -> None:
 def one_after_another(
     order: Any, port_start: Any, port_channel: Any, channel_server: Any, want: Any, left: Any, y: Any
 ) -> None:
-    """Ports in `order` take min(request, what is left) on every server they reach; `left` (R, K) shrinks."""
+    """Let ports in `order` take min(request, what is left) on every server they reach; `left` (R, K) shrinks."""
     for port in order:
         for place in range(port_start[port], port_start[port + 1]):
             e = port_channel[place]
@@ -52,11 +52,11 @@ def by_utilisation(
     left: Any,
     y: Any,
 ) -> None:
-    """Ports in `order` visit their servers by utilisation (the fullest or the emptiest first).
+    """Let ports in `order` visit their servers by utilisation (the fullest or the emptiest first).
 
-    On each they take min(request, what is left there, what is left of the job's quota). The quota of
-    a job is `quota` times what all its channels together could ask; with quota 1 the order of
-    servers changes nothing and both favours give the same allocation.
+    On each they take min(request, what is left there, what is left of the job's quota). The quota of a job is `quota`
+    times the sum of its requests over all channels; with quota 1 the order of servers does not matter and both rules
+    give the same allocation.
     """
     resources = want.shape[1]
     rest, score = np.empty(resources), np.empty(want.shape[0])

@@ -1,7 +1,7 @@
-"""The value of an allocation, and the certificate: a number that no allocation can exceed, from any prices.
+"""Value of an allocation, and a certificate: an upper bound on all allocations, from any prices.
 
-With the simplex weights p of each job's overhead fixed, every segment stands alone, and for any τ ≥ 0 its maximum is at
-most Σ_l max_y (w f(y) − (w β p + τ) y) + τ c. A poor τ gives a looser bound, never a wrong one.
+With the simplex weights p of each job's overhead fixed, every segment is independent, and for any τ ≥ 0 its maximum is
+at most Σ_l max_y (w f(y) − (w β p + τ) y) + τ c. A poor τ gives a looser bound, never a wrong one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_EVALUATIONS = 100
 
 @compiled
 def _table_response(slopes: Any, step: float, q: float) -> tuple[float, float]:
-    """The y at which a table's slope falls to q (inf if it never does) and −dy/dq, by halving over the knots."""
+    """The y at which a table's slope falls to q (inf if it never does) and −dy/dq, by bisection over the knots."""
     high = slopes.shape[0] - 1
     low = 0
     if slopes[high] >= q:
@@ -42,7 +42,7 @@ def _table_response(slopes: Any, step: float, q: float) -> tuple[float, float]:
 
 @compiled
 def _respond(kind: int, rows: int, alpha: Any, tables: Any, q: Any, low: Any, high: Any, out: Any, fall: Any) -> None:
-    """The rows of one block: the y in [low, high] that maximises f(y) − q y, and −dy/dq where y is inside."""
+    """Solve the rows of one block: the y in [low, high] that maximises f(y) − q y, and −dy/dq if y is inside."""
     if kind == LINEAR:
         for i in range(rows):
             for j in range(WIDTH):
@@ -84,10 +84,9 @@ def _respond(kind: int, rows: int, alpha: Any, tables: Any, q: Any, low: Any, hi
 
 @compiled
 def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual: Any) -> float:
-    """A number no feasible F(y) exceeds (to float64 rounding), from any `dual` (J, K) ≥ 0, rows scaled to sum 1.
+    """Upper bound on every feasible F(y) (to float64 rounding), from any `dual` (J, K) ≥ 0, rows scaled to sum 1.
 
-    Each segment's τ is found by Newton's method inside a bracket; a poor one would give a looser bound, never a
-    wrong one.
+    Newton's method inside a bracket finds each segment's τ; a poor one would give a looser bound, never a wrong one.
     """
     jobs, resources = beta.shape
     weights = by_cell(weight, resources, weight)
@@ -159,7 +158,7 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
                 open_lanes += 0 if done else 1
             if open_lanes == 0:
                 break
-        # lanes that were done kept their τ: q and out belong to it, unless the evaluations ran out
+        # finished lanes kept their τ: q and out belong to it, unless the evaluations ran out
         if open_lanes > 0:
             for i in range(rows):
                 for j in range(WIDTH):
@@ -177,7 +176,7 @@ def upper_bound(lanes: Any, limit: Any, weight: Any, beta: Any, floor: Any, dual
 
 @compiled
 def value(lanes: Any, weight: Any, beta: Any, y: Any) -> float:
-    """F(y), summed in float64 whatever the type of y."""
+    """F(y), summed in float64 for any type of y."""
     jobs, resources = beta.shape
     weights = by_cell(weight, resources, weight)
     sums = np.zeros(jobs * resources + 1)

@@ -1,12 +1,11 @@
-"""The layout that makes allocation fast: `WIDTH` (server, resource) segments side by side.
+"""Data layout of the allocation kernels: `WIDTH` (server, resource) segments side by side.
 
-A decision is an array (E, K). Every constraint and utility of the allocation problem belongs to one
-**segment** (r, k): the channels of server r, resource k. Kernels work on segments of one utility
-code in blocks of `WIDTH` lanes: element [row, lane] is the row-th channel of the lane's segment, so
-that one instruction serves several segments. Elements that can never be positive (no capacity, or
-nothing requested) are left out; padding has a cap of 0 and belongs to one spare cell.
+A decision is an array (E, K). Every constraint and utility of the allocation problem belongs to one **segment** (r, k):
+the channels of server r, resource k. Kernels work on segments of one utility code in blocks of `WIDTH` lanes: element
+[row, lane] is the row-th channel of the lane's segment, so one instruction serves several segments. Elements that can
+never be positive (no capacity, or no request) are left out; padding has a cap of 0 and belongs to one spare cell.
 
-A **cell** is a pair (job, resource), numbered job·K + k: prices and sums live on cells.
+A **cell** is a pair (job, resource), numbered job·K + k; prices and sums are per cell.
 
 Compiled code walks the layout a row at a time, the `WIDTH` numbers of a row in one `berth.kernels.vector`.
 """
@@ -32,13 +31,13 @@ class Lanes(NamedTuple):
     alpha: NDArray[Any]  # (B, W)
     server: NDArray[np.int64]  # (B, W) segment's server; R in padding
     resource: NDArray[np.int64]  # (B, W)
-    cap: NDArray[Any]  # (N, W) a: the most this element may get
+    cap: NDArray[Any]  # (N, W) a: upper bound of the element
     cell: NDArray[np.int32]  # (N, W) job·K + k; J·K in padding
     element: NDArray[np.int64]  # (N, W) place in a decision, e·K + k; E·K in padding
     slopes: NDArray[Any]  # (U, M) utility tables
     values: NDArray[Any]  # (U, M)
     steps: NDArray[Any]  # (U,)
-    shared: NDArray[np.int32]  # (N,) the cell of a row all of whose lanes have the same; else -1
+    shared: NDArray[np.int32]  # (N,) the cell of a row if all its lanes share one; else -1
 
 
 def build_lanes(
@@ -57,7 +56,7 @@ def build_lanes(
     servers = len(server_start) - 1
     channel_server = np.repeat(np.arange(servers), np.diff(server_start))
     # every element that can be positive, ordered by segment (utility code, size, resource, server):
-    # equal sizes waste no rows, equal resources give rows of a single cell where all ports are connected
+    # equal sizes waste no rows, equal resources give rows of a single cell if all ports are connected
     e, k = np.nonzero((cap > 0) & (capacity[channel_server] > 0))
     segment = channel_server[e] * resources + k
     size = np.bincount(segment, minlength=servers * resources)
@@ -152,7 +151,7 @@ def pack(element: Any, decision: Any, out: Any) -> None:
 
 @compiled
 def unpack(element: Any, values: Any, decision: Any) -> None:
-    """Lanes (N, W) → decision (E, K); elements that are not laid out stay as they are."""
+    """Lanes (N, W) → decision (E, K); elements outside the layout are unchanged."""
     flat = decision.reshape(-1)
     last = flat.shape[0]
     for i in range(element.shape[0]):

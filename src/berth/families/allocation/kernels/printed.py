@@ -1,6 +1,6 @@
-"""The projection of OGASched's Algorithm 1 as printed. It is not the Euclidean projection.
+"""Projection of OGASched's Algorithm 1 as printed. It is not the Euclidean projection.
 
-It is here to be measured against `berth.families.allocation.kernels.slot.project`, and to show what it plays.
+It serves as a comparison for `berth.families.allocation.kernels.slot.project`, and shows what the algorithm plays.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _segment(z: Any, cap: Any, capacity: Any, zero_dropped: Any, y: Any) -> None
 def project_printed(server_start: Any, z: Any, cap: Any, capacity: Any, zero_dropped: Any, y: Any) -> None:
     """Algorithm 1, lines 6-32, on decisions: z, cap, y are (E, K), capacity (R, K); y is written.
 
-    As printed: only the port that sorts first has its cap checked, capacity is filled even where less is
-    wanted, and a port dropped into B2 keeps the negative number it was last given. Ties sort by port.
-    Repaired, since it would not run otherwise:
+    As printed: only the cap of the first port in sorted order is checked, capacity is filled even if less is requested,
+    and a port dropped into B2 keeps the negative number it was last given. Ties sort by port. Repaired, because it
+    would not run otherwise:
 
     * all pairs (r, k) are visited, where line 6 zips servers with resources;
     * S is emptied on each pass of the repeat loop, or line 30 would never end it;

@@ -1,4 +1,4 @@
-"""The reward of a decision (E, K): gain minus dominant overhead, eq. (7) with sums over servers."""
+"""Reward of a decision (E, K): gain minus dominant overhead, eq. (7) with sums over servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def job_rewards(
                 amount, job = y[e, k], channel_job[e]
                 sums[job, k] += amount
                 w = arrivals[job]
-                if w == 0.0 or not amount > 0.0:  # utilities are defined from 0 on
+                if w == 0.0 or not amount > 0.0:  # utilities are defined for y ≥ 0
                     continue
                 if code == LINEAR:
                     gain += w * scale * amount

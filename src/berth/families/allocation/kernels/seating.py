@@ -1,4 +1,4 @@
-"""Seating the components of all-or-nothing jobs, on decision-shaped arrays (E, K)."""
+"""Seat the components of all-or-nothing jobs, on decision-shaped arrays (E, K)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from berth.kernels.compiled import compiled
 
-ROUNDING = 1e-12  # what sums of seats may exceed the room by and still fit
-MAX_STEPS = 20_000  # of one job's search for seats; past it the job counts as not fitting
+ROUNDING = 1e-12  # tolerance of sums of seats above the room
+MAX_STEPS = 20_000  # of one job's search for seats; beyond it the job counts as not fitting
 
 
 @compiled
@@ -42,7 +42,7 @@ def _seat_greedily(
     left: Any,
     seat: Any,
 ) -> int:
-    """The best remaining seat first, until the minimum is reached; gives how many components sit."""
+    """Take the best remaining seat until the minimum is reached; return the number of seated components."""
     count = 0
     while count < minimum:
         best, best_channel, best_score = -1, -1, -1.0
@@ -81,7 +81,7 @@ def _seat_by_search(
 ) -> int:
     """Try every way to seat at least the minimum, component by component, until one fits."""
     size = ports.shape[0]
-    choice = np.full(size, -1, dtype=np.int64)  # the option now tried; the last option of a component is no seat
+    choice = np.full(size, -1, dtype=np.int64)  # current option; the last option of a component is no seat
     i, count, steps = 0, 0, 0
     while i >= 0 and count < minimum and steps < MAX_STEPS:
         steps += 1
@@ -124,12 +124,11 @@ def seat_components(
     floor: Any,
     seated: Any,
 ) -> None:
-    """Jobs in `order` seat their components; a job that cannot seat its minimum takes nothing.
+    """Let jobs in `order` seat their components; a job that cannot seat its minimum takes nothing.
 
-    A seat is one channel whose server has `share` of the component's whole request left. Components take the
-    seat where `wish` (E, K) comes nearest to filling it, and a job stops at its minimum. Where that order fails a
-    gang that fits, a search finds the seats. `left` (R, K) shrinks; `floor` (E, K) gets what the seats hold;
-    `seated` (J,) says which jobs made it.
+    A seat is one channel whose server has `share` of the component's whole request left. Components take the seat that
+    `wish` (E, K) fills best, and a job stops at its minimum. If that fails for a gang that fits, a search finds the
+    seats. `left` (R, K) shrinks; `floor` (E, K) gets what the seats hold; `seated` (J,) says which jobs succeeded.
     """
     for job in order:
         ports = np.flatnonzero(job_of_port == job)

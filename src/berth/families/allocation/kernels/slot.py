@@ -1,11 +1,11 @@
-"""The allocation slot: sums, dominant overhead, gradient, exact projection, reward.
+"""Kernels of the allocation slot: sums, dominant overhead, gradient, exact projection, reward.
 
-All of it in the lane layout of `berth.families.allocation.kernels.lanes`; arrays are outputs where their name comes
-after the inputs. Works in float64 and float32: every constant takes the arrays' type.
+All use the lane layout of `berth.families.allocation.kernels.lanes`; output arrays come after the inputs. They work in
+float64 and float32: every constant takes the arrays' type.
 
-`slot_step` is a whole slot in one pass over the blocks, so that a block's numbers stay in the nearest
-cache from its gradient to its projection. The other functions are its parts, for policies that put
-them together in another way; all are made of the same few pieces (names with an underscore).
+`slot_step` is a whole slot in one pass over the blocks, so a block's numbers stay in the nearest cache from its
+gradient to its projection. The other functions are its parts, for policies that combine them in another way; all share
+a few helpers (names with an underscore).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from berth.kernels.vector import (
 )
 
 MAX_EVALUATIONS = 200
-LOG_ROWS = 16  # rows whose factors 1 + y are multiplied before one logarithm is taken
+LOG_ROWS = 16  # rows whose factors 1 + y are multiplied before one logarithm
 
 
 class Rows(NamedTuple):
-    """Addresses of what `Lanes` holds, for the compiled functions below."""
+    """Addresses of the arrays in `Lanes`, for the compiled functions below."""
 
     start: Any
     kind: Any
@@ -72,10 +72,10 @@ def _rows(lanes: Any) -> Any:
 
 @compiled
 def cell_sums(cell: Any, y: Any, sums: Any) -> None:
-    """Σ_r y of every cell (job, resource); `sums` has one spare cell at its end."""
+    """Σ_r y of every cell (job, resource); `sums` has a spare cell at its end."""
     sums[:] = 0.0
     for i in range(y.shape[0]):
-        # lanes next to each other often share a cell: add them up before touching memory
+        # neighbouring lanes often share a cell: add them up before touching memory
         here, held = cell[i, 0], y[i, 0]
         for j in range(1, WIDTH):
             if cell[i, j] == here:
@@ -150,10 +150,10 @@ def _marginal(rows: Any, kind: Any, alpha: Any, y: Any) -> Any:
 
 @inlined
 def _climb(rows: Any, b: Any, price: Any, unit: Any, y: Any, eta: Any, offset: Any, out: Any) -> Any:
-    """One block of the ascent; returns Σ weight·f(y), ‖g‖² and the highest number written in each lane.
+    """Ascend one block; return Σ weight·f(y), ‖g‖² and the highest number written in each lane.
 
-    Rows from `offset` of `out` get y + η g, or g where `eta` is None; where `out` is None, nothing is written.
-    With weights of 0 and 1 (`unit`), Σ ln(1+y) is the logarithm of a product: one serves LOG_ROWS rows.
+    Rows from `offset` of `out` get y + η g, or g if `eta` is None; if `out` is None, nothing is written. With weights
+    of 0 and 1 (`unit`), Σ ln(1+y) is the logarithm of a product: one logarithm serves LOG_ROWS rows.
     """
     kind, alpha = rows.kind[b], load(rows.alpha, b)
     first, last = rows.start[b], rows.start[b + 1]
@@ -196,7 +196,7 @@ def _unit(weight: Any) -> Any:
 
 @compiled
 def gradient(lanes: Any, y: Any, price: Any, g: Any) -> Any:
-    """g = weight·f'(y) − price, eq. (30); returns ‖g‖² over elements that may move."""
+    """g = weight·f'(y) − price, eq. (30); returns ‖g‖² over elements that can move."""
     rows, y_, price_, g_ = _rows(lanes), address(y), address(price), address(g)
     norm = y.dtype.type(0.0)
     for b in range(lanes.kind.shape[0]):
@@ -221,7 +221,7 @@ def gain(lanes: Any, weight: Any, y: Any) -> Any:
 
 @inlined
 def _fill(rows: Any, b: Any, offset: Any, z: Any, t: Any, y: Any) -> Any:
-    """y = clip(z − t, 0, a) in one block; returns Σ y, and how many elements of each lane move with t."""
+    """y = clip(z − t, 0, a) in one block; returns Σ y, and the number of elements of each lane that move with t."""
     first, last = rows.start[b], rows.start[b + 1]
     zero, one = filled(y, 0.0), filled(y, 1.0)
     filling, moving = zero, zero
@@ -236,12 +236,12 @@ def _fill(rows: Any, b: Any, offset: Any, z: Any, t: Any, y: Any) -> Any:
 
 @inlined
 def _next_bend(rows: Any, b: Any, offset: Any, z: Any, t: Any, over: Any, top: Any, eps: Any) -> Any:
-    """Where Σ y begins to move again when no element moves at t: above t where it is `over` c, else below."""
+    """Next τ at which Σ y moves if no element moves at t: above t if the sum is `over` c, else below."""
     first, last = rows.start[b], rows.start[b + 1]
     above, below = top, filled(z, 0.0)
     for i in range(first, last):
         zi, a = load(z, i - first + offset), load(rows.cap, i)
-        leaves_cap = zi - a  # a little further, or rounding may leave it at its cap
+        leaves_cap = zi - a  # slightly further, or rounding may leave it at its cap
         leaves_cap += eps * (leaves_cap + a)
         above = where((zi - t > a) & (a > 0.0), minimum(above, leaves_cap), above)
         below = where(zi < t, maximum(below, zi - eps * zi), below)
@@ -252,14 +252,14 @@ def _next_bend(rows: Any, b: Any, offset: Any, z: Any, t: Any, over: Any, top: A
 def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: Any, tau: Any, y: Any) -> Any:
     """Project one block: rows of z from `offset`, `top` the highest z of each lane; returns τ.
 
-    Σ clip(z − τ, 0, a) falls in τ, in straight pieces. Newton's method walks from piece to piece and lands
-    exactly once on the right one, but with caps the sum is not convex and bare Newton can cycle: so each
-    step must stay inside the bracket (low, high) that earlier evaluations left, or the middle is taken.
+    Σ clip(z − τ, 0, a) falls in τ and is piecewise linear. Newton's method walks from piece to piece and is exact once
+    on the right one, but with caps the sum is not convex and plain Newton can cycle: so a step that leaves the bracket
+    (low, high) of earlier evaluations is replaced by the midpoint.
     """
     c, t = load(limit, b), load(tau, b)
     t = minimum(where(t > 0.0, t, 0.0), top)
     low, high = filled(y, -1.0), top  # the sum at low is above c, or low < 0; at high it is not above c
-    # what rounding leaves: half a unit of τ for every element, and of the sum for every addition
+    # rounding errors: half a unit of τ for every element, and of the sum for every addition
     rounding = filled(y, eps) * (4 + rows.start[b + 1] - rows.start[b])
     for _ in range(MAX_EVALUATIONS):
         filling, moving = _fill(rows, b, offset, z, t, y)
@@ -274,7 +274,7 @@ def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: A
         if any_lane(unfinished & (moving == 0.0)):
             step = where(moving == 0.0, _next_bend(rows, b, offset, z, t, over, top, eps), step)
         step = where((low < step) & (step < high), step, maximum(0.5 * low + 0.5 * high, 0.0))
-        step = where(c > 0.0, step, top)  # without capacity nothing is left, not even rounding
+        step = where(c > 0.0, step, top)  # without capacity even rounding is removed
         t = where(unfinished, step, t)
     store(tau, b, t)
     return t
@@ -284,10 +284,10 @@ def _settle(rows: Any, b: Any, limit: Any, eps: Any, top: Any, offset: Any, z: A
 def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
     """y = Π(z): for each segment the nearest y with 0 ≤ y ≤ a and Σ y ≤ c. Exact.
 
-    y = clip(z, 0, a) where that fits; else y = clip(z − τ, 0, a) with the τ > 0 that fills c, found by
-    Newton's method inside a bracket, started from `tau` (B, W), which is left at the new multipliers (0 where
-    the segment is not full). Any start gives the same answer; the last slot's is the quickest. Σ y may exceed c by
-    the rounding of c + max z. `z` and `y` must not be the same array. Returns how many blocks have a full segment.
+    y = clip(z, 0, a) if that fits; else y = clip(z − τ, 0, a) with the τ > 0 that fills c, found by Newton's method
+    inside a bracket, started from `tau` (B, W), which is left at the new multipliers (0 if the segment is not full).
+    Any start gives the same result; the last slot's is fastest. Σ y may exceed c by the rounding of c + max z. `z` and
+    `y` must be different arrays. Returns the number of blocks with a full segment.
     """
     rows, limit_, z_, tau_, y_ = _rows(lanes), address(limit), address(z), address(tau), address(y)
     eps = np.finfo(y.dtype).eps
@@ -304,7 +304,7 @@ def project(lanes: Any, limit: Any, z: Any, tau: Any, y: Any) -> int:
 
 @compiled
 def scratch_rows(lanes: Any) -> int:
-    """Rows of the longest block: `scratch` below has the shape (scratch_rows, WIDTH)."""
+    """Rows of the longest block; `scratch` below has the shape (scratch_rows, WIDTH)."""
     most = 0
     for b in range(lanes.kind.shape[0]):
         most = max(most, lanes.start[b + 1] - lanes.start[b])
@@ -340,11 +340,11 @@ def slot_step(
     tau: Any,
     y: Any,
 ) -> Any:
-    """A slot: the reward of y and one step y ← Π(y + η g), in place. Returns (gain, overhead, ‖g‖²) at the old y.
+    """Reward of y and one step y ← Π(y + η g), in place. Returns (gain, overhead, ‖g‖²) at the old y.
 
     `weight` (J,) are the arrivals, `beta` (J, K). `sums` must be the cell sums of y (zeros for y = 0, else see
-    `cell_sums`) and is left at those of the new y; `price` (cells + 1, 2) is left at the prices that made the
-    gradient. `scratch` is (scratch_rows(lanes), WIDTH).
+    `cell_sums`) and is left at those of the new y; `price` (cells + 1, 2) is left at the prices of the gradient.
+    `scratch` is (scratch_rows(lanes), WIDTH).
     """
     overhead = dominant_prices(weight, beta, sums, price)
     rows, limit_, z_, price_ = _rows(lanes), address(limit), address(scratch), address(price)
@@ -366,8 +366,8 @@ def slot_step(
 def mirror_step(lanes: Any, limit: Any, y: Any, g: Any, eta: Any, least: Any, out: Any) -> None:
     """out = argmin over feasible v of KL(v, y·e^{ηg}); entries are kept ≥ `least` times their cap before scaling.
 
-    Per segment v = min(a, s·z) with z = y·e^{ηg} and the largest s ≤ 1 that fits in c. The sum is concave
-    and piecewise linear in s, so Newton's method from s = c / Σz climbs to the answer without overshooting.
+    Per segment v = min(a, s·z) with z = y·e^{ηg} and the largest s ≤ 1 that fits in c. The sum is concave and piecewise
+    linear in s, so Newton's method from s = c / Σz reaches the solution without overshooting.
     """
     for b in range(lanes.kind.shape[0]):
         first, last = lanes.start[b], lanes.start[b + 1]

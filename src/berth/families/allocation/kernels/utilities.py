@@ -8,8 +8,8 @@
 | 3 | poly | α√(y+1) − α |
 | 4 + u | table u | α times the integral of a slope that is linear between evenly spaced knots |
 
-A table is how anyone's own concave utility enters compiled code: its value is the exact integral of
-its slope, so gradients and rewards agree to rounding.
+Tables bring user-defined concave utilities into compiled code: the value is the exact integral of the slope, so
+gradients and rewards agree to rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LINEAR, LOG, RECIPROCAL, POLY, TABLE = 0, 1, 2, 3, 4
 def knot_slope(slopes: Any, first: Any, last: Any, step: Any, y: Any) -> Any:
     """`table_slope` of the knots first…last of a flat array."""
     place = y / step
-    if not place < type(step)(last - first):  # before the conversion: a huge number has no integer
+    if not place < type(step)(last - first):  # before the conversion: a huge number overflows
         return slopes[last]
     i = int(place)
     low = slopes[first + i]

@@ -1,4 +1,4 @@
-"""berth's arrival-aware policy: each slot is a known concave programme, so climb it."""
+"""berth's arrival-aware policy: ascend the concave programme of each slot."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["OGASchedAware"]
 
 
 class OGASchedAware:
-    """A few preconditioned primal-dual steps a slot on the slot's own reward, from a warm start by job.
+    """Few preconditioned primal-dual steps per slot on the slot's own reward, from a warm start by job.
 
-    Needs arrivals that are revealed before the decision. `iterations` trades time for the last part of a
-    per cent; `certify()` bounds how much the last decision could still be improved.
+    Needs arrivals revealed before the decision. `iterations` trades time for the last part of a per cent; `certify()`
+    bounds how much the last decision could still be improved.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem(arrivals_known=True)
@@ -46,10 +46,10 @@ class OGASchedAware:
         return self._programme.improve(slot.arrivals, self.iterations, slot.free)
 
     def certify(self) -> float:
-        """A certified upper bound on what any decision could earn in the last slot."""
+        """Certified upper bound on the reward of any decision in the last slot."""
         if self._last is None or self._last.arrivals is None:
             raise InvalidInput("a slot decided before", key="certify")
         return self._programme.bound(self._last.arrivals, self._last.free)
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn: everything was known."""
+        """Learns nothing: everything was known."""

@@ -1,4 +1,4 @@
-"""BINPACKING: each job prefers the servers that are already fullest."""
+"""BINPACKING: each job prefers the fullest servers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ __all__ = ["BinPacking"]
 
 
 class BinPacking(Baseline):
-    """Ports in turn fill the fullest servers first, up to a quota for each job.
+    """Ports in turn fill the fullest servers first, up to a quota per job.
 
-    The papers' request is per channel, and with that alone a job takes min(request, rest) on every
-    server it reaches in whatever order it visits them: BINPACKING and SPREADING are the same greedy.
-    They differ once a job has a quota for all servers together; `quota` is its share of what all
-    the job's channels could ask (1: no quota).
+    The papers' request is per channel, and with that alone a job takes min(request, rest) on every server it reaches in
+    any order: BINPACKING and SPREADING are then the same greedy. They differ once a job has a quota for all servers
+    together; `quota` is its share of the sum of the job's requests over its channels (1: no quota).
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

@@ -15,9 +15,9 @@ __all__ = ["DRF"]
 
 
 class DRF(Baseline):
-    """Ports in ascending order of their dominant share take what they request while it lasts.
+    """Ports in ascending order of their dominant share take their full requests while capacity lasts.
 
-    Where arrivals are hidden, every port counts as present.
+    If arrivals are hidden, every port counts as present.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

@@ -15,7 +15,7 @@ __all__ = ["Fairness"]
 class Fairness(Baseline):
     """Proportional shares: c·a_l / Σ a over the jobs present, never more than a job requests.
 
-    Where arrivals are hidden, every port counts as present.
+    If arrivals are hidden, every port counts as present.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

@@ -18,20 +18,18 @@ from berth.model import Floats, Ints
 __all__ = ["GangSolver", "OGASchedGang"]
 
 
-TRIALS = 3  # orders tried beside the first: so many with a job promoted, so many with one left out
+TRIALS = 3  # orders tried besides the first: this many with a job promoted, this many with one left out
 
 
 class GangSolver:
     """Decisions for problems with gangs, each with its value and an upper bound on the optimum.
 
     1. *Relax*: solve without the all-or-nothing constraint, leaving out jobs that could not run even in an empty
-       cluster. The dual bound of that holds for gangs too.
-    2. *Round*: jobs in order of what they earn in the relaxation seat their components, each on the server
-       where the relaxation gave it most and where its share still fits. A job that cannot seat its minimum is
-       dropped.
-    3. *Repair*: solve again with the seats as lower bounds; drop jobs that cost more than they earn and solve
-       again. Then try a few other orders, with a job that found no seats first or the least valuable one left
-       out, and keep the best.
+       cluster. The dual bound of the relaxation holds for gangs too.
+    2. *Round*: jobs in order of their value in the relaxation seat their components, each on the server where the
+       relaxation gave it most and where its share still fits. A job that cannot seat its minimum is dropped.
+    3. *Repair*: solve again with the seats as lower bounds; drop jobs that cost more than they earn and solve again.
+       Then try a few other orders, with an unseated job first or the least valuable one left out, and keep the best.
 
     >>> from berth.testing import example_problem
     >>> from berth.families.allocation.problem import Gang
@@ -52,7 +50,7 @@ class GangSolver:
         self._seated = Programme(problem)
 
     def solve(self, weights: Floats, iterations: int, free: Floats | None = None) -> Solution:
-        """A feasible decision (E, K) for these weights (J,), its value and a certified upper bound."""
+        """Feasible decision (E, K) for these weights (J,), its value and a certified upper bound."""
         problem = self.problem
         free = problem.instance.capacity if free is None else free
         weights = np.where(self._possible(free), weights, 0.0)
@@ -62,8 +60,8 @@ class GangSolver:
         order = [int(job) for job in np.argsort(-worth, kind="stable") if worth[job] > 0]
         worthless = [int(job) for job in np.flatnonzero((weights > 0) & (worth <= 0))]
         best, left_out = self._fill(weights, order, relaxed, iterations, free)
-        # a job that found no seats may be worth more than those that took them: let it choose first;
-        # one that took them may be worth less than the room it holds: leave it out
+        # an unseated job may be worth more than those with seats: let it choose first;
+        # a seated one may be worth less than the room it holds: leave it out
         others = [[job, *(other for other in order if other != job)] for job in [*left_out, *worthless][:TRIALS]]
         others += [[other for other in order if other != job] for job in order[::-1][:TRIALS] if job not in left_out]
         for changed in others:
@@ -74,7 +72,7 @@ class GangSolver:
     def _fill(
         self, weights: Floats, order: list[int], wish: Floats, iterations: int, free: Floats
     ) -> tuple[Solution, list[int]]:
-        """Seat jobs in this order and solve with their seats; again without those that lose; and who was left out."""
+        """Seat jobs in this order and solve; repeat without jobs that lose; also return the jobs left out."""
         decision, value = np.zeros_like(wish), 0.0
         left_out: list[int] = []
         while order:
@@ -93,7 +91,7 @@ class GangSolver:
         return Solution(decision, value, np.inf), left_out
 
     def _possible(self, free: Floats) -> NDArray[np.bool_]:
-        """Jobs (J,) with enough components that fit somewhere in an empty cluster; the others can never run."""
+        """Jobs (J,) with enough components that fit in an empty cluster; the others can never run."""
         graph, cap = self.problem.instance, self.problem.cap
         room = free[graph.channel_server] + TOLERANCE * (1.0 + cap)
         fits = (room >= self.gang.share * cap).all(axis=1) & (cap > 0).any(axis=1)
@@ -124,7 +122,7 @@ class GangSolver:
         return floor, seated
 
     def _job_values(self, weights: Floats, decision: Floats) -> Floats:
-        """What each job would earn, (J,), times its weight."""
+        """Weighted reward of each job, (J,)."""
         jobs = self.problem.jobs
         values = np.empty(jobs)
         for job in np.flatnonzero(weights > 0):
@@ -137,7 +135,7 @@ class GangSolver:
 
 
 class OGASchedGang:
-    """Gangs by relax, round and repair on the slot's arrivals, or on learned rates where those are hidden.
+    """Gangs by relax, round and repair on the slot's arrivals, or on learned rates if arrivals are hidden.
 
     `last` holds the value and the certified bound of the last decision.
 

@@ -1,4 +1,4 @@
-"""OGASched with the exact projection and steps that need no tuning."""
+"""OGASched with the exact projection and tuning-free steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from berth.model import Floats
 __all__ = ["OGASched"]
 
 MEMORY = 50  # slots over which gradient="ewma" averages arrivals
-LEAST = 1e-4  # share of its cap below which mirror ascent lets no entry fall, so that it can come back
+LEAST = 1e-4  # lower bound of an entry in mirror ascent, as a share of its cap, so that it can recover
 
 
 class OGASched:
@@ -27,15 +27,15 @@ class OGASched:
 
     Settings:
 
-    * `step`: `"adagrad"` (D / √(G² + Σ‖g‖²), G the gradient at nothing: scale-free, needs no horizon), `"horizon"`
+    * `step`: `"adagrad"` (D / √(G² + Σ‖g‖²), G the gradient at 0: scale-free, needs no horizon), `"horizon"`
       (eq. (50): D / (‖g‖√T)), or a number for a constant step;
-    * `gradient`: `"slot"` takes the gradient at the arrivals of the last slot, as the papers do; `"ewma"` at arrival
+    * `gradient`: `"slot"` takes the gradient at the arrivals of the last slot, as in the papers; `"ewma"` at arrival
       rates averaged over the last slots, which has less noise and follows drift;
     * `geometry`: `"euclidean"`, or `"mirror"` for multiplicative steps, each in units of the element's fair share;
-    * `optimistic`: expect the next gradient to be like the last, lean into it, and size steps by how wrong that was.
+    * `optimistic`: predict that the next gradient equals the last, and size steps by the error of that prediction.
 
-    It plays the same y whether or not a slot reveals its arrivals. The gradient is taken at the latest y, which is
-    what was played unless servers were lost or the outcome comes late.
+    It plays the same y whether or not a slot reveals its arrivals. The gradient is taken at the latest y, which is the
+    y played unless servers were lost or the outcome is late.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()
@@ -70,7 +70,7 @@ class OGASched:
         self.step, self.gradient, self.geometry, self.optimistic = step, gradient, geometry, optimistic
         lanes = problem.lanes()
         self._limit = limits(lanes, problem.instance.capacity)
-        self._y = np.zeros(lanes.cap.shape)  # the iterate, feasible for the whole cluster
+        self._y = np.zeros(lanes.cap.shape)  # iterate, feasible for the whole cluster
         self._g = np.zeros(lanes.cap.shape)
         self._tau = np.zeros(self._limit.shape)
         self._beta = np.array(problem.overhead)
@@ -80,10 +80,10 @@ class OGASched:
         self._scratch = np.empty((kernel.scratch_rows(lanes), lanes.cap.shape[1]))
         self._share = _fair_share(lanes, self._limit)
         self._seen = 0
-        # the gradient at nothing, with everybody present, is the largest there is; it starts the sum of squares
+        # the gradient at 0 with all ports present is the largest there is; it starts the sum of squares
         self._squares = self._at(self._y, np.ones(problem.jobs))
         self._length = _diameter(problem) if geometry == "euclidean" else 1.0
-        # begin where every port is expected to have a job: half of each request, projected
+        # start as if every port had a job: half of each request, projected
         kernel.project(lanes, self._limit, 0.5 * lanes.cap, self._tau, self._y)
         kernel.cell_sums(lanes.cell, self._y, self._sums)
 
@@ -96,7 +96,7 @@ class OGASched:
             played = fitting
         decision = np.zeros(self.problem.cap.shape)
         unpack(lanes.element, played, decision)
-        # a step many orders of magnitude longer than a capacity leaves rounding that outweighs that capacity
+        # a step many orders of magnitude longer than a capacity leaves rounding errors larger than that capacity
         scale_to_fit(self.problem.instance.server_start, slot.free, decision)
         return decision
 
@@ -107,7 +107,7 @@ class OGASched:
             self._rates += (weight - self._rates) / min(self._seen + 1.0, MEMORY)
             weight = self._rates.copy()
         if self.geometry == "euclidean" and self.step != "horizon" and not self.optimistic:
-            # everything at once: the step is known before the gradient is
+            # one fused pass: the step size is known before the gradient
             lanes, eta = self.problem.lanes(), self._eta(self._squares)
             _, _, square = kernel.slot_step(
                 lanes, self._limit, weight, self._beta, eta, self._scratch, self._price, self._sums, self._tau, self._y
@@ -121,11 +121,11 @@ class OGASched:
         self._y = self._moved(self._y, self._eta(square))
 
     def _played(self) -> Floats:
-        """The iterate, or where the expected gradient leads from it."""
+        """The iterate, or the point that the expected gradient leads to."""
         return self._moved(self._y, self._eta(self._squares)) if self.optimistic and self._seen else self._y
 
     def _at(self, y: Floats, weight: Floats) -> float:
-        """Leave the gradient at y in `_g`; gives the square of its size."""
+        """Store the gradient at y in `_g`; return its squared norm."""
         lanes = self.problem.lanes()
         kernel.cell_sums(lanes.cell, y, self._sums)
         kernel.dominant_prices(weight, self._beta, self._sums, self._price)
@@ -133,14 +133,14 @@ class OGASched:
         return self._square(self._g)
 
     def _square(self, g: Floats) -> float:
-        """‖g‖²; for mirror ascent the mean square of what a fair share would change the reward by."""
+        """‖g‖²; for mirror ascent the mean square of the reward change by a fair share."""
         if self.geometry == "mirror":
             worth = g * self._share
             return float(np.vdot(worth, worth)) / max(1, int(np.count_nonzero(self._share)))
         return float(np.vdot(g, g))
 
     def _eta(self, square: float) -> float:
-        """The step size; `square` is that of the present gradient, which only eq. (50) asks for."""
+        """Step size; `square` is that of the current gradient, which only eq. (50) needs."""
         if not isinstance(self.step, str):
             return self.step
         if self.step == "horizon":
@@ -160,7 +160,7 @@ class OGASched:
 
 
 def _fair_share(lanes: Lanes, limit: Floats) -> Floats:
-    """What each element would get if its server were shared evenly, (N, W): the natural unit of its amount."""
+    """Amount of each element if its server were shared evenly, (N, W): the natural unit of its amount."""
     share = np.zeros(lanes.cap.shape)
     for first, last, most in zip(lanes.start[:-1], lanes.start[1:], limit, strict=True):
         cap = lanes.cap[first:last]
@@ -170,7 +170,7 @@ def _fair_share(lanes: Lanes, limit: Floats) -> Floats:
 
 
 def _diameter(problem: AllocationProblem) -> float:
-    """An upper bound on the distance of two feasible decisions, eq. (48), counting only what channels can take."""
+    """Upper bound on the distance of two feasible decisions, eq. (48), counting only what channels can take."""
     graph = problem.instance
     most = np.zeros(graph.capacity.shape)
     np.maximum.at(most, graph.channel_server, problem.cap)

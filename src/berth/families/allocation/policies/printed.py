@@ -1,4 +1,4 @@
-"""OGASched exactly as its papers print it: the reference, not a recommendation."""
+"""OGASched exactly as its papers print it: a reference, not a recommendation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class OGASchedPrinted:
     """Online gradient ascent with the projection of Algorithm 1 as printed, η₀ = 25 and decay .9999.
 
     The printed projection is not the Euclidean one: it checks only one port's cap, forces every server to be full, and
-    leaves negative amounts behind, so decisions break their constraints. Simulations count that, and play the decision
-    made feasible; `claimed` rewards are those of the infeasible one (amounts below 0 gain nothing). Only the repairs
-    without which the algorithm does not run at all are made; `berth.families.allocation.kernels.printed` names them.
+    leaves negative amounts behind, so decisions break their constraints. Simulations count the violations and play the
+    repaired decision; `claimed` rewards are those of the infeasible one (amounts below 0 gain nothing). Only repairs
+    that the algorithm needs to run at all are made; `berth.families.allocation.kernels.printed` names them.
     `zero_dropped` adds one that the text lacks: ports that the projection drops get 0.
 
     >>> from berth.testing import example_problem, example_slot

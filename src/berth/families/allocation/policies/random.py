@@ -1,4 +1,4 @@
-"""A random feasible allocation: the floor that every learner must beat."""
+"""Random feasible allocation: the floor that every learner must beat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RandomAllocation"]
 
 
 class RandomAllocation(Baseline):
-    """Every channel asks a uniform random part of its request; overfull servers are shared in proportion.
+    """Every channel takes a uniform random part of its request; overfull servers are shared in proportion.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

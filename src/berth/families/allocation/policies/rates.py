@@ -1,4 +1,4 @@
-"""berth's blind policy: learn how often each port has a job, and climb the expected reward."""
+"""berth's blind policy: learn the arrival rate of each port, and ascend the expected reward."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ __all__ = ["ArrivalRates", "OGASchedRates"]
 
 
 class ArrivalRates:
-    """How often each port has a job, (J,), learned from outcomes; forgets when a rate has changed.
+    """Arrival rate of each port, (J,), learned from outcomes; restarts when a rate has changed.
 
-    The estimate is the mean since the last change. A second, short memory runs beside it; when the two are
-    further apart than chance allows (`alarm` standard deviations), that port's mean starts again from the
-    short memory.
+    The estimate is the mean since the last change. A second, short average runs beside it; if the two differ by more
+    than chance allows (`alarm` standard deviations), that port's mean restarts from the short average.
 
     >>> rates = ArrivalRates(1)
     >>> for slot in range(400):
@@ -32,17 +31,17 @@ class ArrivalRates:
     def __init__(self, jobs: int, memory: int = 20, alarm: float = 3.5) -> None:
         self.memory, self.alarm = memory, alarm
         self.mean = np.full(jobs, 0.5)
-        self._weight = np.full(jobs, 2.0)  # slots behind the mean; two imagined ones to begin with
+        self._weight = np.full(jobs, 2.0)  # slots behind the mean; two prior ones at the start
         self._recent = np.full(jobs, 0.5)
         self._seen = 0
 
     def observe(self, arrivals: Floats) -> None:
-        """Take in one slot's arrivals (J,), 0 or 1."""
+        """Add one slot's arrivals (J,), 0 or 1."""
         self._seen += 1
         self._weight += 1.0
         self.mean += (arrivals - self.mean) / self._weight
         self._recent += (arrivals - self._recent) / min(self._seen + 1.0, self.memory)
-        # standard deviation of an exponential average of coin flips, never taken below that of a rare event
+        # standard deviation of an exponential average of coin flips, at least that of a rare event
         chance = np.maximum(self.mean * (1.0 - self.mean), 1.0 / self.memory)
         changed = np.abs(self._recent - self.mean) > self.alarm * np.sqrt(chance / (2.0 * self.memory))
         changed &= self._weight > self.memory
@@ -51,10 +50,10 @@ class ArrivalRates:
 
 
 class OGASchedRates:
-    """Ascent on the expected reward under learned arrival rates, a few steps a slot from a warm start.
+    """Ascent on the expected reward under learned arrival rates, a few steps per slot from a warm start.
 
-    The reward is linear in the arrivals, so the expected reward of a reservation is the reward at the arrival
-    rates. Works whether or not slots reveal arrivals (it does not look), and follows rates that change.
+    The reward is linear in the arrivals, so the expected reward of a reservation is the reward at the arrival rates. It
+    does not use revealed arrivals, and follows rates that change.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

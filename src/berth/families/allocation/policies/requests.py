@@ -1,4 +1,4 @@
-"""What several allocation policies share: requests, the order of dominant shares, and what does not learn."""
+"""Shared parts of allocation policies: requests, the order of dominant shares, and a base class without learning."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Baseline", "dominant_share_order", "no_gangs", "requested"]
 
 
 def no_gangs(problem: AllocationProblem, policy: object) -> AllocationProblem:
-    """The problem itself, refused when it has gangs that this policy would break."""
+    """Return the problem, or refuse it if it has gangs that this policy would break."""
     if problem.gang is not None:
         raise UnsupportedProblem(f"{type(policy).__name__} cannot keep gangs whole; use ogasched-gang")
     return problem
 
 
 class Baseline:
-    """A policy that learns nothing, and refuses gangs."""
+    """A policy that learns nothing and refuses gangs."""
 
     family = "allocation"
 
@@ -29,15 +29,15 @@ class Baseline:
         self.problem = no_gangs(problem, self)
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
-        """Nothing to learn."""
+        """Learns nothing."""
 
 
 def requested(problem: AllocationProblem, slot: AllocationSlot) -> Floats:
-    """What the jobs of this slot ask through each channel, (E, K)."""
+    """Requests of this slot's jobs through each channel, (E, K)."""
     if slot.arrivals is None:
         return problem.cap
     wanted = problem.cap * slot.arrivals[problem.channel_job][:, None]
-    wanted.setflags(write=False)  # as `cap` is: one compiled kernel serves both
+    wanted.setflags(write=False)  # like `cap`: one compiled kernel serves both
     return wanted
 
 

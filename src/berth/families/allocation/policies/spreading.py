@@ -1,4 +1,4 @@
-"""SPREADING: each job prefers the servers that are emptiest."""
+"""SPREADING: each job prefers the emptiest servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Spreading"]
 
 
 class Spreading(BinPacking):
-    """Ports in turn fill the emptiest servers first, up to a quota for each job; see `BinPacking`.
+    """Ports in turn fill the emptiest servers first, up to a quota per job; see `BinPacking`.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

@@ -1,4 +1,4 @@
-"""Scenario files of the allocation family: defaults, and the keys that a workload gives."""
+"""Scenario files of the allocation family: defaults, and the keys set by a workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SCENARIO"]
 
 UNITS = 8.0
-"""What the largest server of a workload has of each resource: utilities are made for such numbers."""
+"""Capacity of a workload's largest server after scaling, for each resource: utilities expect this range."""
 
 POLICIES = (
     "ogasched-aware",
@@ -34,13 +34,13 @@ POLICIES = (
 def _defaults(settings: AllocationSettings) -> Defaults:
     ports = settings.ports
     if settings.gangs is not None or (isinstance(ports, list) and any(p.components for p in ports)):
-        # with gangs the optima leave the all-or-nothing constraint out: upper bounds, of use slot by slot
+        # with gangs the oracles ignore the all-or-nothing constraint: upper bounds, useful slot by slot
         return Defaults(slots_of(settings.arrivals), ("ogasched-gang",), "ogasched-gang", ("slot",))
     return Defaults(slots_of(settings.arrivals), POLICIES, "fairness", ("stationary", "slot"))
 
 
 def _layer(plan: WorkloadPlan) -> dict[str, Any]:
-    """What a job can use on one server is all that it requests, as far as any server that it reaches has it."""
+    """Let a job use on one server all that it requests, up to the largest server that it reaches."""
     largest = np.max([group.capacity for group in plan.groups], axis=0)
     unit = np.where(largest > 0, largest / UNITS, 1.0)
     copies = plan.copies()

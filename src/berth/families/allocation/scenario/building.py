@@ -1,4 +1,4 @@
-"""From settings and a seed to a world of the allocation family.
+"""Build a world of the allocation family from settings and a seed.
 
 Axes: T slots, J job types, L ports (components or copies of job types), R servers, K resources.
 """
@@ -35,20 +35,20 @@ __all__ = ["build_allocation"]
 
 @dataclass
 class _Kind:
-    """A job type on its way into the instance: the request of each component, most often just one."""
+    """A job type being built: the request of each component; most types have one component."""
 
     name: str
     demands: list[Floats]
     components: list[str] = field(default_factory=list)
     minimum: int = 0
-    """0: no gang, any amounts will do."""
+    """0: not a gang, any amounts are allowed."""
     servers: list[str] | None = None
-    """Names of servers or groups; None where channels are drawn."""
+    """Names of servers or groups; None if channels are drawn."""
     probability: float | None = None
 
 
 def build_allocation(settings: AllocationSettings, horizon: int, seed: int, arrivals_known: bool) -> AllocationWorld:
-    """The world of this seed; what is drawn does not depend on `arrivals_known`."""
+    """Build the world of this seed; the draws do not depend on `arrivals_known`."""
     cluster = _cluster(settings, seed)
     kinds = _kinds(settings, seed)
     reach = _reach(settings, kinds, cluster, seed)
@@ -61,7 +61,7 @@ def build_allocation(settings: AllocationSettings, horizon: int, seed: int, arri
     of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
     instance = Instance(cluster, tuple(ports), np.argwhere(reach[of_port]))
     if isinstance(settings.arrivals, FromWorkload):
-        from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+        from berth.scenario.workload import planned  # imports the trace readers, which few scenarios need
 
         arrivals = planned(settings.workload).arrivals([kind.name for kind in kinds], horizon, seed)
     else:
@@ -120,7 +120,7 @@ def _kinds(settings: AllocationSettings, seed: int) -> list[_Kind]:
 
 
 def _split(kinds: list[_Kind], components: int, minimum: int, seed: int) -> None:
-    """Split every request into components whose drawn parts, the largest up to thrice the smallest, add up to it."""
+    """Split every request into components at random; the largest part is at most three times the smallest."""
     resources = len(kinds[0].demands[0])
     parts = np.array([0.5 + uniforms(seed, len(kinds), resources, "gangs", c) for c in range(components)])
     parts /= parts.sum(axis=0)

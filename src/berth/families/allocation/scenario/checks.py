@@ -1,4 +1,4 @@
-"""What does not match in a scenario of the allocation family."""
+"""Consistency checks across the keys of an allocation scenario."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def resource_names(settings: AllocationSettings) -> list[str]:
 
 
 def across_allocation(settings: AllocationSettings) -> Iterator[Mistake]:
-    """What does not match in a scenario of the allocation family."""
+    """Mistakes across the keys of an allocation scenario."""
     resources = resource_names(settings)
     if isinstance(settings.cluster, GivenCluster):
         yield from check_cluster(settings.cluster, resources)
@@ -45,7 +45,7 @@ def across_allocation(settings: AllocationSettings) -> Iterator[Mistake]:
     own = [] if isinstance(ports, DrawnPorts) else [i for i, p in enumerate(ports) if p.probability is not None]
     yield from check_arrivals(settings.arrivals, types, own, settings.horizon)
     if isinstance(settings.arrivals, FromWorkload):
-        from berth.scenario.workload import check_workload  # brings all that reads traces: not for every scenario
+        from berth.scenario.workload import check_workload  # imports the trace readers, which few scenarios need
 
         names = [f"port-{i}" for i in range(types)] if isinstance(ports, DrawnPorts) else [port.name for port in ports]
         yield from check_workload(settings, names)

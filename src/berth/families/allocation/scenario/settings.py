@@ -1,4 +1,4 @@
-"""What a scenario file of the allocation family may say; what it shares with others is in `berth.scenario.settings`."""
+"""Keys of a scenario file of the allocation family; `berth.scenario.settings` holds the keys of all families."""
 
 from __future__ import annotations
 
@@ -60,19 +60,18 @@ class PortEntry(Port):
     """One job type: what a job can use on one server, and the servers that it can reach."""
 
     components: Annotated[list[ComponentEntry], Field(min_length=1)] | None = Field(
-        None, description="in place of demand: the task components of an all-or-nothing job"
+        None, description="the task components of an all-or-nothing job, instead of demand"
     )
-    minimum: Minimum | None = Field(None, description="how many components must be seated; default: all")
+    minimum: Minimum | None = Field(None, description="number of components that must be seated; default: all")
 
 
 class Channels(Part):
-    """Which servers the job types reach that do not name them.
+    """Channels of job types that name no servers.
 
-    `density` is the mean number of job types a server serves: 3 draws 2, 3 or 4 of them, 2.5 draws
-    1 to 4, 2 draws 1 to 3; in general evenly from max(1, ⌊d⌋ − 1) up to as far above d. A density
-    between halves mixes its two neighbours so that the mean is met. Never more than there are job
-    types; a type that no server drew gets a channel to a server of its own draw. `all`: every type
-    reaches every server.
+    `density` is the mean number of job types that a server serves: 3 draws 2, 3 or 4 of them, 2.5 draws 1 to 4, 2 draws
+    1 to 3; in general uniformly from max(1, ⌊d⌋ − 1) to the same distance above d. A density between halves mixes its
+    two neighbours to meet the mean. A server never serves more than all job types. A type that no server drew gets one
+    channel to a random server. `all`: every type reaches every server.
     """
 
     density: Annotated[
@@ -88,7 +87,7 @@ class FixedUtility(Part):
 
 
 class UtilitySettings(Part):
-    """A kind and an α drawn for every server and resource; resources under `fixed` are not drawn."""
+    """Utilities: a kind and an α drawn for every server and resource; `fixed` sets both for a resource."""
 
     kinds: Annotated[list[Name], Field(min_length=1)] = Field(default=["linear", "log", "reciprocal", "poly"])
     alpha: Annotated[
@@ -102,10 +101,10 @@ class UtilitySettings(Part):
 class Gangs(Part):
     """All-or-nothing jobs: every job type's request is split at random into this number of components."""
 
-    components: Few | None = Field(None, description="left out where the ports list their own")
-    minimum: Minimum | None = Field(None, description="how many must be seated; default: all")
+    components: Few | None = Field(None, description="number of components; leave out if the ports list their own")
+    minimum: Minimum | None = Field(None, description="number of components that must be seated; default: all")
     share: Annotated[float, Field(ge=0, le=1), said("a share, 0 to 1")] = Field(
-        0.5, description="of its request that seats a component"
+        0.5, description="share of its request at which a component is seated"
     )
 
 
@@ -114,7 +113,7 @@ class AllocationSettings(Common):
 
     family: Literal["allocation"] = Field("allocation", description="how much of each server each job gets")
     arrivals_known: Literal["hidden", "revealed", "both"] = Field(
-        "both", description="whether policies see who has a job before they decide"
+        "both", description="whether policies see the arrivals of a slot before they decide"
     )
     oracles: list[Literal["stationary", "slot"]] | None = Field(
         None, description="the best stationary decision, and the optimum of each slot"
@@ -123,7 +122,7 @@ class AllocationSettings(Common):
         Annotated[DrawnCluster, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
         Discriminator(cluster_form),
         CLUSTER,
-    ] = Field(description="servers and what they have")
+    ] = Field(description="servers and their capacity")
     ports: Annotated[
         Annotated[DrawnPorts, Tag("<mapping>")] | Annotated[list[PortEntry], Field(min_length=1), Tag("<list>")],
         Discriminator(list_or_mapping),
@@ -131,14 +130,17 @@ class AllocationSettings(Common):
     ] = Field(description="job types")
     channels: Channels | None = Field(None, description="default: density 3 for drawn ports, else all")
     utilities: UtilitySettings = Field(
-        default_factory=UtilitySettings, description="what an amount of a resource on a server is worth to a job"
+        default_factory=UtilitySettings, description="value to a job of an amount of a resource on a server"
     )
     overhead: Annotated[
         Annotated[AmountRange, Tag("<list>")]
         | Annotated[dict[str, Amount], Tag("<mapping>")]
         | Annotated[Amount, said("a number ≥ 0, a range [lowest, highest], or one for each resource"), Tag("<one>")],
         Discriminator(shape_of),
-    ] = Field([0.3, 0.5], description="β: one number, a range to draw from for each resource, or one by resource")
+    ] = Field(
+        [0.3, 0.5],
+        description="overhead weight β: one number, a range to draw from for each resource, or one number by resource",
+    )
     arrivals: Arrivals[Bernoulli] = Field(default_factory=Bernoulli, description="when jobs come")
     gangs: Gangs | None = Field(None, description="default: no gangs")
     outages: Outages | None = Field(None, description="default: servers never fail")

@@ -1,4 +1,4 @@
-"""Placement by a fixed preference of servers, and the worth of whole assignments, for the papers' baselines.
+"""Placement by a fixed preference of servers, and the gain of whole assignments, for the papers' baselines.
 
 Axes: n tasks, R servers, K resources, G generations, M assignments.
 """
@@ -25,11 +25,11 @@ def place_preferred(
     on: Any,
     chosen: Any,
 ) -> None:
-    """Place tasks in `order`, each on the server that fits with the least key; `chosen` (n,) gets a server or -1.
+    """Place tasks in `order`, each on the fitting server with the smallest key; `chosen` (n,) gets a server or -1.
 
-    Servers that are `on` (R,) come first, by `on_key` (R,), then the others by `off_key` (R,). One that is launched
-    gets `opened[0]` as its key, where that is ≥ 0, which then rises. With `paying` a task goes only where its worth is
-    above the cost of running it. `free` (R, K), `on` and `on_key` are changed.
+    Servers that are `on` (R,) come first, by `on_key` (R,), then the others by `off_key` (R,). A launched server gets
+    `opened[0]` as its key, if that is ≥ 0, which then rises. With `paying` a task goes only where its value exceeds the
+    cost of running it. Changes `free` (R, K), `on` and `on_key`.
     """
     for i in order:
         heavy = load(servers.weight, batch.demand, i)
@@ -63,9 +63,9 @@ def place_preferred(
 def assignment_gain(
     batch: Batch, genes: Any, m: int, servers: Servers, now: float, on: Any, free: Any, left: Any, used: Any
 ) -> float:
-    """What assignment m (a server for each task, in turn) gains at once; a task that does not fit brings nothing.
+    """Immediate gain of assignment m (a server for each task, in turn); a task that does not fit gains nothing.
 
-    `left` (R, K) and `used` (R,) are room to compute in; `used` must be false, and is so again afterwards.
+    `left` (R, K) and `used` (R,) are scratch; `used` must be false, and is so again afterwards.
     """
     total = 0.0
     for i in range(genes.shape[1]):
@@ -103,10 +103,10 @@ def evolve(
     left: Any,
     used: Any,
 ) -> None:
-    """Let assignments `genes` (M, n) evolve for G generations; the best of the last is the first.
+    """Evolve assignments `genes` (M, n) for G generations; the best of the last comes first.
 
-    Each child has the better of two random parents; with probability `crossover` another such parent gives it all
-    genes from a random place on; with probability `mutation` one random gene is drawn anew. The best assignment stays.
+    Each child has the better of two random parents; with probability `crossover` another such parent gives it all genes
+    from a random position on; with probability `mutation` one random gene is redrawn. The best assignment stays.
     `draws` (G, M, 9) are uniform.
     """
     population, size = genes.shape
@@ -144,7 +144,7 @@ def evolve(
 
 @lean
 def decode(batch: Batch, genes: Any, servers: Servers, now: float, free: Any, chosen: Any) -> None:
-    """The first assignment as a decision: `chosen` (n,) gets its server where the task fits, -1 elsewhere."""
+    """Decode the first assignment: `chosen` (n,) gets the server if the task fits, else -1."""
     for i in range(genes.shape[1]):
         r = genes[0, i]
         chosen[i] = -1

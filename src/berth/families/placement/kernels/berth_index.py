@@ -1,9 +1,8 @@
-"""Servers by kind and free units: the first server that fits, without looking at all of them.
+"""Index of servers by kind and free units: finds the first server that fits without visiting all.
 
-Servers of one kind differ only in what they have left. Those with the same number of whole free units of the first
-resource make a **shelf**; the last shelf of a kind has the servers that are off. A shelf is a set of bits, one a
-server, with a second layer of bits that says which words are not empty; a kind has a set of bits that says which of
-its shelves are not empty.
+Servers of one kind differ only in their free capacity. Those with the same number of whole free units of the first
+resource form a **shelf**; the last shelf of a kind has the servers that are off. A shelf is a bit set of servers, with
+a second layer of bits that marks the nonempty words; a kind has a bit set of its nonempty shelves.
 
 Axes: R servers, Q kinds, K resources.
 """
@@ -30,21 +29,21 @@ KIND, RANK, SHELF, RUNNING = range(4)
 
 
 class Shelves(NamedTuple):
-    """Where servers stand. Tables, so that what is read together lies together.
+    """Positions of servers. Tables keep data together that is read together.
 
     A kind has whole units from 0 to `DEPTH`, a shelf for each, and one more. Its bits begin at `FIRST_WORD`: `MASKS`
     words about its shelves; then for each shelf `SUMMARIES` words about the `WORDS` words after them.
     """
 
     kinds: Any  # (Q, 7) of integers
-    place: Any  # (R, 4) kind, place among those of the kind in the order of their numbers, shelf, tasks that run
+    place: Any  # (R, 4) kind, rank within the kind, shelf, tasks that run
     member: Any  # (R,) servers by kind and rank
     bits: Any
     size: Any  # (shelves,) servers on a shelf
 
 
 def _lowest(typing: Any, bits: Any) -> Any:
-    """The place of the lowest bit of a word that has one."""
+    """Index of the lowest set bit of a nonzero word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -93,7 +92,7 @@ def _take(shelves: Shelves, kind: int, shelf: int, rank: int) -> None:
 
 @inlined
 def move(shelves: Shelves, server: int, shelf: int) -> None:
-    """Put a server on another shelf of its kind."""
+    """Move a server to another shelf of its kind."""
     place = shelves.place
     kind, rank, old = place[server, KIND], place[server, RANK], place[server, SHELF]
     if old != shelf:
@@ -104,7 +103,7 @@ def move(shelves: Shelves, server: int, shelf: int) -> None:
 
 @inlined
 def _next_bit(bits: Any, first: int, count: int, at: int) -> Any:
-    """The first place ≥ `at` that is set among the bits of `count` words from `first`; -1 when there is none."""
+    """First set bit ≥ `at` among `count` words from `first`; -1 if there is none."""
     word = at >> 6
     if word >= count:
         return -1
@@ -121,13 +120,13 @@ def _next_bit(bits: Any, first: int, count: int, at: int) -> Any:
 
 @inlined
 def next_shelf(shelves: Shelves, kind: int, shelf: int) -> Any:
-    """The first shelf ≥ `shelf` of a kind that is not empty, that of servers that are off included; -1 if none."""
+    """First nonempty shelf ≥ `shelf` of a kind, including that of servers that are off; -1 if none."""
     return _next_bit(shelves.bits, shelves.kinds[kind, FIRST_WORD], shelves.kinds[kind, MASKS], shelf)
 
 
 @inlined
 def next_rank(shelves: Shelves, kind: int, shelf: int, rank: int) -> Any:
-    """The first rank ≥ `rank` on a shelf, -1 when there is none."""
+    """First rank ≥ `rank` on a shelf, -1 if there is none."""
     kinds, bits = shelves.kinds, shelves.bits
     summaries, words = kinds[kind, SUMMARIES], kinds[kind, WORDS]
     top = kinds[kind, FIRST_WORD] + kinds[kind, MASKS] + shelf * (summaries + words)
@@ -147,7 +146,7 @@ def next_rank(shelves: Shelves, kind: int, shelf: int, rank: int) -> Any:
 
 @inner
 def fill_shelves(shelves: Shelves) -> None:
-    """Put every server on the shelf of those that are off."""
+    """Put every server on the shelf of servers that are off."""
     for r in range(shelves.place.shape[0]):
         kind = shelves.place[r, KIND]
         shelf = shelves.kinds[kind, DEPTH] + 1

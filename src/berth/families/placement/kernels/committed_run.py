@@ -1,4 +1,4 @@
-"""A whole placement run in which every task gets its place, now or later, when it arrives: the paper's scope.
+"""Whole placement run in which every task is placed at its arrival, now or later: the paper's scope.
 
 Axes: N tasks, R servers, K resources, m berths of a server at a time.
 """
@@ -16,7 +16,7 @@ from berth.kernels.compiled import compiled
 
 @compiled
 def _forget(now: float, idle: float, start: Any, end: Any, demand: Any, count: Any, free: Any, on_until: Any) -> None:
-    """Remove berths that have ended; what those that have begun leave goes into `free` (R, K), once full."""
+    """Remove ended berths; `free` (R, K), initially full, gets what begun berths leave."""
     for r in range(count.shape[0]):
         left, runs, last = 0, False, -np.inf
         for b in range(count[r]):

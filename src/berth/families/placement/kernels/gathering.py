@@ -1,17 +1,17 @@
-"""Servers for the pieces of one task, by a rule: what queue policies ask again and again in a slot.
+"""Find servers for the pieces of one task by a rule: the inner loop of queue policies.
 
-A server is chosen, gets as many pieces as it has room for, then the next is chosen, until all pieces have a place. The
-rule says which server is chosen among those that the task may use and that have room for a piece:
+A server is chosen and gets as many pieces as it has room for, then the next, until all pieces are placed. The rule
+picks among the servers that the task may use and that have room for a piece:
 
 * `FIRST`: the first;
-* `BEST`, `WORST`: that with the least, or the most, left beside the piece, as a sum over resources of shares of the
-  largest server;
-* `ALIGNED`: that whose free amounts, as shares of the largest server, have the largest scalar product with the piece's
-  (Tetris);
-* `WHOLE`: that where the piece adds least to fragmentation: the share of free devices that a task drawn from those seen
-  so far cannot use, expected over these tasks; among equal ones as `BEST`.
+* `BEST`, `WORST`: the one with the least, or the most, left beside the piece, as a sum over resources of shares of
+  the largest server;
+* `ALIGNED`: the one whose free amounts, as shares of the largest server, have the largest scalar product with the
+  piece's (Tetris);
+* `WHOLE`: the one where the piece adds least to fragmentation: the expected share of free devices that a task drawn
+  from those seen so far cannot use; ties as in `BEST`.
 
-Among equal ones the first is chosen. Servers that would have to be launched, at a cost, come after all others.
+Ties go to the first. Servers that would have to be launched, at a cost, come after all others.
 
 Axes: n tasks, R servers, K resources, G devices of a server, L ports, C classes of tasks.
 """
@@ -28,12 +28,12 @@ __all__ = ["ALIGNED", "BEST", "FIRST", "WHOLE", "WORST", "Classes", "Fleet", "Fr
 
 FIRST, BEST, WORST, ALIGNED, WHOLE = range(5)
 LAUNCH = 1e9  # more than any other cost
-NEXT = 1e-6  # what comes second is to decide among equals alone
-ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
+NEXT = 1e-6  # weight of the tie-breaker
+ROOM = 1e-9  # tolerance of a sum of floats, relative to 1 + the limit
 
 
 class Fleet(NamedTuple):
-    """Servers: capacity (R, K), speed (R,), reach (L, R), the most of each resource (K,), the resource in devices."""
+    """Servers: capacity (R, K), speed (R,), reach (L, R), largest amounts (K,), the resource in devices."""
 
     capacity: Any
     speed: Any
@@ -43,7 +43,7 @@ class Fleet(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What is free: amounts (R, K) and devices (R, G); and `off` (R,), 1 for servers that it would cost to launch."""
+    """Free amounts (R, K) and devices (R, G); and `off` (R,), 1 for servers with a launch cost."""
 
     amount: Any
     devices: Any
@@ -69,7 +69,7 @@ class Classes(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where pieces go, a row for each server of a task: task, server and number of pieces; `size[0]` counts them.
+    """Places of pieces, a row for each server of a task: task, server and number of pieces; `size[0]` counts them.
 
     `mark` (R,), `held` (1, G) and `spare` (2, max(K, G)) are scratch.
     """
@@ -85,7 +85,7 @@ class Rows(NamedTuple):
 
 @inner
 def pieces_on(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int, most: int) -> Any:
-    """How many pieces of task i server r has room for, up to `most`."""
+    """Number of pieces of task i that fit on server r, up to `most`."""
     if not fleet.reach[pieces.port[i], r]:
         return 0
     count = most
@@ -104,7 +104,7 @@ def pieces_on(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int, most: in
 
 @inner
 def fragments(fleet: Fleet, free: Free, classes: Classes, r: int) -> Any:
-    """The free devices of server r that a task drawn from the classes cannot use, expected."""
+    """Expected free devices of server r that a task drawn from the classes cannot use."""
     k = fleet.device[0]
     total = 0.0
     whole = 0
@@ -136,7 +136,7 @@ def fragments(fleet: Fleet, free: Free, classes: Classes, r: int) -> Any:
 
 @inner
 def _added(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r: int, rows: Rows) -> Any:
-    """How much a piece of task i adds to the fragments of server r."""
+    """Increase of the fragments of server r by a piece of task i."""
     k = fleet.device[0]
     if k < 0:
         return 0.0
@@ -157,7 +157,7 @@ def _added(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r
 
 @inlined
 def _left(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
-    """What is left beside a piece of task i, as shares of the largest server, summed."""
+    """Sum of what is left beside a piece of task i, as shares of the largest server."""
     total = 0.0
     for k in range(fleet.capacity.shape[1]):
         if fleet.most[k] > 0.0:
@@ -167,7 +167,7 @@ def _left(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
 
 @inner
 def aligned(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
-    """The scalar product of a piece's demand and what server r has free, as shares; far lower where it is off."""
+    """Scalar product of a piece's demand and server r's free amounts, as shares; far lower if the server is off."""
     total = 0.0
     for k in range(fleet.capacity.shape[1]):
         if fleet.most[k] > 0.0:
@@ -177,7 +177,7 @@ def aligned(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
 
 @inner
 def _cost(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r: int, rule: int, rows: Rows) -> Any:
-    """Lower is better."""
+    """Cost of a server; lower is better."""
     if rule == ALIGNED:
         return -aligned(fleet, free, pieces, i, r)
     cost = LAUNCH * free.off[r]
@@ -194,7 +194,7 @@ def _cost(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r:
 def gather(
     fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, rule: int, first: int, rows: Rows
 ) -> Any:
-    """Find servers for all pieces of task i: rows from `first` on. Gives how many, 0 where they do not fit."""
+    """Find servers for all pieces of task i: rows from `first` on. Return their number, 0 if they do not fit."""
     servers, wanted = fleet.speed.shape[0], pieces.count[i]
     fitting = 0
     for r in range(servers):
@@ -203,7 +203,7 @@ def gather(
             break
     if fitting < wanted:
         return 0
-    rows.size[1] += 1  # a mark of its own for every call
+    rows.size[1] += 1  # a unique mark for every call
     mark, size = rows.size[1], 0
     while wanted > 0:
         best, best_cost, best_count = -1, np.inf, 0
@@ -229,7 +229,7 @@ def gather(
 
 @inner
 def take(fleet: Fleet, free: Free, pieces: Pieces, first: int, size: int, rows: Rows) -> None:
-    """Take what these rows hold from what is free."""
+    """Subtract these rows from what is free."""
     k = fleet.device[0]
     for row in range(first, first + size):
         r, i = rows.server[row], rows.task[row]
@@ -243,7 +243,7 @@ def take(fleet: Fleet, free: Free, pieces: Pieces, first: int, size: int, rows: 
 
 @inner
 def room(free: Any, r: int, share: float) -> Any:
-    """How many pieces of this share the devices of server r have room for; without a share, any number."""
+    """Number of pieces of this share that fit on the devices of server r; without a share, any number."""
     if share <= ROOM:
         return 1 << 40
     count = 0
@@ -259,7 +259,7 @@ def room(free: Any, r: int, share: float) -> Any:
 
 @inner
 def hold(free: Any, r: int, share: float, held: Any, row: int) -> Any:
-    """Take one piece's share from the devices of server r, noted in `held` (m, G); says whether there was room."""
+    """Take one piece's share from the devices of server r into `held` (m, G); return whether there was room."""
     if share <= ROOM:
         return True
     if share < 1.0 - ROOM:
@@ -285,7 +285,7 @@ def hold(free: Any, r: int, share: float, held: Any, row: int) -> Any:
 
 @lean
 def hold_all(server: Any, share: Any, count: Any, free: Any, held: Any) -> None:
-    """Take the shares of each row's pieces in turn; `held` (m, G) gets them, less where there is no room."""
+    """Take the shares of each row's pieces in turn; `held` (m, G) gets them, less if there is no room."""
     for row in range(server.shape[0]):
         for _ in range(count[row]):
             hold(free, server[row], share[row], held, row)

@@ -1,9 +1,9 @@
-"""Greedy placement by looking at every server: what a policy does in one slot.
+"""Greedy placement by scanning every server: the work of a policy in one slot.
 
-The score of task i on server r is its worth when done there, less running cost, `beta` times the launch cost where the
-server is off, and `price` for every weighted unit of resource and time. A task goes where its score is largest; among
-equal scores to the server with the fewest whole units of the first resource left, among those to the first. It waits
-when no score is above 0, unless it is `forced`.
+The score of task i on server r is its value when done there, less running cost, `beta` times the launch cost if the
+server is off, and `price` per weighted unit of resource and time. A task goes where its score is largest; ties go to
+the server with the fewest whole units of the first resource left, then to the first. It waits if no score is above 0,
+unless it is `forced`.
 
 Axes: n tasks, R servers, K resources, m berths.
 """
@@ -16,11 +16,11 @@ import numpy as np
 
 from berth.kernels.compiled import inlined, lean
 
-ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
+ROOM = 1e-9  # tolerance of a sum of floats, relative to 1 + the limit
 
 
 class Servers(NamedTuple):
-    """What servers are, every field (R,) but `capacity` (R, K) and `weight` (K,)."""
+    """Servers, every field (R,) but `capacity` (R, K) and `weight` (K,)."""
 
     capacity: Any
     speed: Any
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 @inlined
 def worth(value: float, decay: float, arrival: float, deadline: float, end: float) -> Any:
-    """What a task is worth when it is done at `end`."""
+    """Value of a task that is done at `end`."""
     if end > deadline:
         return 0.0
     return max(value - decay * (end - arrival), 0.0)
@@ -50,7 +50,7 @@ def worth(value: float, decay: float, arrival: float, deadline: float, end: floa
 
 @inlined
 def load(weight: Any, demand: Any, i: int) -> Any:
-    """The weighted demand of task i."""
+    """Weighted demand of task i."""
     total = 0.0
     for k in range(weight.shape[0]):
         total += weight[k] * demand[i, k]
@@ -59,7 +59,7 @@ def load(weight: Any, demand: Any, i: int) -> Any:
 
 @inlined
 def fits(demand: Any, i: int, free: Any, capacity: Any, r: int) -> Any:
-    """Whether task i fits in what is free of server r."""
+    """Whether task i fits in the free capacity of server r."""
     inside = True
     for k in range(capacity.shape[1]):
         inside = inside and demand[i, k] <= free[r, k] + ROOM * (1.0 + capacity[r, k])
@@ -74,7 +74,7 @@ def units(free: Any, capacity: Any, r: int) -> Any:
 
 @inlined
 def score_at(batch: Batch, i: int, heavy: float, speed: float, rate: float, toll: float, start: float) -> Any:
-    """The score of task i, launch apart, on a server of this speed and rate when it starts at `start`."""
+    """Score of task i, without the launch cost, on a server of this speed and rate if it starts at `start`."""
     time = batch.work[i] / speed
     gain = worth(batch.value[i], batch.decay[i], batch.arrival[i], batch.deadline[i], start + time)
     return gain - (rate + toll) * heavy * time
@@ -95,8 +95,8 @@ def place_now(
 ) -> None:
     """Place tasks in `order` on what is `free` (R, K) now; `chosen` (n,) gets a server or -1.
 
-    A server that one task launches may then pay for another that came before it: so tasks left over are asked twice.
-    `free` and `on_until` (R,) are changed as if the tasks had started.
+    A server launched for one task may then pay for another that came before it, so unplaced tasks are tried twice.
+    Changes `free` and `on_until` (R,) as if the tasks had started.
     """
     for i in order:
         chosen[i] = -1
@@ -135,9 +135,9 @@ def place_now(
 def _room(
     demand: Any, i: int, capacity: Any, r: int, start: float, end: float, at: Any, until: Any, holds: Any, size: int
 ) -> Any:
-    """Whether task i can have server r from `start` to `end` beside its `size` berths."""
+    """Whether task i fits on server r from `start` to `end` beside its `size` berths."""
     for point in range(-1, size):
-        time = start if point < 0 else at[point]  # usage only rises where some task starts
+        time = start if point < 0 else at[point]  # usage only rises when some task starts
         if time < start or time >= end:
             continue
         for k in range(capacity.shape[1]):
@@ -154,7 +154,7 @@ def _room(
 def earliest(
     demand: Any, i: int, time: float, capacity: Any, r: int, now: float, at: Any, until: Any, holds: Any, size: int
 ) -> float:
-    """When task i can first have server r for `time`: now, or when one of its `size` berths ends; inf if never."""
+    """Earliest time for task i on server r for `time`: now, or at the end of one of its `size` berths; inf if never."""
     for k in range(capacity.shape[1]):
         if demand[i, k] > capacity[r, k] + ROOM * (1.0 + capacity[r, k]):
             return np.inf
@@ -189,11 +189,11 @@ def place_ever(
     chosen: Any,
     starts: Any,
 ) -> None:
-    """Place tasks in `order` for good, now or later; `chosen` (n,) gets a server or -1, `starts` (n,) when.
+    """Place tasks in `order` for good, now or later; `chosen` (n,) gets a server or -1, `starts` (n,) the start.
 
-    With `any_time` a task may start later although it fits somewhere now; without, only when it fits nowhere now.
-    Berths of server r are the first `count` (R,) columns of `berth_start` and `berth_end` (R, m) and `berth_demand`
-    (R, m, K); new ones are added.
+    With `any_time` a task may start later although it fits somewhere now; without, only if it fits nowhere now. Berths
+    of server r are the first `count` (R,) columns of `berth_start` and `berth_end` (R, m) and `berth_demand` (R, m, K);
+    new ones are added.
     """
     for i in order:
         heavy = load(servers.weight, batch.demand, i)
@@ -210,7 +210,7 @@ def place_ever(
             if start == np.inf or (fits_now and start > now):
                 continue
             if start == now and not any_time and not fits_now:
-                fits_now = True  # then what was found for later does not count
+                fits_now = True  # discards later places
                 best, best_score = -1, nothing
             score = score_at(batch, i, heavy, servers.speed[r], servers.rate[r], toll, start)
             launched = start <= on_until[r]

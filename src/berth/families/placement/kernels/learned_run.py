@@ -1,7 +1,7 @@
-"""A whole placement run under a network: ranks, launch cost and price are renewed whenever a batch arrives.
+"""Whole placement run under a network: ranks, launch cost and price are renewed whenever a batch arrives.
 
-Between batches they hold, so that all that `families.placement.kernels.run` relies on is true between batches. The turn
-of a task is here its place among those that were pending at the last renewal.
+Between batches they are constant, as `families.placement.kernels.run` requires. The turn of a task is here its rank
+among those that were pending at the last renewal.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from berth.kernels.small import sort_by
 
 
 class Tape(NamedTuple):
-    """What a network was shown and what came of it, for those who learn from it; all empty when nobody does.
+    """Inputs and draws of a network, for training; all empty otherwise.
 
-    Renewal e has tasks `start[e]` to `start[e + 1]`, in the order in which they were placed.
+    Renewal e has tasks `start[e]` to `start[e + 1]`, in order of placement.
     """
 
     features: Any  # (M, F)
     cluster: Any  # (E, G)
     start: Any  # (E + 1,)
-    noise: Any  # (M,) added to ranks, Gumbel draws to sample orders as Plackett and Luce do
+    noise: Any  # (M,) added to ranks, Gumbel draws to sample Plackett–Luce orders
     head_noise: Any  # (E, 2) added to the logarithms of beta and price
     counts: Any  # (1,) renewals
 
 
 class Ranked(NamedTuple):
-    """Room for ranks, (N,) each, and for the moments until which servers are on, (R,)."""
+    """Scratch for ranks, (N,) each, and for the times until which servers are on, (R,)."""
 
     rank: Any
     order: Any
@@ -64,7 +64,7 @@ class Ranked(NamedTuple):
 
 @inner
 def _stand(run: Run, i: int, now: float) -> None:
-    """Let task i stand in line for every kind of server that it fits and pays on now; it may pay on others later."""
+    """Queue task i for every kind of server that it fits and pays on now; it may pay on others later."""
     for kind in range(run.kind.shape[0]):
         if _score(run, i, kind, now) > 0.0 and _fits_empty(run, i, kind):
             push_waiting(run, kind, i)
@@ -86,14 +86,14 @@ def _renew(
     ranked: Ranked,
     only_order: bool,
 ) -> int:
-    """Ask the network about all that wait and the new tasks; they stand in `asked` by their new turns."""
+    """Evaluate the network for waiting and new tasks; `asked` gets them by their new turns."""
     size = 0
     for a in range(run.counts[QUEUE]):
         i = run.queue[a]
         if run.held[i, SERVER] == WAITING and run.task[i, DEADLINE] > now:
             ranked.spare[size] = i
             size += 1
-    # in the order of their numbers, as a policy is shown them
+    # in the order of their numbers, as a policy sees them
     for a in range(size):
         i = ranked.spare[a]
         at = a
@@ -117,7 +117,7 @@ def _renew(
             ranked.rank[a] += tape.noise[at + a]
     for a in range(size):
         ranked.order[a] = a
-        ranked.rank[a] = -ranked.rank[a]  # the largest first
+        ranked.rank[a] = -ranked.rank[a]  # largest first
     sort_by(ranked.rank, ranked.order, ranked.spare, size)
     if taped:
         for a in range(size):
@@ -137,7 +137,7 @@ def _renew(
         run.task[i, TURN] = a
         run.of_turn[a] = i
     set_price(run, beta, toll)
-    # everybody stands in line anew
+    # all tasks are queued again
     run.counts[QUEUE] = 0
     for kind in range(run.root.shape[0]):
         for need in range(run.root.shape[1]):
@@ -158,7 +158,7 @@ def play_learned(
     only_order: bool,
     idle: float,
 ) -> None:
-    """Run all tasks to their end; the tables must have been prepared with the tasks in the order of arrival.
+    """Run all tasks to their end; the tables must have been prepared with the tasks in order of arrival.
 
     With `only_order` launches count in full and resources have no price.
     """
@@ -176,7 +176,7 @@ def play_learned(
             for a in range(size):
                 if not _place(shelves, run, run.asked[a], now):
                     _stand(run, run.asked[a], now)
-        # a server that was launched may now pay for one that was asked before
+        # a launched server may now pay for a task that was tried before
         if run.counts[LAUNCHES] == 1:
             _refill(shelves, run, run.counts[LAUNCHED], now)
         elif run.counts[LAUNCHES] > 1:

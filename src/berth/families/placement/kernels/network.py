@@ -1,9 +1,8 @@
-"""The network that orders tasks: any number of tasks and servers, the same for every order of them.
+"""The task-ordering network: for any number of tasks and servers, and independent of their order.
 
-A task is described by numbers without units (`TASK`), the cluster by a few more (`CLUSTER`). A hidden layer looks at
-each task, the mean over all pending tasks joins it (with attention each task has its own mean), and a second layer
-gives its rank. Two further outputs, for the whole batch, are the part of the launch cost that counts and the price of
-resources and time.
+A task has dimensionless features (`TASK`), the cluster a few more (`CLUSTER`). A hidden layer reads each task, the mean
+over all pending tasks is added (with attention each task has its own mean), and a second layer gives its rank. Two
+further outputs, for the whole batch, are the share of the launch cost that counts and the price of resources and time.
 
 Axes: n pending tasks, F numbers of a task, G numbers of the cluster, H hidden.
 """
@@ -19,7 +18,7 @@ from berth.kernels.compiled import inlined, inner, lean
 
 TASK = 7
 CLUSTER = 6
-STEEP = 4.0  # bounds of logarithms, so that no odd task leads the network astray
+STEEP = 4.0  # bound of logarithms, against outliers
 
 
 class Net(NamedTuple):
@@ -34,14 +33,14 @@ class Net(NamedTuple):
     others: Any  # (H, H)
     offset2: Any  # (H,)
     out: Any  # (H,)
-    direct: Any  # (F,) straight from the numbers of a task to its rank
+    direct: Any  # (F,) directly from the features of a task to its rank
     heads: Any  # (2, H + G + 1) for the launch cost and the price
-    low: Any  # (G,) numbers of the cluster beyond what was seen in training are cut to it
+    low: Any  # (G,) range of cluster features in training, to which they are clipped
     high: Any  # (G,)
 
 
 class Scratch(NamedTuple):
-    """Room to compute in, for up to n tasks."""
+    """Scratch arrays for up to n tasks."""
 
     features: Any  # (n, F)
     cluster: Any  # (G,)
@@ -65,7 +64,7 @@ def _log(x: float) -> Any:
 
 @lean
 def meet(batch: Batch, weight: Any, first: int, last: int, means: Any) -> None:
-    """Take the batch of tasks `first` to `last` into the averages.
+    """Add the batch of tasks `first` to `last` to the averages.
 
     `means` holds the number of tasks, sums of value, work, weighted demand, and of the product of the last two, the
     number of batches, and the time of the first.
@@ -86,9 +85,9 @@ def meet(batch: Batch, weight: Any, first: int, last: int, means: Any) -> None:
 def describe_cluster(
     servers: Servers, free: Any, on_until: Any, now: float, pending: float, new: float, tasks: float, scratch: Scratch
 ) -> float:
-    """Numbers of the cluster into `scratch.cluster`; gives the largest speed of a server that is there.
+    """Write cluster features to `scratch.cluster`; return the largest speed of a server that is up.
 
-    `pending` is the weighted demand times work that waits, of `tasks` tasks, `new` of which have just come.
+    `pending` is the waiting weighted demand times work, of `tasks` tasks, `new` of which have just arrived.
     """
     total, room, on, launch, swiftest, speeds = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for r in range(servers.speed.shape[0]):
@@ -108,14 +107,14 @@ def describe_cluster(
     count = max(means[0], 1.0)
     work, value, heavy = means[2] / count, means[1] / count, means[3] / count
     total = max(total, 1e-9)
-    # how many average tasks a server holds, to compare launch cost with what a full server earns
+    # number of average tasks per server, to compare launch cost with the gain of a full server
     holds = max(total / max(speeds, 1e-9) / max(heavy, 1e-9), 1.0)
     scratch.cluster[0] = room / total
     scratch.cluster[1] = on / total
     scratch.cluster[2] = _log(1.0 + pending / max(heavy * work, 1e-9)) - _log(1.0 + total / max(heavy * work, 1e-9))
     scratch.cluster[3] = new / max(tasks, 1.0)
     scratch.cluster[4] = _log(launch / servers.speed.shape[0] / max(holds * value, 1e-9) * 10.0)
-    # offered load; the time between batches is not known before the second, a task's time stands for it
+    # offered load; before the second batch, a task's run time stands for the unknown time between batches
     batches = max(means[5], 1.0)
     period = (now - means[6]) / (batches - 1.0) if batches > 1.0 else work / max(swiftest, 1e-9)
     scratch.cluster[5] = _log(means[4] / (max(period, 1e-9) * batches * total))
@@ -126,7 +125,7 @@ def describe_cluster(
 def describe_task(
     batch: Batch, i: int, heavy: float, now: float, swiftest: float, rate: float, scratch: Scratch, row: int
 ) -> None:
-    """Numbers of task i into a row of `scratch.features`."""
+    """Write features of task i to a row of `scratch.features`."""
     means, into = scratch.means, scratch.features
     count = max(means[0], 1.0)
     time = batch.work[i] / max(swiftest, 1e-9)
@@ -142,9 +141,9 @@ def describe_task(
 
 @lean
 def infer(net: Net, size: int, unit: float, scratch: Scratch, rank: Any) -> None:
-    """Ranks of `size` tasks from `scratch.features` into `rank`; beta and price into `scratch.heads`.
+    """Compute ranks of `size` tasks from `scratch.features` into `rank`; beta and price into `scratch.heads`.
 
-    `unit` is what the price is measured in: the mean value of a weighted unit of resource and time.
+    `unit` is the unit of the price: the mean value of a weighted unit of resource and time.
     """
     hidden, looks = net.offset.shape[0], net.query.shape[0]
     for h in range(hidden):
@@ -189,7 +188,7 @@ def infer(net: Net, size: int, unit: float, scratch: Scratch, rank: Any) -> None
 
 @inlined
 def _attend(net: Net, i: int, size: int, scratch: Scratch) -> None:
-    """The mean of all tasks as task i sees them, into `scratch.pooled`."""
+    """Attention-weighted mean of all tasks for task i, into `scratch.pooled`."""
     hidden, looks = net.offset.shape[0], net.query.shape[0]
     for a in range(looks):
         x = 0.0
@@ -203,7 +202,7 @@ def _attend(net: Net, i: int, size: int, scratch: Scratch) -> None:
         x = 0.0
         for a in range(looks):
             x += scratch.asks[a] * scratch.looks[j, a]
-        # hidden values are below 1, so this stays within the range of floats for weights of any sense
+        # hidden values are below 1, so this stays within the range of floats for sensible weights
         x = np.exp(max(min(x / np.sqrt(float(looks)), 30.0), -30.0))
         total += x
         for h in range(hidden):
@@ -225,9 +224,9 @@ def rank_tasks(
     scratch: Scratch,
     ranks: Any,
 ) -> None:
-    """Ranks of the first `size` tasks of `ids` into `ranks` (size,); beta and price into `scratch.heads`.
+    """Compute ranks of the first `size` tasks of `ids` into `ranks` (size,); beta and price into `scratch.heads`.
 
-    The averages of `scratch.means` must have met all tasks that have arrived.
+    `scratch.means` must cover all tasks that have arrived.
     """
     pending, new = 0.0, 0.0
     for a in range(size):

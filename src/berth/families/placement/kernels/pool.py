@@ -1,14 +1,14 @@
-"""One pool of processors and a queue: whole batch logs, event by event.
+"""One pool of processors with a queue: plays whole batch logs, event by event.
 
-Jobs wait in a fixed order (by arrival, by length, …). At every moment at which jobs end or arrive, those that ended
-leave first; then jobs start from the head of the queue while they fit. What happens when the head does not fit is the
-`mode`: nothing (`STRICT`), any job behind it that fits starts (`ANY`), or only jobs that do not delay it (`EASY`).
+Jobs wait in a fixed order (by arrival, by length, …). At every moment at which jobs end or arrive, ended jobs leave
+first; then jobs start from the head of the queue while they fit. If the head does not fit, the `mode` decides: nothing
+starts (`STRICT`), any job behind it that fits (`ANY`), or only jobs that do not delay it (`EASY`).
 
 EASY, in full: the head gets a reservation at the *shadow time*, the first moment at which enough processors will be
-free if running jobs end when their users said; jobs that run longer than that are taken to end now. `extra` processors
-are free at that moment beside those of the head. The others are looked at in the order of the queue, once, and start
-if they fit now and either end, by their estimate, at the shadow time or before, or need no more than what is left of
-`extra`. There is one reservation, that of the head, and it is made anew at every moment.
+free if running jobs end at their estimates; jobs that run longer are assumed to end now. `extra` processors are free at
+that moment besides those of the head. The others are tried in queue order, once, and start if they fit now and either
+end, by their estimate, at the shadow time or before, or need no more than what is left of `extra`. There is one
+reservation, that of the head, and it is recomputed at every moment.
 
 Waiting jobs are leaves of a tree that knows the smallest size and the shortest estimate below each node, so that the
 next job which can start is found without looking at those that cannot.
@@ -27,17 +27,17 @@ from berth.kernels.compiled import inlined, inner, lean
 __all__ = ["ANY", "EASY", "STRICT", "Jobs", "Pool", "expect", "forget", "play_pool", "pop", "push"]
 
 STRICT, EASY, ANY = 0, 1, 2
-ROOM = 1e-9  # how far, relative to 1 + the limit, a sum of floats may exceed it
+ROOM = 1e-9  # tolerance of a sum of floats, relative to 1 + the limit
 ANY_SIZE = 1e300
 
-# places in `Pool.count`
+# indices in `Pool.count`
 WAITING, RUNNING, KNOWN = 0, 1, 2
-# places in `Pool.number`
+# indices in `Pool.number`
 FREE, CAPACITY, SHADOW, EXTRA = 0, 1, 2, 3
 
 
 class Jobs(NamedTuple):
-    """Jobs by arrival, every field (N,); `rank` is the place of each in the order of the queue, `at` the job there."""
+    """Jobs by arrival, every field (N,); `rank` is the position of each in the queue, `at` the job there."""
 
     submit: Any
     size: Any
@@ -48,7 +48,7 @@ class Jobs(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """What changes: the waiting as a tree (2M,), the running as a heap and by known end (N,), counts and amounts."""
+    """State: waiting jobs as a tree (2M,), running jobs as a heap and by estimated end (N,), counts and amounts."""
 
     smallest: Any
     shortest: Any
@@ -61,7 +61,7 @@ class Pool(NamedTuple):
     start: Any
 
 
-# ---------------------------------------------------------------------------- the waiting
+# ---------------------------------------------------------------------------- waiting jobs
 
 
 @inner
@@ -84,7 +84,7 @@ def _put(pool: Pool, place: int, size: float, length: float) -> None:
 
 @inner
 def _next(pool: Pool, first: int, size: float, now: float, limit: float) -> Any:
-    """The first place from `first` on with a job of at most this size that, started now, ends by `limit`; -1: none."""
+    """First position from `first` on with a job of at most this size that, started now, ends by `limit`; -1: none."""
     leaves = pool.smallest.shape[0] // 2
     if first >= leaves:
         return -1
@@ -102,12 +102,12 @@ def _next(pool: Pool, first: int, size: float, now: float, limit: float) -> Any:
     return -1
 
 
-# ---------------------------------------------------------------------------- the running
+# ---------------------------------------------------------------------------- running jobs
 
 
 @inner
 def push(pool: Pool, time: float, job: int) -> None:
-    """A job that runs until `time`."""
+    """Add a job that runs until `time`."""
     place = pool.count[RUNNING]
     pool.count[RUNNING] = place + 1
     while place:
@@ -123,7 +123,7 @@ def push(pool: Pool, time: float, job: int) -> None:
 
 @inner
 def pop(pool: Pool) -> Any:
-    """The job that ends first, which leaves."""
+    """Remove and return the job that ends first."""
     job = pool.heap_job[0]
     size = pool.count[RUNNING] - 1
     pool.count[RUNNING] = size
@@ -147,7 +147,7 @@ def pop(pool: Pool) -> Any:
 
 @inner
 def _first_known(pool: Pool, end: float) -> Any:
-    """The first place among the known ends that is not before `end`."""
+    """First position among the estimated ends that is not before `end`."""
     low, high = 0, pool.count[KNOWN]
     while low < high:
         middle = (low + high) // 2
@@ -160,7 +160,7 @@ def _first_known(pool: Pool, end: float) -> Any:
 
 @inner
 def expect(pool: Pool, end: float, job: int) -> None:
-    """Note when a job should end."""
+    """Insert the estimated end of a job."""
     place = _first_known(pool, end)
     for i in range(pool.count[KNOWN], place, -1):
         pool.known_end[i] = pool.known_end[i - 1]
@@ -172,7 +172,7 @@ def expect(pool: Pool, end: float, job: int) -> None:
 
 @inner
 def forget(pool: Pool, end: float, job: int) -> None:
-    """Take that note away."""
+    """Remove the estimated end of a job."""
     place = _first_known(pool, end)
     while pool.known_job[place] != job:
         place += 1
@@ -182,12 +182,12 @@ def forget(pool: Pool, end: float, job: int) -> None:
         pool.known_job[i] = pool.known_job[i + 1]
 
 
-# ---------------------------------------------------------------------------- deciding
+# ---------------------------------------------------------------------------- decisions
 
 
 @inlined
 def _room(pool: Pool, amount: float) -> Any:
-    """The largest size that fits into this amount, allowing for sums of floats."""
+    """Largest size that fits into this amount, with a tolerance for sums of floats."""
     return amount + ROOM * (1.0 + pool.number[CAPACITY])
 
 
@@ -204,7 +204,7 @@ def _start(jobs: Jobs, pool: Pool, job: int, now: float, mode: int) -> None:
 
 @inner
 def _reserve(jobs: Jobs, pool: Pool, need: float, now: float) -> None:
-    """When `need` processors will be free, by what is known, and how many more there will be then."""
+    """Compute when `need` processors will be free by the estimates, and how many more there will be then."""
     free, place, size, time = pool.number[FREE], 0, pool.count[KNOWN], now
     while place < size and need > _room(pool, free):
         time = max(pool.known_end[place], now)
@@ -219,7 +219,7 @@ def _reserve(jobs: Jobs, pool: Pool, need: float, now: float) -> None:
 
 @inner
 def _backfill(jobs: Jobs, pool: Pool, place: int, now: float) -> None:
-    """Start the jobs from this place on that do not delay the head."""
+    """Start jobs from this position on that do not delay the head."""
     while place >= 0:
         free, extra = _room(pool, pool.number[FREE]), _room(pool, pool.number[EXTRA])
         small = _next(pool, place, min(free, extra), now, np.inf)
@@ -236,7 +236,7 @@ def _backfill(jobs: Jobs, pool: Pool, place: int, now: float) -> None:
 
 @inner
 def _decide(jobs: Jobs, pool: Pool, now: float, mode: int) -> Any:
-    """Start what may start; gives the place of the head that does not fit, -1 for none."""
+    """Start jobs by the mode; return the position of the head that does not fit, -1 for none."""
     place = 0
     while pool.count[WAITING]:
         place = _next(pool, place, ANY_SIZE, now, np.inf)
@@ -261,7 +261,7 @@ def _decide(jobs: Jobs, pool: Pool, now: float, mode: int) -> Any:
 
 @lean
 def play_pool(jobs: Jobs, pool: Pool, mode: int) -> int:
-    """Play all jobs; `pool.start` (N,) gets when each starts. Gives the number of moments at which something happened.
+    """Play all jobs; `pool.start` (N,) gets the start of each. Return the number of moments with an event.
 
     Every job must fit into the empty pool.
     """
@@ -280,7 +280,7 @@ def play_pool(jobs: Jobs, pool: Pool, mode: int) -> int:
                 if mode == EASY:
                     forget(pool, pool.start[job] + jobs.estimate[job], job)
             if pool.count[RUNNING] == 0:
-                pool.number[FREE] = pool.number[CAPACITY]  # exactly, whatever sums of floats say
+                pool.number[FREE] = pool.number[CAPACITY]  # exactly, without rounding errors
         first = arrived
         while arrived < total and jobs.submit[arrived] == now:
             _put(pool, jobs.rank[arrived], jobs.size[arrived], jobs.estimate[arrived])
@@ -288,7 +288,7 @@ def play_pool(jobs: Jobs, pool: Pool, mode: int) -> int:
         pool.count[WAITING] += arrived - first
         moments += 1
         if not ended and blocked >= 0 and jobs.rank[first] > blocked and arrived == first + 1:
-            # the head still does not fit, and whoever could not start before cannot now: only the new one may
+            # the head still does not fit, and jobs that could not start before cannot now: only the new one may
             if mode == STRICT:
                 continue
             if mode == EASY and pool.number[SHADOW] >= now:

@@ -1,12 +1,11 @@
-"""Conservative backfilling on one pool of processors: everybody has a reservation, which only ever moves forward.
+"""Conservative backfilling on one pool of processors: every job has a reservation, which only moves forward.
 
-A job that arrives gets the earliest place that delays nobody. When a job ends before its estimate, the others in the
-order of the queue take, one after the other, the earliest place that is then there for them: their own is one, so none
-gets a later one. That is repeated until none moves any more. A job that runs longer than said is taken to hold its
-processors for ever, until it ends; at every moment at which there is one, or one has just ended, all reservations are
-made anew in the order of the queue.
+An arriving job gets the earliest place that delays no other. When a job ends before its estimate, the others in queue
+order take, one after the other, their earliest possible place: their own is one, so none gets a later one. This repeats
+until none moves. A job that runs longer than its estimate counts as holding its processors for ever, until it ends; at
+every moment with such a job, or just after its end, all reservations are made anew in queue order.
 
-What is free in the future is a staircase: from `time[b]` on `free[b]`, until `time[b + 1]`.
+Free capacity in the future is a step function: `free[b]` from `time[b]` until `time[b + 1]`.
 
 Axes: N jobs, B steps.
 """
@@ -36,7 +35,7 @@ __all__ = ["Profile", "play_conservative"]
 
 
 class Profile(NamedTuple):
-    """Free capacity by time (B,), `size[0]` steps in use, and the waiting: `queue` (N,), `size[1]` jobs, planned `at`.
+    """Free capacity by time (B,), `size[0]` steps in use, and waiting jobs: `queue` (N,), `size[1]` jobs, planned `at`.
 
     There must be room for four steps a job and a few: two that it holds, two that it held before it moved.
     """
@@ -50,7 +49,7 @@ class Profile(NamedTuple):
 
 @inner
 def _step(plan: Profile, time: float) -> Any:
-    """The step that begins at `time`, made where there is none; -1 where it lies in the past."""
+    """Step that begins at `time`, inserted if missing; -1 if it lies in the past."""
     low, high = 0, plan.size[0]
     while low < high:
         middle = (low + high) // 2
@@ -71,7 +70,7 @@ def _step(plan: Profile, time: float) -> Any:
 
 @inner
 def _hold(plan: Profile, start: float, end: float, size: float) -> None:
-    """Take `size` away from `start` to `end`; a negative one gives it back."""
+    """Subtract `size` from `start` to `end`; a negative size gives it back."""
     first = _step(plan, start)
     last = _step(plan, end) if end < np.inf else plan.size[0]
     for b in range(first, last):
@@ -80,7 +79,7 @@ def _hold(plan: Profile, start: float, end: float, size: float) -> None:
 
 @inner
 def _tidy(plan: Profile, now: float) -> None:
-    """Let the staircase begin now, without steps of no height."""
+    """Make the step function begin now, without steps of height 0."""
     first = 0
     while first + 1 < plan.size[0] and plan.time[first + 1] <= now:
         first += 1
@@ -96,7 +95,7 @@ def _tidy(plan: Profile, now: float) -> None:
 
 @inner
 def _earliest(plan: Profile, size: float, length: float, tolerance: float) -> Any:
-    """The first moment from which on `size` is free for so long; inf for never."""
+    """First moment from which `size` is free for `length`; inf for never."""
     b = 0
     while b < plan.size[0]:
         start, fits, c = plan.time[b], True, b
@@ -107,13 +106,13 @@ def _earliest(plan: Profile, size: float, length: float, tolerance: float) -> An
             c += 1
         if fits:
             return start
-        b = c + 1  # not before that step is over
+        b = c + 1  # after that step
     return np.inf
 
 
 @inner
 def _rebuild(jobs: Jobs, pool: Pool, plan: Profile, now: float) -> None:
-    """The staircase of what runs, alone."""
+    """Rebuild the step function from running jobs alone."""
     plan.size[0] = 1
     plan.time[0], plan.free[0] = now, pool.number[CAPACITY]
     for place in range(pool.count[KNOWN]):
@@ -124,7 +123,7 @@ def _rebuild(jobs: Jobs, pool: Pool, plan: Profile, now: float) -> None:
 
 @inner
 def _make_plans(jobs: Jobs, plan: Profile, waiting: int, late: bool, early: bool, tolerance: float) -> Any:
-    """Plan all that wait (`late`), those that can move forward too (`early`), or only the new; says if any moved."""
+    """Plan all waiting jobs (`late`), also move jobs forward (`early`), or only plan new ones; return if any moved."""
     moved = False
     for place in range(waiting):
         job = plan.queue[place]
@@ -143,7 +142,7 @@ def _make_plans(jobs: Jobs, plan: Profile, waiting: int, late: bool, early: bool
 
 @lean
 def play_conservative(jobs: Jobs, pool: Pool, plan: Profile) -> int:
-    """Play all jobs; `pool.start` (N,) gets when each starts. Gives the number of moments."""
+    """Play all jobs; `pool.start` (N,) gets the start of each. Return the number of moments."""
     total, tolerance = jobs.submit.shape[0], ROOM * (1.0 + pool.number[CAPACITY])
     arrived, moments = 0, 0
     plan.size[0] = 1
@@ -171,7 +170,7 @@ def play_conservative(jobs: Jobs, pool: Pool, plan: Profile) -> int:
         late = late or (pool.count[KNOWN] > 0 and pool.known_end[0] <= now)
         waiting = plan.size[1]
         while arrived < total and jobs.submit[arrived] == now:
-            # into its place in the order of the queue
+            # to its position in the queue
             place = waiting
             while place > 0 and jobs.rank[plan.queue[place - 1]] > jobs.rank[arrived]:
                 plan.queue[place] = plan.queue[place - 1]
@@ -183,7 +182,7 @@ def play_conservative(jobs: Jobs, pool: Pool, plan: Profile) -> int:
         if late:
             _rebuild(jobs, pool, plan, now)
         while _make_plans(jobs, plan, waiting, late, early, tolerance) and early:
-            late = False  # one that moved forward may have made place for others
+            late = False  # a job that moved forward may have made room for others
             _tidy(plan, now)
         kept = 0
         for place in range(waiting):

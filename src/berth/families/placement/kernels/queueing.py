@@ -1,6 +1,6 @@
-"""Which waiting jobs start now, and where, on any cluster: a queue with or without backfilling, fair shares, packing.
+"""Start waiting jobs on any cluster: a queue with or without backfilling, fair shares, packing.
 
-Each kernel starts tasks until no more may: it writes their places into `rows` and takes them from what is `free`.
+Each kernel starts tasks until no more may start: it writes their places to `rows` and subtracts them from `free`.
 
 Axes: n tasks, m berths, R servers, K resources, O owners.
 """
@@ -32,7 +32,7 @@ STRICT, EASY, ANY = 0, 1, 2
 
 
 class Ends(NamedTuple):
-    """Berths by rising known end: end and server (m,), demand (m, K); the first `size[0]` of them are in use."""
+    """Berths by ascending estimated end: end and server (m,), demand (m, K); the first `size[0]` are in use."""
 
     end: Any
     server: Any
@@ -50,7 +50,7 @@ def _slowest(fleet: Fleet, first: int, size: int, rows: Rows) -> Any:
 
 @inner
 def _expect(fleet: Fleet, pieces: Pieces, ends: Ends, now: float, first: int, size: int, rows: Rows) -> None:
-    """Put the rows of a task that starts now among the known ends."""
+    """Insert the rows of a task that starts now into the estimated ends."""
     end = now + pieces.work[rows.task[first]] / _slowest(fleet, first, size, rows)
     for row in range(first, first + size):
         place = ends.size[0]
@@ -80,7 +80,7 @@ def _reserve(
     now: float,
     rows: Rows,
 ) -> Any:
-    """The first moment at which task i fits, by what is known; `future` is what is free then beside it. inf: never."""
+    """First moment at which task i fits by the estimates; `future` is what is free then beside it. inf: never."""
     for r in range(free.amount.shape[0]):
         for k in range(free.amount.shape[1]):
             future.amount[r, k] = free.amount[r, k]
@@ -120,9 +120,9 @@ def start_in_order(
     now: float,
     rows: Rows,
 ) -> None:
-    """Tasks in `order` (n,) start while they fit; then nobody (`STRICT`), whoever fits (`ANY`), or whoever does not
-    delay the first that did not fit (`EASY`, as in `berth.families.placement.kernels.pool`, with the head's reservation
-    on servers).
+    """Start tasks in `order` (n,) while they fit; then none (`STRICT`), every task that fits (`ANY`), or every task
+    that does not delay the first that did not fit (`EASY`, as in `berth.families.placement.kernels.pool`, with the
+    head's reservation on servers).
 
     `future` and `both` are scratch; `ends` needs room for the new rows.
     """
@@ -139,7 +139,7 @@ def start_in_order(
                     _narrow(free, future, both, r)
             continue
         late = waiting and now + pieces.work[i] / _slowest(fleet, first, size, rows) > shadow
-        if late:  # it must leave the head its place
+        if late:  # must not use the head's place
             size = gather(fleet, both, classes, pieces, i, rule, first, rows)
             if size == 0:
                 continue
@@ -168,10 +168,10 @@ def start_fairly(
     head_of: Any,
     rows: Rows,
 ) -> None:
-    """Dominant Resource Fairness: again and again the owner with the smallest dominant share starts its next task.
+    """Dominant Resource Fairness: repeatedly, the owner with the smallest dominant share starts its next task.
 
-    `used` (O, K) is what owners hold, of `total` (K,). Tasks of an owner are a list from `head_of` (O,) on by `next_of`
-    (n,), -1 at its end. An owner whose next task does not fit is not asked again.
+    `used` (O, K) is what owners hold, of `total` (K,). Tasks of an owner are a linked list from `head_of` (O,) by
+    `next_of` (n,), -1 at its end. An owner whose next task does not fit is not tried again.
     """
     while True:
         poorest, least = -1, np.inf
@@ -212,10 +212,10 @@ def _best_alignment(fleet: Fleet, free: Free, pieces: Pieces, i: int, best: Any,
 def start_packed(
     fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, hurry: float, best: Any, where: Any, rows: Rows
 ) -> None:
-    """Tetris: again and again the task starts whose best alignment, less `hurry` times its work, is largest.
+    """Tetris: repeatedly start the task with the largest best alignment less `hurry` times its work.
 
-    Alignments and works count relative to their means over tasks that fit, those at the beginning. `best` and `where`
-    (n,) are scratch.
+    Alignment and work are relative to their means over the tasks that fit at the beginning. `best` and `where` (n,) are
+    scratch.
     """
     size_of = pieces.work.shape[0]
     mean, length, count = 0.0, 0.0, 0
@@ -255,7 +255,7 @@ def start_packed(
 
 @lean
 def mean_fragments(fleet: Fleet, free: Free, classes: Classes) -> float:
-    """The free devices of all servers that a task drawn from the classes cannot use, expected."""
+    """Expected free devices of all servers that a task drawn from the classes cannot use."""
     total = 0.0
     for r in range(fleet.speed.shape[0]):
         total += fragments(fleet, free, classes, r)

@@ -1,7 +1,7 @@
-"""Reservations for all waiting tasks on any cluster: conservative backfilling, as
-`berth.families.placement.kernels.pool_reservations` has it.
+"""Reservations for all waiting tasks on any cluster: conservative backfilling, as in
+`berth.families.placement.kernels.pool_reservations`.
 
-What is free in the future is a staircase of clusters: from `time[b]` on `amount[b]` (R, K), until `time[b + 1]`.
+Free capacity in the future is a step function: `amount[b]` (R, K) from `time[b]` until `time[b + 1]`.
 
 Axes: n tasks, m berths, B steps, R servers, K resources.
 """
@@ -30,7 +30,7 @@ class Staircase(NamedTuple):
 
 @inner
 def _step(stairs: Staircase, time: float) -> Any:
-    """The step that begins at `time`, made where there is none."""
+    """Step that begins at `time`, inserted if missing."""
     place = stairs.size[0]
     while place > 0 and stairs.time[place - 1] >= time:
         place -= 1
@@ -52,7 +52,7 @@ def _step(stairs: Staircase, time: float) -> Any:
 
 @inner
 def _hold(stairs: Staircase, start: float, end: float, pieces: Pieces, first: int, rows: Rows, sign: float) -> None:
-    """Take the rows of one task, from `first` on, away from `start` to `end`; sign -1 gives them back."""
+    """Subtract the rows of one task, from `first` on, between `start` and `end`; sign -1 gives them back."""
     begin = _step(stairs, start)
     until = _step(stairs, end)
     i, row = rows.task[first], first
@@ -76,7 +76,7 @@ def _earliest(
     first: int,
     rows: Rows,
 ) -> Any:
-    """The first moment from which on all pieces of task i have a place for so long; its rows, or inf for never."""
+    """First moment from which all pieces of task i fit for its length, with its rows; inf for never."""
     servers, resources = stairs.amount.shape[1], stairs.amount.shape[2]
     for b in range(stairs.size[0]):
         start = stairs.time[b]
@@ -111,7 +111,7 @@ def _build(
     stairs: Staircase,
     rows: Rows,
 ) -> None:
-    """The staircase of what runs and, unless `anew`, of what is planned."""
+    """Build the step function of running tasks and, unless `anew`, of planned ones."""
     stairs.size[0] = 1
     stairs.time[0] = now
     for r in range(free.amount.shape[0]):
@@ -146,11 +146,12 @@ def plan_all(
     stairs: Staircase,
     rows: Rows,
 ) -> None:
-    """Plan tasks in `order` (n,): all of them (`anew`), or only those without a plan, `forward` those with one too.
+    """Plan tasks in `order` (n,): all of them (`anew`), or only those without a plan; `forward` also moves planned
+    ones.
 
-    `at` (n,) is when each is planned, nan where it is not, inf for never. The rows of task i are from `place[i]` on, as
-    many as it has pieces or the cluster servers, -1 as task after the last in use. `length` (n,) is how long it takes
-    at most. `free` is what is free now; what berths hold beyond their known end stays held.
+    `at` (n,) is the planned start of each, nan if unplanned, inf for never. The rows of task i are from `place[i]` on,
+    as many as it has pieces or the cluster has servers, -1 as task after the last in use. `length` (n,) is its longest
+    run time. `free` is what is free now; what berths hold beyond their estimated end stays held.
     """
     moved = True
     while moved:

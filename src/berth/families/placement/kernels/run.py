@@ -1,16 +1,16 @@
-"""A whole placement run in one call: events, waiting tasks, greedy placement through an index.
+"""Whole placement run in one call: events, waiting tasks, greedy placement by an index.
 
-The same as asking `families.placement.kernels.greedy.place_now` at every event about every task that waits, but
+Equals asking `families.placement.kernels.greedy.place_now` at every event about every waiting task, but
 
 * the best server of a kind is the first on its lowest shelf that fits (`families.placement.kernels.berth_index`);
-* scores only fall with time, so that when a batch arrives only its own tasks can find a place, and when a task ends or
-  launches a server only that server can newly take one. Only when several things happen at once is everything asked
+* scores only fall with time, so when a batch arrives only its own tasks can find a place, and when a task ends or
+  launches a server only that server can newly take one. Only if several things happen at once is everything tried
   again;
-* tasks that wait stand in heaps (`families.placement.kernels.run_state`); one that no longer pays on a kind of server
+* waiting tasks are kept in heaps (`families.placement.kernels.run_state`); one that no longer pays on a kind of server
   never will again, and leaves the heap of that kind for good.
 
-Tasks are numbered in the order in which they come to be asked: by arrival, then by turn. The **turn** of a task is its
-place among all when they are sorted by rank.
+Tasks are numbered in the order in which they are first tried: by arrival, then by turn. The **turn** of a task is its
+position among all tasks sorted by rank.
 
 Axes: N tasks, R servers, Q kinds, K resources, D numbers of units that tasks need, B intervals.
 """
@@ -77,7 +77,7 @@ from berth.kernels.small import sort_by
 
 @inlined
 def _score(run: Run, i: int, kind: int, now: float) -> Any:
-    """The score of task i on a kind of server, launch apart, as `families.placement.kernels.greedy.score_at` has it."""
+    """Score of task i on a server kind without launch cost, as in `families.placement.kernels.greedy.score_at`."""
     task = run.task
     time = task[i, WORK] / run.kind[kind, SPEED]
     gain = worth(task[i, VALUE], task[i, DECAY], task[i, ARRIVAL], task[i, DEADLINE], now + time)
@@ -134,7 +134,7 @@ def _begin(shelves: Shelves, run: Run, i: int, r: int, now: float) -> None:
 
 @inlined
 def _end(shelves: Shelves, run: Run, i: int, now: float, idle: float) -> Any:
-    """Free what task i had, and say of which server."""
+    """Free the resources of task i, and return its server."""
     r, resources = int(run.held[i, SERVER]), run.held.shape[1] - DEMAND
     kind = shelves.place[r, KIND]
     running = shelves.place[r, RUNNING] - 1
@@ -152,9 +152,9 @@ def _end(shelves: Shelves, run: Run, i: int, now: float, idle: float) -> Any:
 
 @inlined
 def _first_on(shelves: Shelves, run: Run, i: int, kind: int, now: float) -> Any:
-    """The launched server of a kind that task i goes to, -1 when none has room.
+    """Launched server of a kind that task i goes to, -1 if none has room.
 
-    A server that has been idle for too long is off: it is moved when it is met.
+    A server that has been idle for too long is off: it is moved when the search meets it.
     """
     off = shelves.kinds[kind, DEPTH] + 1
     shelf = next_shelf(shelves, kind, int(run.held[i, DEMAND]))
@@ -200,7 +200,7 @@ def _place(shelves: Shelves, run: Run, i: int, now: float) -> bool:
 
 @inner
 def _wait(run: Run, i: int, now: float) -> None:
-    """Let task i stand in line for every kind of server that it fits and pays on."""
+    """Queue task i for every kind of server that it fits and pays on."""
     some = False
     for kind in range(run.kind.shape[0]):
         if _score(run, i, kind, now) > 0.0 and _fits_empty(run, i, kind):
@@ -215,7 +215,7 @@ def _wait(run: Run, i: int, now: float) -> None:
 
 @inner
 def _refill(shelves: Shelves, run: Run, r: int, now: float) -> None:
-    """Give what server r has free to tasks that wait."""
+    """Give the free capacity of server r to waiting tasks."""
     kind, tasks = shelves.place[r, KIND], run.task.shape[0]
     aside = 0
     while True:
@@ -241,7 +241,7 @@ def _refill(shelves: Shelves, run: Run, r: int, now: float) -> None:
 
 @inner
 def _join(run: Run, now: float, size: int, after: int) -> int:
-    """Add to `size` tasks that are asked those that wait and whose turn comes later than `after`; sort them."""
+    """Add waiting tasks whose turn is later than `after` to the `size` tasks to try; sort them."""
     left = 0
     for a in range(run.counts[QUEUE]):
         i = run.queue[a]
@@ -261,7 +261,7 @@ def _join(run: Run, now: float, size: int, after: int) -> int:
 
 @inlined
 def set_price(run: Run, beta: float, toll: float) -> None:
-    """From now on scores count `beta` of the launch cost and `toll` for each weighted unit and time."""
+    """Set the weights of scores: `beta` of the launch cost and `toll` per weighted unit and time."""
     for kind in range(run.kind.shape[0]):
         run.kind[kind, DEAR] = run.kind[kind, RATE] + toll
         run.kind[kind, DISCOUNTED] = beta * run.kind[kind, LAUNCH]
@@ -272,7 +272,7 @@ def prepare(batch: Batch, servers: Servers, shelves: Shelves, run: Run, order: A
     """Fill the tables; `order` (N,) has the tasks by rank."""
     tasks, resources = batch.demand.shape
     batches = 0
-    for i in range(tasks):  # how many tasks come before the batch of each
+    for i in range(tasks):  # number of tasks before the batch of each
         if i > 0 and batch.arrival[i] != batch.arrival[i - 1]:
             batches = i
         run.queue[i] = batches
@@ -322,9 +322,9 @@ def _place_all(shelves: Shelves, run: Run, size: int, now: float) -> None:
 
 @inlined
 def advance(shelves: Shelves, run: Run, first: int, idle: float) -> Any:
-    """Go on to the next moment at which a task ends or arrives, when those before `first` have arrived.
+    """Go to the next moment at which a task ends or arrives, if those before `first` have arrived.
 
-    Gives the moment, how many ended, on which server the last, and the first task that has still not arrived.
+    Returns the moment, the number of ends, the server of the last, and the first task that has still not arrived.
     """
     tasks, now, until = run.task.shape[0], np.inf, run.interval.shape[0] - 1
     if first < tasks:
@@ -356,7 +356,7 @@ def play(shelves: Shelves, run: Run, idle: float) -> None:
         now, ended, freed, next_task = advance(shelves, run, first, idle)
         for i in range(first, next_task):
             run.asked[i - first] = i
-        # who may find a place: the new ones; where more than one server was freed or any was launched, all that wait
+        # candidates: the new tasks; if more than one server was freed or any was launched, all waiting tasks
         everybody = ended > 1 or (ended == 1 and next_task > first)
         size = next_task - first
         if everybody:
@@ -374,7 +374,7 @@ def play(shelves: Shelves, run: Run, idle: float) -> None:
                     run.asked[a - done] = run.asked[a]
                 size = _join(run, now, size - done, int(run.task[i, TURN]))
                 done = 0
-        # those that were asked before the launch are asked again
+        # tasks tried before the launch are tried again
         if run.counts[LAUNCHES] > 1 and run.counts[QUEUE] > 0:
             _place_all(shelves, run, _join(run, now, 0, -1), now)
         if run.counts[LAUNCHES] == 1:
@@ -387,7 +387,7 @@ def play(shelves: Shelves, run: Run, idle: float) -> None:
 
 @lean
 def tell(run: Run, server: Any, start: Any) -> None:
-    """Where and when each task ran, by the numbers that were given: `server` (N,), -1 for none, and `start` (N,)."""
+    """Server and start of each task, by the given numbers: `server` (N,), -1 for none, and `start` (N,)."""
     for i in range(run.task.shape[0]):
         number, chosen = int(run.held[i, NUMBER]), int(run.held[i, SERVER])
         server[number] = max(chosen, -1)

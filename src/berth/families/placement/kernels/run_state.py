@@ -1,8 +1,8 @@
 """State of a placement run: its tables, the ends of running tasks, and the heaps of waiting ones.
 
-A task that pays ends by its deadline, so that all ends lie in a known span: they are kept in equal intervals of it, and
-only those of the present interval in a heap. Tasks that wait stand in one pairing heap for each kind of server and each
-whole number of units they need.
+A task that pays ends by its deadline, so all ends lie in a known span: they are kept in equal intervals of it, and only
+those of the current interval in a heap. Waiting tasks are in one pairing heap for each kind of server and each whole
+number of units they need.
 
 Axes: N tasks, R servers, Q kinds, K resources, D numbers of units that tasks need, B intervals.
 """
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 from berth.kernels.compiled import inlined, inner
 
-# columns of `task`, what is read when it is placed
+# columns of `task`, read when it is placed
 ARRIVAL, WORK, VALUE, DECAY, DEADLINE, HEAVY, START, TURN = range(8)
-# columns of `held`, what is read when it ends; then its demand
+# columns of `held`, read when it ends; then its demand
 END, SERVER, NEXT, NUMBER, DEMAND = range(5)
 WAITING, DROPPED = -1, -2
-# columns of `kind`; then the capacity of each resource, then how far a sum may exceed it
+# columns of `kind`; then the capacity of each resource, then the tolerance of a sum above it
 SPEED, RATE, DEAR, LAUNCH, DISCOUNTED, CAPACITY = range(6)
 # entries of `counts`
 ENDS, NEAR, INTERVAL, QUEUE, EVENTS, LAUNCHES, LAUNCHED = range(7)
 
 
 class Run(NamedTuple):
-    """Everything else that changes in a run. Node q·N + turn stands for a task in the heaps of kind q."""
+    """All other changing state of a run. Node q·N + turn stands for a task in the heaps of kind q."""
 
     task: Any  # (N, 8)
     held: Any  # (N, 4 + K) end, server or `WAITING` or `DROPPED`, next task of the same interval, number as given
@@ -34,16 +34,16 @@ class Run(NamedTuple):
     of_turn: Any  # (N,) tasks by turn
     root: Any  # (Q, D) of heaps, -1: empty
     link: Any  # (Q·N, 2) first child and next sibling
-    aside: Any  # (N,) tasks taken out while others are looked at
+    aside: Any  # (N,) tasks taken out while others are tried
     asked: Any  # (N,) tasks to place now
-    queue: Any  # (N,) tasks that had to wait, in the order in which they began to
+    queue: Any  # (N,) waiting tasks, in the order in which they began to wait
     interval: Any  # (B,) the first task that ends in it, -1: none
-    near_time: Any  # (N,) heap of the ends of the present interval
+    near_time: Any  # (N,) heap of the ends of the current interval
     near_task: Any  # (N,)
     sums: Any  # (3,) value, execution, launch
-    counts: Any  # (7,) ends to come, those in the heap, the present interval, length of the queue, events so far,
+    counts: Any  # (7,) ends to come, those in the heap, the current interval, length of the queue, events so far,
     #              launches at this moment, the server launched last
-    span: Any  # (2,) where intervals begin, how many there are in a unit of time
+    span: Any  # (2,) start of the intervals, their number per unit of time
 
 
 # ---------------------------------------------------------------------------- ends
@@ -73,7 +73,7 @@ def _push_near(run: Run, time: float, i: int) -> None:
 
 @inlined
 def pop_near(run: Run) -> Any:
-    """Remove the first end, and say whose it is."""
+    """Remove the first end, and return its task."""
     found = run.near_task[0]
     last = run.counts[NEAR] - 1
     run.counts[NEAR] = last
@@ -116,7 +116,7 @@ def push_end(run: Run, time: float, i: int) -> None:
 
 @inner
 def approach(run: Run, until: int) -> None:
-    """Go on to the next interval with an end in it, or to interval `until`."""
+    """Go to the next interval with an end in it, or to interval `until`."""
     at = run.counts[INTERVAL]
     while at < until and run.counts[NEAR] == 0:
         at += 1
@@ -153,7 +153,7 @@ def push_waiting(run: Run, kind: int, i: int) -> None:
 
 @inner
 def rest_of(link: Any, root: int) -> int:
-    """The heap without its first."""
+    """The heap without its first element."""
     node = link[root, 0]
     pairs = -1  # melded pairs, the latest first
     while node >= 0:

@@ -1,1 +1,1 @@
-"""Policies that place tasks: one file each."""
+"""Policies of the placement family, one file each."""

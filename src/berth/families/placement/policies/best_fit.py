@@ -1,4 +1,4 @@
-"""Best fit: whoever fits starts, where it leaves least."""
+"""Best fit: start every task that fits, on the servers that are left with least."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["BestFit"]
 
 
 class BestFit(InOrder):
-    """Every waiting task that fits starts, in the order of arrival, on the servers that are left with least.
+    """Every waiting task that fits starts, in order of arrival, on the servers that are left with least.
 
-    What is left counts as a sum over resources of shares of the largest server.
+    The remainder is a sum over resources of shares of the largest server.
 
     >>> from berth.testing import example_placement
     >>> BestFit(example_placement(), np.random.default_rng(0)).backfill

@@ -1,4 +1,4 @@
-"""Conservative backfilling: a reservation for everybody."""
+"""Conservative backfilling: a reservation for every task."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Conservative"]
 
 
 class Conservative(QueuedPolicy):
-    """Every task gets a reservation when it arrives, the earliest that delays nobody, and starts when that is due.
+    """Every task gets a reservation when it arrives, the earliest that delays no other, and starts when that is due.
 
-    When a task ends before its estimate, those that wait move forward, in the order of arrival, to the earliest place
-    that is then there for them, again and again until none moves; so none ever starts later than it was promised. Where
-    a task runs longer than said, promises cannot be kept: what it holds is taken to be held for ever, and all
-    reservations are made anew in the order of arrival, at every moment until it has ended. On servers of unequal speed
-    a reservation is as long as on the slowest that the task may use.
+    When a task ends before its estimate, waiting tasks move forward, in order of arrival, to their earliest possible
+    place, repeatedly until none moves; so none starts later than promised. If a task runs longer than its estimate,
+    promises cannot be kept: its resources count as held for ever, and all reservations are made anew in order of
+    arrival, at every moment until it has ended. On servers of unequal speed a reservation lasts as long as on the
+    slowest that the task may use.
 
-    Setting: `fit`, as of fcfs. It plans the whole queue on the whole cluster: thousands of waiting tasks on hundreds of
-    servers take long.
+    Setting: `fit`, as in fcfs. It plans the whole queue on the whole cluster, which is slow for thousands of waiting
+    tasks on hundreds of servers.
 
     >>> from berth.testing import example_placement
     >>> Conservative(example_placement(), np.random.default_rng(0)).fit
@@ -40,7 +40,7 @@ class Conservative(QueuedPolicy):
             raise UnsupportedProblem("conservative backfilling cannot keep reservations on devices that tasks share")
         slowest = np.where(problem.reach, problem.speed, np.inf).min(axis=1)
         self._slowest = np.where(np.isfinite(slowest), slowest, 1.0)
-        # a reservation may then be longer than the task takes where it gets its place
+        # a reservation may then be longer than the task's run time on its servers
         self._unequal = bool((problem.reach & (problem.speed != self._slowest[:, None])).any())
         self._plan: dict[int, tuple[float, Ints, Ints]] = {}  # start, servers and pieces on each, of waiting tasks
         self._ends: dict[int, float] = {}  # known ends of the tasks that ran
@@ -91,12 +91,12 @@ class Conservative(QueuedPolicy):
         late = any(end <= slot.time for end in ends.values()) or any(end < slot.time for end in gone)
         late = late or self._up is None or not np.array_equal(up, self._up)
         late = late or any(start < slot.time for start, _, _ in self._plan.values())
-        dropped = not self._plan.keys() <= set(slot.ids.tolist())  # a deadline has passed: its place is free
+        dropped = not self._plan.keys() <= set(slot.ids.tolist())  # a deadline has passed, which frees its place
         self._ends, self._up = ends, up
         return late, self._unequal or dropped or any(end > slot.time for end in gone)
 
     def _recalled(self, slot: PlacementSlot, rows: Rows) -> tuple[Floats, Ints]:
-        """When each pending task is planned, and where its rows begin: one for each of its pieces or all servers."""
+        """Planned start of each pending task, and the start of its rows: one for each of its pieces or all servers."""
         size = np.minimum(slot.tasks.pieces, len(self.problem.speed))
         place = np.cumsum(size) - size
         at = np.full(len(slot.ids), np.nan)
@@ -109,7 +109,7 @@ class Conservative(QueuedPolicy):
         return at, place
 
     def _keep(self, slot: PlacementSlot, at: Floats, place: Ints, rows: Rows) -> None:
-        """Leave only the rows of tasks that start now, and remember those of the others."""
+        """Keep only the rows of tasks that start now, and remember those of the others."""
         self._plan, first = {}, 0
         task, server, count = rows.task.copy(), rows.server.copy(), rows.count.copy()
         last = np.append(place[1:], len(task))

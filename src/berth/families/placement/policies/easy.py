@@ -17,17 +17,17 @@ ORDERS = ("arrival", "shortest")
 class EASY(InOrder):
     """First come, first served; but tasks behind the first may start if that does not delay it.
 
-    Which variant: the queue is in the order of arrival, and backfilling goes through it in the same order, taking
-    whoever fits (first fit). Only the first has a reservation, at the earliest moment at which it fits if those that
-    run end when their users said; one that runs longer is taken to end now. A task may pass if by its estimate it ends
-    by then, or uses only what is left beside the reservation. All of it is done anew whenever a task arrives or ends.
-    Users' estimates are taken as they are, and nobody is stopped when its estimate is over.
+    Variant: the queue is in order of arrival, and backfilling scans it in the same order, taking every task that fits
+    (first fit). Only the first task has a reservation, at the earliest moment at which it fits if running tasks end at
+    their estimates; one that runs longer is assumed to end now. A task may pass if by its estimate it ends by then, or
+    uses only what the reservation leaves. The plan is recomputed whenever a task arrives or ends. Users' estimates are
+    taken as they are, and no task is stopped when its estimate is over.
 
-    Others have: the shortest first among those that may pass (SJBF, here with `order=shortest` for the whole queue),
-    the best fit among them, several reservations (`conservative` gives one to everybody), estimates doubled or replaced
-    by predictions (EASY++), tasks stopped at their estimate.
+    Other variants: the shortest first among those that may pass (SJBF, here with `order=shortest` for the whole queue),
+    the best fit among them, several reservations (`conservative` gives one to every task), estimates doubled or
+    replaced by predictions (EASY++), tasks stopped at their estimate.
 
-    Settings: `order` (`arrival`, `shortest`) and `fit`, as of fcfs.
+    Settings: `order` (`arrival`, `shortest`) and `fit`, as in fcfs.
 
     >>> from berth.testing import example_placement
     >>> EASY(example_placement(), np.random.default_rng(0)).backfill

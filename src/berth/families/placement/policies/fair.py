@@ -1,4 +1,4 @@
-"""Dominant Resource Fairness for tasks that run to their end."""
+"""Dominant Resource Fairness for tasks that run to completion."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["FairQueue"]
 
 
 class FairQueue(QueuedPolicy):
-    """Again and again the owner with the smallest dominant share starts its next task, by arrival.
+    """Repeatedly, the owner with the smallest dominant share starts its next task, by arrival.
 
     The dominant share of an owner is the largest of its shares of the cluster's resources. An owner whose next task
     does not fit waits; others go on.
 
-    Setting: `fit`, as of fcfs.
+    Setting: `fit`, as in fcfs.
 
     >>> from berth.testing import example_placement
     >>> FairQueue(example_placement(), np.random.default_rng(0)).fit
@@ -33,7 +33,7 @@ class FairQueue(QueuedPolicy):
         if fit == "whole":
             raise InvalidInput("first, best, worst or aligned", value=fit, key="fit")
         super().__init__(problem, fit=fit)
-        self._owner: dict[int, int] = {}  # of tasks that wait or run
+        self._owner: dict[int, int] = {}  # of waiting and running tasks
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         self._owner.update(zip(slot.ids.tolist(), slot.tasks.owner.tolist(), strict=True))
@@ -48,11 +48,11 @@ class FairQueue(QueuedPolicy):
         self._owner = {task: owner for task, owner in self._owner.items() if task in known}
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # owners are noted when their tasks come
+        return None  # owners are recorded when their tasks arrive
 
 
 def _lists(owner: Ints, owners: int) -> tuple[Ints, Ints]:
-    """The next task of the same owner for each (n,), and the first of each owner (O,); -1 for none."""
+    """Next task of the same owner for each (n,), and the first of each owner (O,); -1 for none."""
     next_of, head_of = np.full(len(owner), -1, dtype=np.int64), np.full(owners, -1, dtype=np.int64)
     for i in range(len(owner) - 1, -1, -1):
         next_of[i], head_of[owner[i]] = head_of[owner[i]], i

@@ -8,9 +8,9 @@ __all__ = ["FCFS"]
 
 
 class FCFS(InOrder):
-    """Tasks start in the order of their arrival; nobody passes the first in the queue.
+    """Tasks start in order of arrival; none passes the first in the queue.
 
-    Settings: `backfill` (`none`, `easy` or `any`: who may pass it after all) and `fit` (`first`, `best`, `worst`,
+    Settings: `backfill` (`none`, `easy` or `any`: which tasks may pass after all) and `fit` (`first`, `best`, `worst`,
     `aligned` or `whole`: which servers its pieces get).
 
     >>> from berth.testing import example_placement

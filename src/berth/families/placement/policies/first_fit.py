@@ -17,11 +17,11 @@ __all__ = ["FirstFit"]
 class FirstFit(PreferredPolicy):
     """Each task in order of arrival goes to the earliest opened server with room, else to the next new one.
 
-    New servers come from a list that is shuffled once. The paper says no more; here a server that goes off loses its
-    place and may be opened again, gains are not looked at (`paying` false), and a task that fits nowhere waits.
+    New servers come from a list that is shuffled once. Beyond the paper: a server that goes off loses its place and may
+    be opened again, gains are ignored (`paying` false), and a task that fits nowhere waits.
 
-    The paper knows single tasks. Where tasks are gangs, may use only some servers or share devices, every waiting task
-    that fits starts, in the order of arrival, on the first servers with room, those that are on before others.
+    The paper has single tasks. If tasks are gangs, may use only some servers or share devices, every waiting task that
+    fits starts, in order of arrival, on the first servers with room, those that are on before others.
 
     >>> from berth.testing import example_placement
     >>> FirstFit(example_placement(), np.random.default_rng(0)).waiting
@@ -41,7 +41,7 @@ class FirstFit(PreferredPolicy):
             return
         super().__init__(problem, waiting=waiting, paying=paying)
         self._list = rng.permutation(len(problem.speed)).astype(np.float64)
-        self._opened = np.full(len(problem.speed), np.inf)  # a number that tells the order of opening
+        self._opened = np.full(len(problem.speed), np.inf)  # order of opening
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         return super().decide(slot) if self._queue is None else self._queue.decide(slot)
@@ -52,7 +52,7 @@ class FirstFit(PreferredPolicy):
     def keys(self, slot: PlacementSlot, on: NDArray[np.bool_]) -> tuple[Floats, Floats, float]:
         self._opened[~on] = np.inf
         known = np.isfinite(self._opened)
-        fresh = np.flatnonzero(on & ~known)  # on before this policy came, or by a decision that was repaired
+        fresh = np.flatnonzero(on & ~known)  # on before this policy started, or by a repaired decision
         latest = float(self._opened[known].max(initial=-1.0)) + 1.0
         self._opened[fresh] = latest + np.arange(len(fresh))
         return self._opened, self._list, latest + len(fresh)

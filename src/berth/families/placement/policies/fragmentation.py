@@ -1,4 +1,4 @@
-"""Placement that keeps devices whole."""
+"""Fragmentation-aware placement, which keeps devices whole."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ __all__ = ["FragmentationAware"]
 
 
 class FragmentationAware(InOrder):
-    """Every waiting task that fits starts, in the order of arrival, where it adds least to fragmentation (FGD).
+    """Every waiting task that fits starts, in order of arrival, where it adds least to fragmentation (FGD).
 
-    Fragments of a server are its free devices that a task cannot use: all of them where the task does not fit there or
-    wants none, else those with too little left for its share. They are expected over the tasks seen so far, in the
-    commonest 64 classes of port and demand (counted by the space-saving method, so that memory is bounded). Among
-    servers where it adds the same, and without devices that is all of them, the one with the least left is taken, of
-    which the paper says nothing. On a server, a share goes to the fullest device that has it, where the paper tries
-    every device.
+    Fragments of a server are its free devices that a task cannot use: all of them if the task does not fit there or
+    needs none, else those with too small a share left. The expectation is over the tasks seen so far, in the most
+    common 64 classes of port and demand (counted by the space-saving algorithm, which bounds memory). Ties, which
+    without devices are all servers, go to the server with the least left; the paper does not say. On a server, a share
+    goes to the fullest device that has it, where the paper tries every device.
 
-    Setting: `backfill`, as of fcfs.
+    Setting: `backfill`, as in fcfs.
 
     >>> from berth.testing import example_placement
     >>> FragmentationAware(example_placement(), np.random.default_rng(0)).fit

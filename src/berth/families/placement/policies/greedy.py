@@ -15,13 +15,13 @@ ORDERS = ("arrival", "shortest", "densest", "deadline", "random")
 
 
 class Greedy(OrderedPolicy):
-    """Each task in turn goes to the server where it gains most; as printed it does so when it arrives, in that order.
+    """Each task in turn goes to the server where it gains most; as printed, when it arrives and in that order.
 
     Settings:
 
     * `order`: `arrival`, `shortest` (least work first), `densest` (most value for demand and work), `deadline` (the
       earliest first) or `random`;
-    * `waiting`: `commit-immediate` as the paper reads, `commit-any` or `queue`;
+    * `waiting`: `commit-immediate` as in the paper, `commit-any` or `queue`;
     * `beta`, `price`, `forced`: as in every greedy policy; the paper has 1, 0 and false.
 
     >>> from berth.testing import example_placement

@@ -15,12 +15,12 @@ POPULATION, CROSSOVER, MUTATION = 16, 0.25, 0.25
 
 
 class HMAO:
-    """Assignments of all pending tasks to servers evolve for some `generations`; the best is played.
+    """Evolves assignments of all pending tasks to servers for some `generations`, and plays the best.
 
-    An assignment is worth what it gains at once: the value of the tasks that fit, less the cost of running them and of
-    launches. 16 assignments, crossover and mutation with probability 0.25 as in the paper, and the best always
-    survives. The paper gives neither the number of generations nor what becomes of a task that does not fit where it
-    is assigned: here it waits.
+    The fitness of an assignment is its immediate gain: the value of the tasks that fit, less the cost of running them
+    and of launches. 16 assignments, crossover and mutation with probability 0.25 as in the paper, and the best always
+    survives. The paper gives neither the number of generations nor the fate of a task that does not fit where it is
+    assigned: here it waits.
 
     >>> from berth.testing import example_placement
     >>> HMAO(example_placement(), np.random.default_rng(0)).generations
@@ -45,7 +45,7 @@ class HMAO:
         tasks = slot.tasks
         batch = Batch(tasks.arrival, tasks.demand, tasks.work, tasks.value, tasks.decay, tasks.deadline)
         on = slot.up & (slot.time <= slot.on_until)
-        free = np.where(slot.up[:, None], slot.free, -1.0)  # nothing fits on a server that is down, not even nothing
+        free = np.where(slot.up[:, None], slot.free, -1.0)  # servers that are down take no task at all
         genes = self.rng.integers(servers, size=(POPULATION, size))
         evolve(
             batch,
@@ -66,4 +66,4 @@ class HMAO:
         return PlacementDecision(chosen)
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # there is nothing to learn
+        return None  # learns nothing

@@ -1,4 +1,4 @@
-"""DRL-Greedy as berth has it: a network orders the tasks, says what a launch counts and what resources are worth."""
+"""berth's DRL-Greedy: a network gives the order of tasks, the weight of launches and the price of resources."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def _shipped() -> Network:
 
 
 def network_named(file: str) -> Network:
-    """The network that comes with berth (`default`) or that of a file."""
+    """The shipped network (`default`) or that of a file."""
     return _shipped() if file == SHIPPED else Network.load(Path(file))
 
 
 class Learned(OrderedPolicy):
-    """Greedy with a queue in the order of a network, which renews its mind whenever a batch arrives.
+    """Greedy with a queue in the order of a network, which is evaluated whenever a batch arrives.
 
-    One network serves any number of tasks, servers and kinds: it sees tasks and the cluster in numbers without units.
+    One network serves any number of tasks, servers and kinds: its inputs are dimensionless.
 
     Settings:
 
-    * `file`: a network that `berth train` made; `default` is the one that comes with berth;
-    * `only_order`: take only the order from the network, launches count in full and nothing has a price; with `waiting`
+    * `file`: a network made by `berth train`; `default` is the shipped one;
+    * `only_order`: take only the order from the network; launches count in full and nothing has a price; with `waiting`
       `commit-immediate` that is the paper's scope;
-    * `waiting`: as in `greedy`; a network is at its best where it was trained;
-    * `search`: try so many more orders for each batch, drawn near that of the network, and take the one that gains most
-      now (over a whole run this need not pay);
-    * `spread`: how far drawn orders stray.
+    * `waiting`: as in `greedy`; a network works best in the mode in which it was trained;
+    * `search`: for each batch, try this many more orders near that of the network, and take the one with the largest
+      immediate gain (over a whole run this need not pay);
+    * `spread`: scale of the noise on the ranks of drawn orders.
 
     >>> from berth.testing import example_placement
     >>> Learned(example_placement(), np.random.default_rng(0)).waiting
@@ -89,7 +89,7 @@ class Learned(OrderedPolicy):
         return ranks
 
     def _renew(self, slot: PlacementSlot) -> None:
-        """Rank everybody anew, now that there is a task that was never seen or has come back."""
+        """Rank all tasks again, because a task is new or has come back."""
         tasks, size = slot.tasks, len(slot.ids)
         if size > len(self._scratch.features):
             means = self._scratch.means
@@ -114,7 +114,7 @@ class Learned(OrderedPolicy):
             self._ranks = self._best_of(slot, batch, servers, ranks)
 
     def _best_of(self, slot: PlacementSlot, batch: Batch, servers: Servers, ranks: Floats) -> Floats:
-        """These ranks, or others near them under which the tasks gain more now."""
+        """These ranks, or others near them with a larger immediate gain."""
         best, most = ranks, self._gain(slot, batch, servers, np.argsort(-ranks, kind="stable"))
         for _ in range(self.search):
             drawn = ranks + self.spread * self.rng.gumbel(size=len(ranks))
@@ -124,7 +124,7 @@ class Learned(OrderedPolicy):
         return best
 
     def _gain(self, slot: PlacementSlot, batch: Batch, servers: Servers, order: Ints) -> float:
-        """What the tasks gain that find a place now in this order, launches and prices counted as ever."""
+        """Immediate gain of the tasks that find a place in this order, with launches and prices."""
         chosen = np.full(len(order), -1, dtype=np.int64)
         on_until = slot.on_until.copy()
         place_now(batch, order, servers, slot.time, self.beta, self.price, False, slot.free.copy(), on_until, chosen)

@@ -1,4 +1,4 @@
-"""A network that orders tasks, as numbers and as a small file that cannot execute anything."""
+"""The task-ordering network: its weights, and a small file format without executable content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from berth.model import Floats
 __all__ = ["FORMAT", "Network", "size_of"]
 
 FORMAT = "berth placement network 1"
-HEAD_START = (-0.7, -2.0)  # exp of these: half of the launch cost counts, and a price of about an eighth of a unit
+HEAD_START = (-0.7, -2.0)  # exp of these: half of the launch cost, and a price of about an eighth of a unit
 
 
 def _shapes(hidden: int, looks: int) -> dict[str, tuple[int, ...]]:
@@ -36,17 +36,16 @@ def _shapes(hidden: int, looks: int) -> dict[str, tuple[int, ...]]:
 
 
 def size_of(hidden: int, looks: int) -> int:
-    """How many weights a network has."""
+    """Number of weights of a network."""
     return sum(int(np.prod(shape)) for shape in _shapes(hidden, looks).values())
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Weights in one line, (W,); `looks` 0 means no attention (Deep Sets), otherwise the size of keys and queries.
+    """Weights in one vector, (W,); `looks` 0 means no attention (Deep Sets), otherwise the size of keys and queries.
 
-    `seen` (2, G) holds the least and the largest numbers of the cluster that it met in training: beyond them it knows
-    nothing, and takes what is there for the nearest that it knows. `made` says how it came to be: settings, seed,
-    version.
+    `seen` (2, G) holds the smallest and largest cluster features of training: inputs are clipped to this range. `made`
+    records its origin: settings, seed, version.
 
     >>> net = Network.fresh(np.random.default_rng(0), hidden=4)
     >>> again = Network.parse(net.text())
@@ -76,7 +75,7 @@ class Network:
 
     @classmethod
     def fresh(cls, rng: np.random.Generator, hidden: int = 12, looks: int = 0) -> Network:
-        """A network to start training from: it ranks by value for demand, and the hidden layers whisper."""
+        """Initial network for training: it ranks by value per demand, and its hidden layers have small weights."""
         parts = []
         for name, shape in _shapes(hidden, looks).items():
             if name == "direct":
@@ -92,7 +91,7 @@ class Network:
         return cls(np.concatenate(parts), hidden, looks)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The arrays that the weights make, in their order."""
+        """Shapes of the arrays in the weight vector, in order."""
         return _shapes(self.hidden, self.looks)
 
     def replace(self, weights: Floats) -> Network:
@@ -100,7 +99,7 @@ class Network:
         return Network(weights, self.hidden, self.looks, self.seen, self.made)
 
     def net(self) -> Net:
-        """The weights as the kernel wants them."""
+        """Weights in the kernel's form."""
         arrays, at = {}, 0
         line = self.weights.copy()
         for name, shape in self.shapes().items():
@@ -111,7 +110,7 @@ class Network:
         return Net(**arrays, low=bounds[0], high=bounds[1])
 
     def scratch(self, tasks: int) -> Scratch:
-        """Room for the kernel to compute in, for up to so many tasks."""
+        """Scratch arrays for the kernel, for up to this many tasks."""
         return Scratch(
             features=np.zeros((tasks, TASK)),
             cluster=np.zeros(CLUSTER),
@@ -124,14 +123,14 @@ class Network:
         )
 
     def text(self) -> str:
-        """The network as JSON: numbers and words, nothing that could run."""
+        """The network as JSON: numbers and texts, nothing executable."""
         body = {"format": FORMAT, "hidden": self.hidden, "looks": self.looks, "made": self.made}
         body["seen"] = None if self.seen is None else self.seen.tolist()
         return json.dumps({**body, "weights": self.weights.tolist()}, indent=1) + "\n"
 
     @classmethod
     def parse(cls, text: str, file: str | None = None) -> Network:
-        """Read what `text` wrote; whatever else is in there is refused."""
+        """Parse the output of `text`; anything else is refused."""
         try:
             body = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -166,14 +165,14 @@ class Network:
             raise InvalidInput(expected, found=f"{len(weights)} numbers", key="weights", file=file) from error
 
     def save(self, path: Path) -> None:
-        """Write the file; a reader never sees half of it."""
+        """Write the file atomically."""
         part = path.with_name(path.name + ".part")
         part.write_text(self.text(), encoding="utf-8")
         part.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Network:
-        """Read a file that `save` wrote, from wherever it comes."""
+        """Read a file that `save` wrote; safe for untrusted files."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

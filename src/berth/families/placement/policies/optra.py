@@ -1,4 +1,4 @@
-"""OptRA, a baseline of the DRL-Greedy paper, as that paper changes it."""
+"""OptRA, a baseline of the DRL-Greedy paper, as that paper modifies it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["OptRA"]
 class OptRA(PreferredPolicy):
     """The shortest task first, on the fastest server that is on and has room, else on a new one of the fastest.
 
-    "Efficiency" is read as clock speed, and the shortest first within a batch: tasks that wait come before later
-    batches, unless `across`, with which the shortest of all comes first. Gains are not looked at (`paying` false), and
-    a task that fits nowhere waits: the paper says none of this.
+    "Efficiency" is read as clock speed, and shortest-first within a batch: waiting tasks come before later batches,
+    unless `across`, with which the shortest of all comes first. Gains are ignored (`paying` false), and a task that
+    fits nowhere waits: the paper says none of this.
 
     >>> from berth.testing import example_placement
     >>> OptRA(example_placement(), np.random.default_rng(0)).waiting

@@ -1,4 +1,4 @@
-"""What greedy placement policies share: an order of the tasks, then the best server for each in turn."""
+"""Base class of greedy placement policies: an order of the tasks, then the best server for each in turn."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WAITING = ("queue", "commit-immediate", "commit-any")
 class OrderedPolicy(ABC):
     """Places tasks one by one, those of the largest `rank` first, where the score is largest.
 
-    A score is the worth of the task when done there, less the cost of running it, `beta` of the launch cost where the
-    server is off, and `price` for each weighted unit of resource and time. Tasks without a score above 0 are not
-    placed, unless `forced`.
+    A score is the value of the task when done there, less the cost of running it, `beta` of the launch cost if the
+    server is off, and `price` per weighted unit of resource and time. Tasks without a score above 0 are not placed,
+    unless `forced`.
 
-    `waiting` says what becomes of a task that finds no room: with `"queue"` it waits and is asked about again at every
-    arrival, end and failure; with `"commit-immediate"` it gets the best place that will be free later, but only when it
-    fits nowhere now; with `"commit-any"` later places compete with those that are free now.
+    `waiting` decides about a task that finds no room: with `"queue"` it waits and is tried again at every arrival, end
+    and failure; with `"commit-immediate"` it gets the best later place, but only if it fits nowhere now; with
+    `"commit-any"` later places compete with those that are free now.
     """
 
     family = "placement"
@@ -59,7 +59,7 @@ class OrderedPolicy(ABC):
 
     @abstractmethod
     def rank(self, slot: PlacementSlot) -> Floats:
-        """A number for each pending task (n,): those with larger ones are placed first, of equal ones the earlier."""
+        """A number for each pending task (n,): larger ones are placed first, ties by arrival."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         if not len(slot.ids):
@@ -69,7 +69,7 @@ class OrderedPolicy(ABC):
         order = np.argsort(-self.rank(slot), kind="stable")
         chosen = np.full(len(tasks), WAIT, dtype=np.int64)
         if self.waiting == "queue":
-            # nothing fits on a server that is down, not even nothing
+            # servers that are down take no task at all, not even one without demand
             free, on_until = np.where(slot.up[:, None], slot.free, -1.0), slot.on_until.copy()
             place_now(
                 batch, order, self._servers, slot.time, self.beta, self.price, self.forced, free, on_until, chosen
@@ -78,7 +78,7 @@ class OrderedPolicy(ABC):
         return self._reserved(slot, batch, order, chosen)
 
     def _reserved(self, slot: PlacementSlot, batch: Batch, order: Ints, chosen: Ints) -> PlacementDecision:
-        """For good: every task gets a place, now or later, or never."""
+        """Place every task for good, now or later, or never."""
         held, servers = slot.berths, len(self.problem.speed)
         count = np.bincount(held.server, minlength=servers)
         by_server = np.argsort(held.server, kind="stable")
@@ -112,4 +112,4 @@ class OrderedPolicy(ABC):
         return PlacementDecision(np.where(chosen < 0, REJECT, chosen), starts)
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # nothing is learned while running
+        return None  # learns nothing while running

@@ -12,9 +12,9 @@ __all__ = ["OSSA"]
 
 
 class OSSA(OrderedPolicy):
-    """Greedy in the order of arrival on value less launch cost: what it costs to run a task is not looked at.
+    """Greedy in order of arrival on value less launch cost; ignores the cost of running a task.
 
-    The paper names OSSA, which knows the price of servers alone, and gives no more; this is a reading of it. `waiting`
+    The paper names OSSA, which knows the price of servers alone, without details; this is one reading of it. `waiting`
     is `commit-immediate`, as in the paper's own greedy.
 
     >>> from berth.testing import example_placement
@@ -29,7 +29,7 @@ class OSSA(OrderedPolicy):
     ) -> None:
         super().__init__(problem, waiting=waiting)
         free_to_run = np.zeros(len(problem.speed))
-        free_to_run.setflags(write=False)  # as the other arrays: kernels are compiled for one kind
+        free_to_run.setflags(write=False)  # like the other arrays: kernels are compiled for one kind
         self._servers = self._servers._replace(rate=free_to_run)
 
     def rank(self, slot: PlacementSlot) -> Floats:

@@ -1,4 +1,4 @@
-"""What policies share that place each task on the first server of a list that has room."""
+"""Base class of policies that place each task on the first server of a list that has room."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["PreferredPolicy"]
 class PreferredPolicy(ABC):
     """Servers that are on come first, then those that are off, each by a key; a task goes to the first with room.
 
-    `waiting` says what becomes of a task that fits nowhere now: with `"queue"` it waits and is asked about again at
-    every arrival, end and failure; with `"drop"` it is rejected. With `paying` a task goes only to servers where its
-    worth is above the cost of running it.
+    `waiting` decides about a task that fits nowhere now: with `"queue"` it waits and is tried again at every arrival,
+    end and failure; with `"drop"` it is rejected. With `paying` a task goes only to servers where its value exceeds the
+    cost of running it.
     """
 
     family = "placement"
@@ -43,18 +43,18 @@ class PreferredPolicy(ABC):
 
     @abstractmethod
     def rank(self, slot: PlacementSlot) -> Floats:
-        """A number for each pending task (n,): those with larger ones are placed first, of equal ones the earlier."""
+        """A number for each pending task (n,): larger ones are placed first, ties by arrival."""
 
     @abstractmethod
     def keys(self, slot: PlacementSlot, on: NDArray[np.bool_]) -> tuple[Floats, Floats, float]:
-        """Keys (R,) of servers while on and while off, and the key of the next to be launched; < 0: as it is."""
+        """Keys (R,) of servers while on and while off, and the key of the next to be launched; < 0: unchanged."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         chosen = np.full(len(slot.ids), WAIT, dtype=np.int64)
         tasks = slot.tasks
         batch = Batch(tasks.arrival, tasks.demand, tasks.work, tasks.value, tasks.decay, tasks.deadline)
         on = slot.up & (slot.time <= slot.on_until)
-        free = np.where(slot.up[:, None], slot.free, -1.0)  # nothing fits on a server that is down, not even nothing
+        free = np.where(slot.up[:, None], slot.free, -1.0)  # servers that are down take no task at all
         on_key, off_key, opened = self.keys(slot, on)
         order = np.argsort(-self.rank(slot), kind="stable")
         place_preferred(
@@ -75,4 +75,4 @@ class PreferredPolicy(ABC):
         return PlacementDecision(chosen)
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # there is nothing to learn
+        return None  # learns nothing

@@ -1,10 +1,10 @@
 """DRL-Greedy as printed, and the paper's direct DRL placement: an actor network over a padded state.
 
-What the paper leaves open is read as follows. The state is a line of numbers: `most` tasks with demand, work, value,
-decay and time to the deadline, zeros where there are fewer, then what every server has free; so an actor fits one
-cluster. It gives one number a task. Training is `berth train SCENARIO --method ddpg` (or `ddpg-direct`).
+Gaps in the paper are filled as follows. The state is a vector: `most` tasks with demand, work, value, decay and time to
+the deadline, zeros if there are fewer, then the free capacity of every server; so an actor fits one cluster. It gives
+one number per task. Training is `berth train SCENARIO --method ddpg` (or `ddpg-direct`).
 
-Actors trained on `SHIPPED` scenarios come with berth, for each of the two policies; `file` takes the scenario's name.
+berth ships actors trained on `SHIPPED` scenarios for each of the two policies; `file` takes the scenario's name.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = ["SHIPPED", "Actor", "DRLDirect", "DRLGreedyPrinted", "actor_named", "
 FORMAT = "berth printed actor 1"
 SHIPPED = ("drl-default", "drl-scarce")
 HIDDEN = (50, 30)
-TASK = 4  # numbers of a task beside its demand
+TASK = 4  # features of a task besides its demand
 
 
 def state_of(problem: PlacementProblem, slot: PlacementSlot, most: int) -> Floats:
-    """The state as the paper has it: pending tasks, then what servers have free."""
+    """State as in the paper: pending tasks, then free capacities of servers."""
     tasks, size = slot.tasks, min(len(slot.ids), most)
     rows = np.zeros((most, problem.instance.capacity.shape[1] + TASK))
     columns = [tasks.demand, tasks.work[:, None], tasks.value[:, None], tasks.decay[:, None]]
@@ -51,7 +51,7 @@ def state_of(problem: PlacementProblem, slot: PlacementSlot, most: int) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Actor:
-    """A network of three layers, as arrays (rows out, columns in) and offsets, for `most` tasks."""
+    """Network of three layers, as arrays (rows out, columns in) and offsets, for `most` tasks."""
 
     layers: tuple[tuple[Floats, Floats], ...]
     most: int
@@ -65,7 +65,7 @@ class Actor:
         return x
 
     def text(self) -> str:
-        """The actor as JSON: numbers and words, nothing that could run."""
+        """The actor as JSON: numbers and texts, nothing executable."""
         layers = [{"weights": w.tolist(), "offset": b.tolist()} for w, b in self.layers]
         return json.dumps({"format": FORMAT, "most": self.most, "made": self.made, "layers": layers}) + "\n"
 
@@ -79,7 +79,7 @@ class Actor:
 
     @classmethod
     def load(cls, path: Path) -> Actor:
-        """Read a file that `text` filled, compressed if it is called .gz; whatever else is in there is refused."""
+        """Read a file that `text` filled, compressed if it ends in .gz; anything else is refused."""
         try:
             kept = path.read_bytes()
             body = json.loads(gzip.decompress(kept) if path.suffix == ".gz" else kept)
@@ -107,7 +107,7 @@ class Actor:
         return cls(layers, most, body.get("made", {}))
 
     def check(self, problem: PlacementProblem) -> None:
-        """Refuse a cluster for which it was not made."""
+        """Refuse a cluster that it was not made for."""
         servers, resources = problem.instance.capacity.shape
         wanted = self.most * (resources + TASK) + servers * resources
         if self.layers[0][0].shape[1] != wanted:
@@ -118,7 +118,7 @@ class Actor:
 
 
 def actor_named(file: str, method: str) -> Actor:
-    """That of the file, or the one of the method, `ddpg` or `ddpg-direct`, that comes with berth for this scenario."""
+    """Actor of the file, or the shipped one of the method, `ddpg` or `ddpg-direct`, for this scenario."""
     if file not in SHIPPED:
         return Actor.load(Path(file))
     with resources.as_file(
@@ -128,7 +128,7 @@ def actor_named(file: str, method: str) -> Actor:
 
 
 def _actor(problem: PlacementProblem, file: str, method: str, rng: np.random.Generator) -> Actor:
-    """The one that is meant; without a file, an actor that has learned nothing."""
+    """Requested actor; without a file, an untrained one."""
     if not file:
         return Actor.fresh(problem, rng)
     actor = actor_named(file, method)
@@ -139,9 +139,9 @@ def _actor(problem: PlacementProblem, file: str, method: str, rng: np.random.Gen
 class DRLGreedyPrinted(OrderedPolicy):
     """The paper's algorithm: the actor's numbers order each batch, then Alg. 3 places it when it arrives.
 
-    Settings: `file`, an actor that `berth train SCENARIO --method ddpg` made, or `drl-default` or `drl-scarce` for one
-    that comes with berth (without any, an actor that has learned nothing); `waiting` and `forced` as in `greedy`.
-    Tasks beyond those the actor has room for come last.
+    Settings: `file`, an actor made by `berth train SCENARIO --method ddpg`, or `drl-default` or `drl-scarce` for a
+    shipped one (default: an untrained actor); `waiting` and `forced` as in `greedy`. Tasks beyond the actor's capacity
+    come last.
     """
 
     reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, Alg. 1"
@@ -167,11 +167,11 @@ class DRLGreedyPrinted(OrderedPolicy):
 
 
 class DRLDirect:
-    """The paper's DRL baseline: the actor's number for a task, cut to a whole one, is its server.
+    """The paper's DRL baseline: the actor's number for a task, truncated to a whole one, is its server.
 
-    A task for which there is no room on that server waits until there is; it is rejected when it can never fit.
-    Settings: `file`, an actor that `berth train SCENARIO --method ddpg-direct` made, or `drl-default` or `drl-scarce`
-    for one that comes with berth; without any, an actor that has learned nothing.
+    A task without room on that server waits until there is; it is rejected if it can never fit. Settings: `file`, an
+    actor made by `berth train SCENARIO --method ddpg-direct`, or `drl-default` or `drl-scarce` for a shipped one;
+    default: an untrained actor.
     """
 
     family = "placement"
@@ -187,11 +187,11 @@ class DRLDirect:
         return directed(self.problem, slot, scores)
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # nothing is learned while running
+        return None  # learns nothing while running
 
 
 def directed(problem: PlacementProblem, slot: PlacementSlot, scores: Floats) -> PlacementDecision:
-    """Each task on the server that its score names, as soon as that has room."""
+    """Place each task on the server that its score names, as soon as that has room."""
     size, servers = len(slot.ids), len(problem.speed)
     chosen, starts = np.full(size, REJECT, dtype=np.int64), np.full(size, slot.time)
     held = slot.berths

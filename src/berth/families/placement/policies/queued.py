@@ -1,4 +1,4 @@
-"""What queue policies share: batch jobs that wait in some order, and servers found by some rule."""
+"""Base classes of queue policies: batch jobs wait in some order, and a rule finds their servers."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from berth.model import Floats, Ints
 __all__ = ["BACKFILL", "FITS", "InOrder", "QueuedPolicy"]
 
 FITS = {"first": FIRST, "best": BEST, "worst": WORST, "aligned": ALIGNED, "whole": WHOLE}
-"""How servers are found for a task: see `berth.families.placement.kernels.gathering`."""
+"""Rules to find servers for a task: see `berth.families.placement.kernels.gathering`."""
 BACKFILL = {"none": STRICT, "easy": EASY, "any": ANY}
-"""Who may pass the head of the queue."""
+"""Which tasks may pass the head of the queue."""
 
 
 CLASSES = 64
-"""So many classes of tasks are counted, the commonest of them truly."""
+"""Number of task classes that are counted; the most common are exact."""
 
 
 class QueuedPolicy(ABC):
-    """Starts waiting tasks when it is their turn and their pieces fit; values, deadlines and costs are not looked at.
+    """Starts waiting tasks in turn when their pieces fit; ignores values, deadlines and costs.
 
-    It serves every problem of the family: gangs, ports, devices, and times that are only estimates.
+    It serves every problem of the family: gangs, ports, devices, and estimated run times.
     """
 
     family = "placement"
@@ -60,22 +60,22 @@ class QueuedPolicy(ABC):
         device = -1 if problem.devices is None else problem.devices
         most = capacity.max(axis=0)
         self._fleet = Fleet(capacity, problem.speed, problem.reach, most, np.array([device]))
-        self._seen: dict[tuple[int, ...], tuple[int, Floats]] = {}  # of tasks alike, to a hundredth, how many, and one
-        self._last = -1  # the latest task that was counted
+        self._seen: dict[tuple[int, ...], tuple[int, Floats]] = {}  # class, rounded to .01: count and example
+        self._last = -1  # latest counted task
         self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def __init_subclass__(cls) -> None:
-        """A class that decides in its own way has no pool form unless it declares one."""
+        """Drop the pool form of a subclass that decides in its own way, unless it declares one."""
         if {"start", "decide"} & vars(cls).keys() and "pool" not in vars(cls):
             cls.pool = QueuedPolicy.pool  # type: ignore[method-assign]
 
     def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
-        """Its form on one pool, for a kernel that plays whole logs: backfilling and the key of each task, or None."""
+        """Pool form, for a kernel that plays whole logs: backfilling and the key of each task, or None."""
         return None
 
     @abstractmethod
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
-        """Write the places of all tasks that start now into `rows`."""
+        """Write the places of all tasks that start now to `rows`."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         server = np.full(len(slot.ids), WAIT, dtype=np.int64)
@@ -84,7 +84,7 @@ class QueuedPolicy(ABC):
         tasks, (servers, resources) = slot.tasks, self.problem.instance.capacity.shape
         pieces = Pieces(tasks.demand, tasks.pieces, tasks.port, tasks.work, tasks.owner)
         devices = np.zeros((servers, 0)) if slot.devices is None else slot.devices.copy()
-        # nothing fits on a server that is down, not even nothing
+        # servers that are down take no task at all, not even one without demand
         off = ((self.problem.launch > 0) & ~(slot.time <= slot.on_until)).astype(np.float64)
         free = Free(np.where(slot.up[:, None], slot.free, -1.0), devices, off)
         most = int(np.minimum(tasks.pieces, servers).sum())
@@ -107,7 +107,7 @@ class QueuedPolicy(ABC):
         return PlacementDecision(server, None, gangs)
 
     def _count(self, slot: PlacementSlot) -> None:
-        """Count the tasks that came, by demand and port: the classes that fragmentation is measured with."""
+        """Count new tasks by demand and port: the classes that measure fragmentation."""
         new = slot.ids > self._last
         if not new.any():
             return
@@ -119,7 +119,7 @@ class QueuedPolicy(ABC):
             demand = slot.tasks.demand[i]
             key = (int(slot.tasks.port[i]), *(int(part) for part in np.minimum(np.round(100 * demand / most), 1e6)))
             count, like = self._seen.pop(key, (0, demand))
-            if not count and len(self._seen) >= CLASSES:  # the rarest makes room, and leaves its count
+            if not count and len(self._seen) >= CLASSES:  # the rarest class is replaced and passes on its count
                 count = self._seen.pop(min(self._seen, key=lambda other: (self._seen[other][0], other)))[0]
             self._seen[key] = count + 1, like
         listed = sorted(self._seen)
@@ -128,15 +128,15 @@ class QueuedPolicy(ABC):
         self._classes = Classes(demands, np.array([key[0] for key in listed]), share / share.sum())
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # what tasks look like is counted when they come
+        return None  # tasks are counted when they arrive
 
 
 class InOrder(QueuedPolicy):
-    """Tasks wait in an order; when the first does not fit, `backfill` says who may pass it.
+    """Tasks wait in an order; if the first does not fit, `backfill` decides which tasks may pass it.
 
-    `none`: nobody. `any`: whoever fits. `easy`: whoever does not delay the first of those that did not fit, by the
-    estimates; it gets a reservation at the first moment at which it will fit, made anew at every moment; the others are
-    asked once each in the order of the queue, and may also use what the reservation leaves.
+    `none`: none. `any`: every task that fits. `easy`: every task that by the estimates does not delay the first one
+    that did not fit, which gets a reservation at the first moment at which it will fit, recomputed at every moment; the
+    others are tried once each in queue order, and may also use what the reservation leaves.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class InOrder(QueuedPolicy):
         self.backfill = backfill
 
     def key(self, tasks: Tasks) -> Floats:
-        """A number for each task (n,): those with smaller ones come first, of equal ones the earlier."""
+        """A number for each task (n,): smaller ones come first, ties by arrival."""
         return np.zeros(len(tasks))
 
     def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:

@@ -1,4 +1,4 @@
-"""Tasks go to random servers: the floor that every other placement policy must beat."""
+"""Random placement: the floor that every other placement policy must beat."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ class RandomPlacement:
         return PlacementDecision(chosen)
 
     def observe(self, outcome: PlacementOutcome, /) -> None:
-        return None  # there is nothing to learn
+        return None  # learns nothing

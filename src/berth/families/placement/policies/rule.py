@@ -1,4 +1,4 @@
-"""A rule of three numbers: how much length counts in the order, how much of a launch, and a price."""
+"""A rule of three numbers: the weight of length in the order, the weight of launches, and a price."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Rule(OrderedPolicy):
 
     Settings:
 
-    * `length`: 1 for value density, 0 to leave the length of tasks out, above 1 to prefer short ones;
-    * `beta`: how much of the launch cost counts: a server that is launched for one task serves others after it;
-    * `price`: what a weighted unit of resource and time must bring to be given away; the scarcer servers are, the more;
+    * `length`: 1 for value density, 0 to ignore the length of tasks, above 1 to prefer short ones;
+    * `beta`: share of the launch cost that counts: a server launched for one task serves others after it;
+    * `price`: least gain per weighted unit of resource and time; the scarcer servers are, the higher;
     * `waiting`, `forced`: as in `greedy`.
 
     `berth train SCENARIO --method rule` finds the three numbers for a scenario.
@@ -54,7 +54,7 @@ class Rule(OrderedPolicy):
 
     @staticmethod
     def ranks(tasks: Any, weight: Floats, length: float) -> Floats:
-        """The rank of every task (N,): it does not change while it waits."""
+        """Rank of every task (N,), constant while it waits."""
         heavy = np.maximum(tasks.demand @ weight, 1e-300)
         ranks: Floats = np.log(np.maximum(tasks.value, 1e-300)) - np.log(heavy) - length * np.log(tasks.work)
         return ranks

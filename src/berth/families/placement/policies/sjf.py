@@ -10,9 +10,9 @@ __all__ = ["SJF"]
 
 
 class SJF(InOrder):
-    """Tasks start in the order of their known work, the shortest first; nobody passes the first in the queue.
+    """Tasks start in order of their known work, the shortest first; none passes the first in the queue.
 
-    Settings: `backfill` and `fit`, as of fcfs. Long tasks may wait for ever.
+    Settings: `backfill` and `fit`, as in fcfs. Long tasks may wait for ever.
 
     >>> from berth.testing import example_placement
     >>> SJF(example_placement()).fit

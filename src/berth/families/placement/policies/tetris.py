@@ -14,11 +14,11 @@ __all__ = ["Tetris"]
 
 
 class Tetris(QueuedPolicy):
-    """Of all waiting tasks and servers the best aligned pair first: large where much is free, in the same resources.
+    """The best aligned pair of waiting task and server first: large demand where much is free, in the same resources.
 
-    Alignment is the scalar product of demand and free amounts, as shares of the largest server; from it goes `hurry`
-    times the known work, each relative to its mean over the tasks that fit. With 0 it only packs. A gang's pieces go to
-    its best aligned servers in turn. Nothing is kept for tasks that do not fit: large ones may wait for ever.
+    Alignment is the scalar product of demand and free amounts, as shares of the largest server; `hurry` times the known
+    work is subtracted, each relative to its mean over the tasks that fit. With 0 it only packs. A gang's pieces go to
+    its best aligned servers in turn. Nothing is reserved for tasks that do not fit: large ones may wait for ever.
 
     >>> from berth.testing import example_placement
     >>> Tetris(example_placement(), np.random.default_rng(0)).hurry

@@ -1,4 +1,4 @@
-"""Scenario files of the placement family: defaults, and the keys that a workload gives."""
+"""Scenario files of the placement family: defaults, and the keys set by a workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SCENARIO"]
 
 SCALE = 16.0
-"""The weights of all that the largest server of a workload has, added up."""
+"""Sum of the weighted capacity of a workload's largest server."""
 
 POLICIES = (
     "drl-greedy",
@@ -31,7 +31,7 @@ POLICIES = (
 )
 
 
-# those that serve gangs, ports, devices and times that are only estimates
+# the default policies that support gangs, ports, devices and estimated run times
 QUEUED_POLICIES = ("easy", "conservative", "sjf", "fcfs", "best-fit", "tetris", "drf-placement", "fgd")
 
 
@@ -39,14 +39,14 @@ def _defaults(settings: PlacementSettings) -> Defaults:
     tasks = settings.tasks
     if not isinstance(tasks, WorkloadTasks):
         return Defaults(slots_of(settings), POLICIES, "greedy", ("slot",))
-    # no bound: it is one linear programme for all tasks, which takes minutes where they run for many slots
+    # no oracle: its linear programme covers all tasks and takes minutes for tasks of many slots
     if tasks.gangs or tasks.needs or tasks.devices or tasks.known == "estimate":
         return Defaults(slots_of(settings), QUEUED_POLICIES, "fcfs", ())
     return Defaults(slots_of(settings), POLICIES, "greedy", ())
 
 
 def _layer(plan: WorkloadPlan) -> dict[str, Any]:
-    """Servers are kinds; tasks are the jobs themselves. Servers stay on, as those of real clusters do."""
+    """Make each server shape a kind and each job a task. Servers stay on, as in real clusters."""
     unit = np.ones(len(plan.workload.resources))
     cluster = plan.cluster(unit)
     for kind, group in zip(cluster["servers"], plan.groups, strict=True):

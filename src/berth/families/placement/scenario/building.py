@@ -1,7 +1,7 @@
-"""From settings and a seed to a world of the placement family.
+"""Build a world of the placement family from settings and a seed.
 
-Every number of a task has a stream of its own, and so has every failing server: a longer run or more servers only add
-to what a seed gives, and a changed setting shifts nothing else.
+Each attribute of a task has its own random stream, and so has each failing server: a longer run or more servers only
+add to what a seed draws, and a changed setting shifts nothing else.
 
 Axes: N tasks, T batches, R servers, K resources.
 """
@@ -39,7 +39,7 @@ __all__ = ["build_placement"]
 def build_placement(
     settings: PlacementSettings, horizon: int, seed: int, arrivals_known: bool = True
 ) -> PlacementWorld:
-    """The world of this seed; a policy always sees the tasks that have arrived."""
+    """Build the world of this seed; a policy always sees the tasks that have arrived."""
     del arrivals_known
     problem = _problem(settings, horizon)
     runs = None
@@ -57,7 +57,7 @@ def build_placement(
 
 
 def _problem(settings: PlacementSettings, horizon: int) -> PlacementProblem:
-    """Servers, and what they cost; one port, whose tasks may use any server that they fit."""
+    """Servers and their costs, with one port whose tasks may use any server that they fit."""
     kinds, names = settings.cluster.servers, names_of(settings.cluster.resources)
     cluster = given_cluster(plain_cluster(settings.cluster))
     servers = len(cluster.servers)
@@ -82,7 +82,7 @@ def _weights(given: dict[str, float] | None, names: list[str]) -> Floats:
 
 
 def _sizes(settings: PlacementSettings, horizon: int, seed: int) -> Ints:
-    """How many tasks each batch has, (T,)."""
+    """Number of tasks in each batch, (T,)."""
     arrivals = settings.arrivals
     if isinstance(arrivals, GivenSizes):
         return np.array(arrivals.sizes[:horizon], dtype=np.int64)
@@ -106,13 +106,13 @@ def _drawn(chosen: DrawnTasks, arrival: Floats, slowest: float, names: list[str]
 
 
 def _values(chosen: Value, luck: Floats) -> Floats:
-    """Normal numbers, drawn again while they are too low: the normal distribution above `least`, by its inverse."""
+    """Draw from the normal distribution truncated below at `least`, by its inverse."""
     mean = chosen.mean
     spread = math.sqrt(2 * mean if chosen.variance is None else chosen.variance)
     least = 0.1 * mean if chosen.least is None else chosen.least
     if spread == 0:
         return np.full(len(luck), mean)
-    # from above, where the normal distribution is known to more digits
+    # use the upper tail, where floats resolve the normal distribution better
     above = ndtr((mean - least) / spread)
     drawn: Floats = mean - spread * ndtri((1 - luck) * above)
     return np.maximum(drawn, least)
@@ -142,8 +142,8 @@ def _amounts(chosen: Draw | float, name: str, seed: int, work: Floats, value: Fl
 def _of_workload(
     settings: PlacementSettings, chosen: WorkloadTasks, problem: PlacementProblem, horizon: int, seed: int
 ) -> tuple[PlacementProblem, Tasks, Floats | None]:
-    """The jobs of the workload as tasks, the problem with what they need, and run times where others are known."""
-    from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+    """Jobs of the workload as tasks, the problem with the tasks' needs, and true run times if they differ."""
+    from berth.scenario.workload import planned  # imports the trace readers, which few scenarios need
 
     plan = planned(settings.workload)
     slot_seconds, faster = plan.pace()
@@ -189,14 +189,14 @@ def _of_workload(
 
 
 def _with_ports(problem: PlacementProblem, homes: NDArray[np.bool_], labels: list[str]) -> PlacementProblem:
-    """A port for each set of labels, with channels to the servers that have one of them; `homes` is (L, R)."""
+    """Give each set of labels a port with channels to the servers that have one of them; `homes` is (L, R)."""
     most = problem.instance.capacity.max(axis=0)
     ports = tuple(JobType(label, most) for label in labels)
     return problem.replace(instance=Instance(problem.instance.cluster, ports, np.argwhere(homes)))
 
 
 def _that_fit(demand: Floats, pieces: Ints, port: Ints, problem: PlacementProblem) -> tuple[Floats, Ints]:
-    """Demands and pieces, cut down where no server, or not all of them together, could ever hold them."""
+    """Cap demands and pieces that no server, or the whole cluster, could ever hold."""
     capacity = problem.instance.capacity
     shapes, kind = np.unique(np.hstack([capacity, problem.reach.T]), axis=0, return_inverse=True)
     number = np.bincount(kind.reshape(-1), minlength=len(shapes))
@@ -230,7 +230,7 @@ def _given(tasks: list[PlacementTask], period: float, names: list[str]) -> Tasks
 
 
 def _failures(chosen: Failures, problem: PlacementProblem, length: float, seed: int) -> list[Failure]:
-    """Everything that fails in a run of this length, in the order of time."""
+    """All failures in a run of this length, in order of time."""
     names = problem.instance.cluster.servers
     servers = len(names)
     found = [
@@ -252,7 +252,7 @@ def _failures(chosen: Failures, problem: PlacementProblem, length: float, seed: 
 
 
 def _spells(up: float, down: float, server: int, length: float, seed: int) -> list[Failure]:
-    """When one server is down: it works and is down in turn, for times drawn around these means."""
+    """Downtimes of one server, which alternates between up and down with these mean times."""
     rng = stream(seed, "failures", "transient", server)
     spells: list[Failure] = []
     time = up * rng.standard_exponential()

@@ -1,4 +1,4 @@
-"""What does not match in a scenario of the placement family."""
+"""Consistency checks across the keys of a placement scenario."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from berth.scenario.settings import GivenCluster, ServerEntry, names_of
 __all__ = ["BATCHES", "across_placement", "counts", "plain_cluster", "slots_of"]
 
 BATCHES = 100
-"""Batches of a run where nothing says how many."""
+"""Default number of batches in a run."""
 MOST_TASKS = 20_000_000
-"""The most tasks of a run: about what fits into memory."""
+"""Largest number of tasks in a run: about what fits into memory."""
 FORMS = ("integers", "uniform", "choices", "per_work", "per_value")
 
 
 def counts(cluster: PlacementCluster) -> list[int]:
-    """How many servers there are of each kind: shares of the count, the largest remainders rounded up."""
+    """Number of servers of each kind: shares of the count, the largest remainders rounded up."""
     if cluster.count is None:
         return [1 if kind.count is None else kind.count for kind in cluster.servers]
     total = sum(kind.share or 0.0 for kind in cluster.servers)
@@ -47,14 +47,14 @@ def counts(cluster: PlacementCluster) -> list[int]:
 
 
 def plain_cluster(cluster: PlacementCluster) -> GivenCluster:
-    """The same cluster as other families write it; a kind of which there are none is left out."""
+    """Convert the cluster to the form of the other families, without kinds that have no server."""
     kinds = zip(cluster.servers, counts(cluster), strict=True)
     servers = [ServerEntry(name=kind.name, count=n, capacity=kind.capacity) for kind, n in kinds if n]
     return GivenCluster(resources=list(cluster.resources), servers=servers)
 
 
 def slots_of(settings: PlacementSettings) -> int:
-    """Batches of a run where the file does not say how many."""
+    """Default number of batches in a run."""
     if isinstance(settings.arrivals, GivenSizes):
         return len(settings.arrivals.sizes)
     if isinstance(settings.tasks, list):
@@ -63,7 +63,7 @@ def slots_of(settings: PlacementSettings) -> int:
 
 
 def across_placement(settings: PlacementSettings) -> Iterator[Mistake]:
-    """What does not match in a scenario of the placement family."""
+    """Mistakes across the keys of a placement scenario."""
     resources = names_of(settings.cluster.resources)
     wrong = list(_cluster(settings.cluster, resources))
     yield from wrong
@@ -154,7 +154,7 @@ def _per_value(work: Draw | float) -> bool:
 
 
 def _least(draw: Draw) -> float | None:
-    """The least that may come of it, where that does not hang on another number."""
+    """Lower bound of a draw, None if it depends on another number."""
     for bounds in (draw.integers, draw.uniform, draw.choices):
         if bounds is not None:
             return float(min(bounds))

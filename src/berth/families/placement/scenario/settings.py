@@ -1,4 +1,4 @@
-"""What a scenario file of the placement family may say; what it shares with others is in `berth.scenario.settings`."""
+"""Keys of a scenario file of the placement family; `berth.scenario.settings` holds the keys of all families."""
 
 from __future__ import annotations
 
@@ -49,27 +49,27 @@ Idle = Annotated[
 
 
 class ServerKind(Part):
-    """Servers that are all alike, called name-0, name-1, … where there are several.
+    """Identical servers, named name-0, name-1, … if there are several.
 
-    How many is said by `count`, or by `share` where the cluster has a `count` of its own.
+    `count` gives their number, or `share` if the cluster has a `count`.
     """
 
     name: Name
-    count: Many | None = Field(default=None, description="1 where left out")
-    share: Share | None = Field(default=None, description="of the cluster's count")
-    capacity: dict[str, Amount] = Field(description="what each has of each resource; 0 of those left out")
-    speed: Positive = Field(default=1.0, description="work done in a unit of time, such as the clock in GHz")
-    launch: Amount | None = Field(default=None, description="what it costs to launch one, in place of launch_cost")
+    count: Many | None = Field(default=None, description="number of servers; default: 1")
+    share: Share | None = Field(default=None, description="share of the cluster's count")
+    capacity: dict[str, Amount] = Field(description="capacity of each server by resource; default: 0")
+    speed: Positive = Field(default=1.0, description="work done per unit of time, such as the clock in GHz")
+    launch: Amount | None = Field(default=None, description="cost of launching one server, overrides launch_cost")
     rate: Amount | None = Field(
-        default=None, description="what a weighted unit of demand costs in a unit of time, in place of execution_cost"
+        default=None, description="cost of a weighted unit of demand per unit of time, overrides execution_cost"
     )
 
 
 class PlacementCluster(Part):
-    """Resources and kinds of servers by name; ties are broken by what is left of the first resource."""
+    """Resources and kinds of servers by name; the free amount of the first resource breaks ties."""
 
     resources: ResourceEntries
-    count: Many | None = Field(default=None, description="of all servers, where kinds say their share")
+    count: Many | None = Field(default=None, description="number of all servers, if kinds give shares")
     servers: Annotated[list[ServerKind], Field(min_length=1)]
 
 
@@ -78,31 +78,31 @@ class LaunchCost(Part):
 
     factor: Amount = 0.04
     weights: dict[str, Amount] | None = Field(
-        default=None, description="by resource, 0 for those left out; 1 for every resource where all are left out"
+        default=None, description="weight by resource, 0 for those left out; default: 1 for every resource"
     )
 
 
 class ExecutionCost(Part):
-    """Running a task costs factor · speed ^ clock_power · Σ weight · demand for each unit of time that it takes."""
+    """Running a task costs factor · speed ^ clock_power · Σ weight · demand per unit of time."""
 
     factor: Amount = 0.02
     clock_power: Amount = Field(
         default=1.0, description="with 1 a task costs the same on every server; real clocks are near 3"
     )
     weights: dict[str, Amount] | None = Field(
-        default=None, description="by resource, 0 for those left out; 1 for every resource where all are left out"
+        default=None, description="weight by resource, 0 for those left out; default: 1 for every resource"
     )
 
 
 class PoissonSizes(Part):
-    """Batches of so many tasks on average."""
+    """Batch sizes drawn from a Poisson distribution."""
 
     process: Literal["poisson"] = "poisson"
     mean: Annotated[float, Field(ge=0, le=1_000_000), said("a number from 0 to 1000000")] = 10.0
 
 
 class GivenSizes(Part):
-    """How many tasks each batch has."""
+    """Number of tasks in each batch, as a list."""
 
     process: Literal["given"]
     sizes: Annotated[list[Index], Field(min_length=1)]
@@ -116,7 +116,7 @@ def _process(value: Any) -> str:
 class Draw(Part):
     """A number drawn for each task: one of `integers`, `uniform`, `choices`, `per_work` and `per_value`.
 
-    With a `probability` it is 0 for all other tasks.
+    With a `probability`, the number is 0 for all other tasks.
     """
 
     integers: Annotated[list[Index], Field(min_length=2, max_length=2), said("two whole numbers ≥ 0")] | None = Field(
@@ -124,8 +124,8 @@ class Draw(Part):
     )
     uniform: AmountRange | None = None
     choices: Annotated[list[Amount], Field(min_length=1)] | None = Field(default=None, description="one of these")
-    per_work: Amount | None = Field(default=None, description="so much for each unit of work")
-    per_value: Amount | None = Field(default=None, description="so much for each unit of value")
+    per_work: Amount | None = Field(default=None, description="amount per unit of work")
+    per_value: Amount | None = Field(default=None, description="amount per unit of value")
     probability: Chance = 1.0
 
 
@@ -141,105 +141,109 @@ Quantity = Annotated[
 
 
 class Value(Part):
-    """What a task is worth at once: normal, drawn again where it falls below `least`."""
+    """Value of a task that ends at once: normal, drawn again if below `least`."""
 
     mean: Positive = 6.0
-    variance: Amount | None = Field(default=None, description="twice the mean where left out")
-    least: Amount | None = Field(default=None, description="a tenth of the mean where left out")
+    variance: Amount | None = Field(default=None, description="default: twice the mean")
+    least: Amount | None = Field(default=None, description="default: a tenth of the mean")
 
 
 class Deadline(Part):
-    """Arrival plus `stretch`, drawn from a range, times the time that the task takes at this speed."""
+    """Deadline: arrival plus a drawn `stretch` times the run time of the task at `speed`."""
 
     stretch: AmountRange = Field(default=[1.0, 3.0])
-    speed: Positive | None = Field(default=None, description="that of the slowest server where left out")
+    speed: Positive | None = Field(default=None, description="default: the speed of the slowest server")
 
 
 class DrawnTasks(Part):
-    """Tasks that need no list."""
+    """Tasks drawn from a seed."""
 
-    value: Value = Field(default_factory=Value, description="earned where the task ends at once")
+    value: Value = Field(default_factory=Value, description="value of a task that ends at once")
     work: Annotated[Quantity, WHOLE] = Field(
         default_factory=lambda: Draw(per_value=1.0),
-        description="a number, or how it is drawn; it takes work / speed of the server; default: {per_value: 1}",
+        description="a number, or how it is drawn; a task runs for work / speed of its server; default: {per_value: 1}",
     )
     demand: dict[str, Annotated[Quantity, WHOLE]] = Field(
-        description="a number or how it is drawn, by resource; 0 of those left out"
+        description="a number or how it is drawn, by resource; default: 0"
     )
     sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(
-        default=[0.5, 1.0, 2.0], description="value lost in each unit of time until the task is done: one of these"
+        default=[0.5, 1.0, 2.0], description="value lost per unit of time until the task is done, drawn from this list"
     )
     deadline: Deadline = Field(default_factory=Deadline, description="after it the task is worth nothing")
 
 
 class WorkloadTasks(Part):
-    """Tasks that are the jobs of the scenario's workload: when they come, what they request, how long they run.
+    """Tasks taken from the scenario's workload: arrival, request and run time of each job.
 
-    Work is the run time, in units of the period, on a server of speed 1. What a task is worth is not in any trace: for
-    each weighted unit of demand and each unit of work `worth`, times a number drawn as `value` says over its mean. Its
-    sensitivity, one of these, is the share of that value lost in the time of its work. All other names mean what they
-    do where tasks are drawn.
+    Work is the run time on a server of speed 1, in units of the period. Traces hold no values: the value of a task is
+    `worth` for each weighted unit of demand and each unit of work, times a factor drawn as `value` and divided by its
+    mean. The sensitivity of a task is the share of its value that it loses in its run time. All other keys mean the
+    same as for drawn tasks.
     """
 
     draw: Literal["workload"] = Field(description="tasks of the workload")
     worth: Positive = Field(
         default=0.2,
-        description="value of a weighted unit of demand and of work; by default ten times its usual cost",
+        description="value of a weighted unit of demand and of work; default: ten times its usual cost",
     )
     value: Value = Field(
-        default_factory=Value, description="drawn as for other tasks, over its mean: a factor of worth"
+        default_factory=Value, description="factor of worth: drawn as for other tasks, divided by the mean"
     )
     sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(
         default=[0.2, 0.4, 0.8],
-        description="share of its value that a task loses in the time of its work: one of these",
+        description="share of its value that a task loses in its run time, drawn from this list",
     )
     deadline: Deadline = Field(default_factory=Deadline, description="as for other tasks")
     known: Literal["run", "estimate"] = Field(
-        default="run", description="what policies know of how long a task runs: all, or what its user said"
+        default="run", description="run time that policies see: the true one, or the user's estimate"
     )
-    gangs: bool = Field(default=True, description="pieces start together; else each is a task of its own")
-    needs: bool = Field(default=True, description="tasks use only servers with a label that they need; else any")
-    devices: bool = Field(default=True, description="shares of a GPU are of one device; else GPUs are like cores")
+    gangs: bool = Field(default=True, description="true: pieces start together; false: each piece is a task")
+    needs: bool = Field(
+        default=True, description="true: tasks use only servers with a label that they need; false: any server"
+    )
+    devices: bool = Field(
+        default=True, description="true: a share of a GPU lies on one device; false: GPUs are divisible like cores"
+    )
 
 
 class PlacementTask(Part):
-    """One task."""
+    """One listed task."""
 
-    batch: Index = Field(default=0, description="the number of the batch with which it arrives, from 0")
+    batch: Index = Field(default=0, description="batch in which the task arrives, from 0")
     demand: dict[str, Amount]
     work: Positive
     value: Amount
     sensitivity: Amount = 0.0
-    deadline: Amount = Field(description="a time, from the start of the run")
+    deadline: Amount = Field(description="time since the start of the run")
 
 
 class Permanent(Part):
-    """Servers that are lost for good: each with this probability, or this share of them."""
+    """Servers that fail for good: each with this probability, or this share of them."""
 
     probability: Chance | None = None
     share: Share | None = None
     time: Amount | None = Field(
-        default=None, description="when; at any time of the run, each at its own, where left out"
+        default=None, description="time of the failures; default: a random time for each server"
     )
 
 
 class Transient(Part):
-    """Servers that fail and come back: mean times, exponentially distributed."""
+    """Servers that fail and recover: mean times of exponential distributions."""
 
     up: Positive
     down: Positive
 
 
 class GivenFailure(Part):
-    """A server that is down for a while."""
+    """One listed failure of a server."""
 
     server: Name
     time: Amount
-    until: Positive | None = Field(default=None, description="for good where left out")
+    until: Positive | None = Field(default=None, description="time of recovery; default: never")
 
 
 class Failures(Part):
-    """Servers that fail: their tasks are lost and wait again."""
+    """Failing servers: their tasks are lost and go back to the queue."""
 
     permanent: Annotated[Permanent | None, WHOLE] = None
     transient: Transient | None = None
@@ -253,18 +257,18 @@ def _tasks_form(value: Any) -> str:
 
 
 class PlacementSettings(Common):
-    """A whole scenario of the placement family; its slots are the times between two batches."""
+    """A whole scenario of the placement family; a slot is the time between two batches."""
 
     family: Literal["placement"] = Field(description="which server runs each task, and when; tasks come in batches")
     arrivals_known: Annotated[
         Literal["revealed"], said("revealed: in the placement family policies always see the tasks that have arrived")
     ] = Field("revealed", description="policies always see the tasks that have arrived")
-    oracles: list[Literal["slot"]] | None = Field(None, description="a bound for one who knows all tasks")
-    period: Positive = Field(default=1.0, description="time between two batches")
-    idle: Idle = Field(
-        default=0.0, description=f"time after its last task at which a server is switched off, or {NEVER}"
+    oracles: list[Literal["slot"]] | None = Field(
+        None, description="slot: an upper bound with all tasks known in advance"
     )
-    cluster: PlacementCluster = Field(description="servers and what they have")
+    period: Positive = Field(default=1.0, description="time between two batches")
+    idle: Idle = Field(default=0.0, description=f"idle time after which a server is switched off, or {NEVER}")
+    cluster: PlacementCluster = Field(description="servers and their capacity")
     launch_cost: LaunchCost = Field(default_factory=LaunchCost, description="paid whenever a server is switched on")
     execution_cost: ExecutionCost = Field(default_factory=ExecutionCost, description="paid while a task runs")
     arrivals: (
@@ -274,12 +278,12 @@ class PlacementSettings(Common):
             PROCESS,
         ]
         | None
-    ) = Field(default=None, description="tasks of each batch; default: Poisson with mean 10 where tasks are drawn")
+    ) = Field(default=None, description="number of tasks in each batch; default: Poisson with mean 10 for drawn tasks")
     tasks: Annotated[
         Annotated[DrawnTasks, Tag("<mapping>")]
         | Annotated[WorkloadTasks, Tag("<workload>")]
         | Annotated[list[PlacementTask], Tag("<list>")],
         Discriminator(_tasks_form),
         Restated(lambda below, above: "draw" in below and "demand" in above),
-    ] = Field(description="drawn, those of the workload, or a list")
+    ] = Field(description="drawn tasks, tasks of the workload, or a list")
     failures: Failures | None = Field(None, description="default: servers never fail")

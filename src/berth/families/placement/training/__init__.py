@@ -1,1 +1,1 @@
-"""Learning before the run: policies whose weights come from thousands of simulated runs."""
+"""Offline training: policies whose weights come from thousands of simulated runs."""

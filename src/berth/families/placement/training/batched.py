@@ -1,8 +1,8 @@
-"""Thousands of placement runs side by side in torch, for a GPU: the same decisions as
+"""Play thousands of placement runs side by side in torch, for a GPU: the same decisions as
 `families.placement.kernels.learned_run`.
 
-Every run is at its own moment. In one round each makes one small move: go on to its next event, try its next task on
-all servers, or give a freed server to the best task that waits.
+Every run has its own clock. In one round each makes one small move: go to its next event, try its next task on all
+servers, or give a freed server to the best waiting task.
 
 Axes: B runs, N tasks, R servers, K resources, C networks, W weights, H hidden.
 """
@@ -29,7 +29,7 @@ __all__ = ["BatchedRuns"]
 
 NEXT, ASK, REFILL, OVER = 0, 1, 2, 3
 FUTURE, WAITING, RUNNING, GONE = 0, 1, 2, 3
-LOOK_UP = 64  # rounds between looks whether all runs are over: a look makes the GPU wait
+LOOK_UP = 64  # rounds between checks whether all runs are over: a check stalls the GPU
 
 
 class BatchedRuns:
@@ -71,7 +71,7 @@ class BatchedRuns:
         return self._tensor(whole)
 
     def gains(self, networks: Sequence[Network]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """What each network earns in each run in relation to plain greedy, (C, runs)."""
+        """Gain of each network in each run relative to plain greedy, (C, runs)."""
         runs = _Runs(self, networks)
         with torch.no_grad():
             while not runs.over():
@@ -84,7 +84,7 @@ class BatchedRuns:
 
 
 class _Runs:
-    """Where all runs stand: run b is episode b mod E under network b div E."""
+    """State of all runs: run b is episode b mod E under network b div E."""
 
     def __init__(self, source: BatchedRuns, networks: Sequence[Network]) -> None:
         self.s = source
@@ -133,7 +133,7 @@ class _Runs:
         return bool((self.mode == OVER).all().item())
 
     def round(self) -> None:
-        """One small move of every run."""
+        """Make one small move of every run."""
         self._go_on(self.mode == NEXT)
         self._ask(self.mode == ASK)
         self._refill(self.mode == REFILL)
@@ -141,7 +141,7 @@ class _Runs:
     # ------------------------------------------------------------------ events
 
     def _go_on(self, who: torch.Tensor) -> None:
-        """To the next event: tasks end, a batch arrives."""
+        """Go to the next event: tasks end, a batch arrives."""
         coming = torch.where(self.state == FUTURE, self.arrival, torch.inf).amin(dim=1)
         now = torch.minimum(coming, self.end.amin(dim=1))
         over = who & torch.isinf(now)
@@ -173,7 +173,7 @@ class _Runs:
         self._renew(some)
 
     def _renew(self, who: torch.Tensor) -> None:
-        """Ask the networks of those runs in which a batch has arrived."""
+        """Evaluate the networks of runs in which a batch has arrived."""
         rows = who.nonzero()[:, 0]
         if not len(rows):
             return
@@ -262,7 +262,7 @@ class _Runs:
         return torch.where(end > self.deadline[rows], 0.0, gain)
 
     def _ask(self, who: torch.Tensor) -> None:
-        """Try the next task in order on all servers; where none is left to try, end the pass."""
+        """Try the next task in order on all servers; if none is left to try, end the pass."""
         open_tasks = (self.state == WAITING) & ~self.tried
         has = who & open_tasks.any(dim=1)
         task = torch.where(open_tasks, self.rank, -torch.inf).argmax(dim=1)
@@ -298,7 +298,7 @@ class _Runs:
         self.mode = torch.where(done, after, self.mode)
 
     def _refill(self, who: torch.Tensor) -> None:
-        """Give what the server in focus has free to the best task that waits; where none fits, go on."""
+        """Give the free capacity of the current server to the best waiting task; if none fits, go on."""
         s, server = self.s, self.focus
         time = self.work / s.speed[server][:, None]
         end = self.now[:, None] + time

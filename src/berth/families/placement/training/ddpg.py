@@ -1,9 +1,9 @@
-"""The paper's training: DDPG with its printed numbers.
+"""The paper's training: DDPG with its printed parameters.
 
-Actor and critic have hidden layers of 50 and 30, replay keeps 10 000 batches, 64 are looked at a time, the rates are
-1e-4 (actor) and 1e-3 (critic), γ is .9 and τ .002; targets look `AHEAD` batches ahead. Exploration, of which the paper
-says nothing, is Gaussian noise on the actor's numbers. The reward is eq. 11: all gain so far over all gain before. It
-divides by zero in the first batch, which is therefore left out.
+Actor and critic have hidden layers of 50 and 30, the replay buffer holds 10 000 batches, minibatches have 64, learning
+rates are 1e-4 (actor) and 1e-3 (critic), γ is .9 and τ .002; targets look `AHEAD` batches ahead. The paper does not
+describe exploration; here it is Gaussian noise on the actor's output. The reward is eq. 11: all gain so far over all
+gain before. It divides by zero in the first batch, which is therefore left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _network(sizes: Sequence[int], last: bool) -> torch.nn.Sequential:
 
 
 class DDPG:
-    """Plays batches with a noisy actor and learns from a memory of them."""
+    """Plays batches with a noisy actor and learns from a replay buffer."""
 
     def __init__(self, problem: PlacementProblem, most: int, direct: bool = False, seed: int = 0) -> None:
         self.problem, self.most, self.direct = problem, most, direct
@@ -60,11 +60,11 @@ class DDPG:
         self.memory: deque[tuple[Floats, Floats, float, Floats]] = deque(maxlen=REPLAY)
 
     def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
-        """Play the runs, learning after every batch; gives what the noisy actor earned in relation to plain greedy."""
+        """Play the runs, learning after every batch; return the noisy actor's gain relative to plain greedy."""
         return float(np.mean([self._play(episode, rng) for episode in episodes]))
 
     def validated(self, episodes: Sequence[Episode]) -> float:
-        """What the actor earns without noise in relation to plain greedy."""
+        """Gain of the actor without noise relative to plain greedy."""
         return float(np.mean([self._play(episode, None) for episode in episodes]))
 
     def _play(self, episode: Episode, rng: np.random.Generator | None) -> float:
@@ -73,7 +73,7 @@ class DDPG:
         return simulate(world, _Player(self, episode.problem, rng)).total / episode.plain
 
     def learn(self, rng: np.random.Generator) -> None:
-        """One look into the memory: eq. 14 to 16, then the targets follow."""
+        """Take one gradient step from the replay buffer: eq. 14 to 16, then update the targets."""
         if len(self.memory) < LOOK:
             return
         picked = [self.memory[i] for i in rng.integers(len(self.memory), size=LOOK)]
@@ -97,7 +97,7 @@ class DDPG:
                     old.mul_(1.0 - TAU).add_(TAU * new)
 
     def frozen(self, made: dict[str, Any]) -> Actor:
-        """The actor as it runs without torch."""
+        """The actor in its form without torch."""
         layers = [part for part in self.actor if isinstance(part, torch.nn.Linear)]
         arrays = (
             (layer.weight.detach().numpy().astype(np.float64), layer.bias.detach().numpy().astype(np.float64))
@@ -106,25 +106,25 @@ class DDPG:
         return Actor(tuple(arrays), self.most, made)
 
     def act(self, state: Floats) -> Floats:
-        """The actor's numbers, (most,)."""
+        """Output of the actor, (most,)."""
         with torch.no_grad():
             numbers: Floats = self.actor(torch.as_tensor(state, dtype=torch.float32)).numpy().astype(np.float64)
         return numbers
 
     def state(self) -> dict[str, Any]:
-        """The weights, as JSON can keep them; the memory is filled again after a pause."""
+        """Weights for JSON; the replay buffer is not saved."""
         nets = {"actor": self.actor, "critic": self.critic, "actor_target": self.actor_target}
         nets["critic_target"] = self.critic_target
         return {name: {key: value.tolist() for key, value in net.state_dict().items()} for name, net in nets.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a saved state."""
         for name, kept in state.items():
             getattr(self, name).load_state_dict({key: torch.tensor(value) for key, value in kept.items()})
 
 
 class _Player(OrderedPolicy):
-    """Plays one run with the actor; with noise (from `rng`) it puts what happened into the memory and learns."""
+    """Plays one run with the actor; with noise (from `rng`) it stores transitions and learns."""
 
     def __init__(self, learner: DDPG, problem: PlacementProblem, rng: np.random.Generator | None) -> None:
         super().__init__(problem, waiting="commit-immediate")

@@ -1,4 +1,4 @@
-"""Runs to learn from: placement scenarios with what a plain rule earns in each, and runs under a network."""
+"""Training runs: placement scenarios with the gain of a plain rule in each, and runs under a network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Build = Callable[[int], PlacementWorld]
 
 
 class Episode(NamedTuple):
-    """One run: servers, tasks, what greedy with a queue gains, which world it is of, and the time between batches."""
+    """One run: servers, tasks, the gain of greedy with a queue, its world, and the time between batches."""
 
     problem: PlacementProblem
     tasks: Tasks
@@ -45,7 +45,7 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Runs by number, of every world in turn; `builds` make the world of a seed."""
+    """Runs by number, alternating over worlds; `builds` make the world of a seed."""
 
     builds: Sequence[Build]
 
@@ -54,7 +54,7 @@ class Source:
             raise InvalidInput("at least one scenario", key="scenarios")
 
     def episode(self, number: int) -> Episode:
-        """Run `number`: the same every time."""
+        """Run `number`; deterministic."""
         which = number % len(self.builds)
         world = self.builds[which](number // len(self.builds))
         if world.failures:
@@ -66,14 +66,14 @@ class Source:
         return Episode(world.problem, world.tasks, plain, which, world.period)
 
     def some(self, first: int, count: int) -> list[Episode]:
-        """`count` runs of every world from number `first` of each; those that can earn nothing are left out."""
+        """`count` runs of every world from number `first` of each, without runs that can earn nothing."""
         worlds = len(self.builds)
         found = (self.episode(number) for number in range(first * worlds, (first + count) * worlds))
         return [episode for episode in found if episode.plain > 0]
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that torch does not know or that is not there."""
+    """Refuse a device that torch does not know or that is missing."""
     try:
         import torch
     except ImportError as error:
@@ -99,7 +99,7 @@ NO_TAPE = Tape(
 
 
 class Scope(NamedTuple):
-    """How much a network has to say: `waiting` as in every greedy policy, and whether it says only the order."""
+    """What a network decides: `waiting` as in every greedy policy, and whether it gives only the order."""
 
     waiting: str = "queue"
     only_order: bool = False
@@ -111,7 +111,7 @@ WHOLE = Scope()
 def run_network(
     problem: PlacementProblem, tasks: Tasks, network: Network, tape: Tape | None = None, scope: Scope = WHOLE
 ) -> Schedule:
-    """Greedy in the order of a network; on `tape`, where given (only with a queue), is then what it was shown.
+    """Play greedy in the order of a network; `tape`, if given (only with a queue), records its inputs.
 
     >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
@@ -132,7 +132,7 @@ def run_network(
 
 
 def seen_by(problem: PlacementProblem, tasks: Tasks, network: Network) -> Floats:
-    """The least and the largest numbers of the cluster (2, G) that a network meets in a run with a queue."""
+    """Smallest and largest cluster features (2, G) that a network meets in a run with a queue."""
     tape = tape_of(tasks, np.random.default_rng(0))
     tape.noise[:] = 0.0
     tape.head_noise[:] = 0.0
@@ -142,7 +142,7 @@ def seen_by(problem: PlacementProblem, tasks: Tasks, network: Network) -> Floats
 
 
 def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope: Scope) -> Schedule:
-    """Every task gets its place when it arrives."""
+    """Play a run in which every task is placed for good at its arrival."""
     size = len(tasks)
     chosen, starts = np.full(size, -1, dtype=np.int64), np.zeros(size)
     play_committed(
@@ -162,7 +162,7 @@ def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope:
 
 
 def tape_of(tasks: Tasks, rng: np.random.Generator, head_width: float = 0.1) -> Tape:
-    """An empty tape with noise for one run; a task may be shown once with every batch until its deadline."""
+    """Empty tape with noise for one run; a task may be shown once with every batch until its deadline."""
     moments = np.unique(tasks.arrival)
     waits = np.searchsorted(moments, tasks.deadline) - np.searchsorted(moments, tasks.arrival)
     shown = int(np.maximum(waits, 1).sum())

@@ -20,7 +20,7 @@ __all__ = ["Evolution", "RuleSearch", "mean_gain", "rule_gain"]
 
 
 def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOLE) -> float:
-    """What the network earns for each unit that greedy with a queue earns, on average over runs."""
+    """Mean gain of the network over runs, relative to greedy with a queue."""
     return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
 
 
@@ -29,7 +29,7 @@ def _gains(networks: Sequence[Network], episodes: Sequence[Episode], scope: Scop
 
 
 class Evolution:
-    """Pairs of opposite changes, ranked by what they earned, and Adam on the direction that this gives.
+    """Antithetic perturbations, ranked by gain, and Adam on the resulting direction.
 
     After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning.
     """
@@ -54,13 +54,13 @@ class Evolution:
         self._second = np.zeros(network.weights.shape)
 
     def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
-        """One move, `rate` times as long as usual; gives the mean of what all changed networks earned."""
+        """Take one step, scaled by `rate`; return the mean gain of all perturbed networks."""
         weights = self.network.weights
         change = rng.standard_normal((self.pairs, weights.size))
         tried = [self.network.replace(weights + side * self.width * way) for side in (1.0, -1.0) for way in change]
         credit, total = np.zeros(len(tried)), 0.0
         worlds = sorted({episode.world for episode in episodes})
-        for world in worlds:  # ranked in each world by itself, so that none outweighs the others
+        for world in worlds:  # ranked within each world, so that none dominates
             runs = [episode for episode in episodes if episode.world == world]
             earned = self._earned(tried, runs)
             place = earned.argsort(kind="stable").argsort(kind="stable")
@@ -71,7 +71,7 @@ class Evolution:
         return total / len(worlds)
 
     def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
-        """What each network earns, on the CPU one run after the other, on a GPU all side by side."""
+        """Gain of each network: on the CPU run by run, on a GPU all side by side."""
         if self.device == "cpu" and self.workers > 1:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"))
@@ -95,25 +95,25 @@ class Evolution:
         self.network = self.network.replace(self.network.weights + rate * self.rate * ahead / size)
 
     def close(self) -> None:
-        """Send the workers home."""
+        """Stop the workers."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on later, as JSON can keep it."""
+        """State to resume from, for JSON."""
         parts = {"weights": self.network.weights, "first": self._first, "second": self._second}
         return {"steps": self._steps, **{name: part.tolist() for name, part in parts.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a saved state."""
         self._steps = int(state["steps"])
         self._first, self._second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
         self.network = self.network.replace(np.array(state["weights"], dtype=np.float64))
 
 
 def rule_gain(numbers: Floats, episodes: Sequence[Episode]) -> float:
-    """What the rule with this length, beta and price earns for each unit that greedy with a queue earns."""
+    """Gain of the rule with this length, beta and price, relative to greedy with a queue."""
     length, beta, price = (float(x) for x in numbers)
     gains = []
     for episode in episodes:
@@ -132,7 +132,7 @@ class RuleSearch:
 
     @property
     def numbers(self) -> Floats:
-        """Length, beta and price as found so far."""
+        """Best length, beta and price so far."""
         return self._allowed(self._centre)
 
     @staticmethod
@@ -140,7 +140,7 @@ class RuleSearch:
         return np.concatenate([numbers[..., :1], np.abs(numbers[..., 1:])], axis=-1)
 
     def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
-        """One round; gives the mean of what all triples earned."""
+        """Run one round; return the mean gain of all triples."""
         drawn = self._allowed(self._centre + self._width * rng.standard_normal((self.tries, 3)))
         earned = np.array([rule_gain(numbers, episodes) for numbers in drawn])
         best = drawn[np.argsort(-earned, kind="stable")[: max(self.tries // 4, 2)]]
@@ -149,9 +149,9 @@ class RuleSearch:
         return float(earned.mean())
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on later, as JSON can keep it."""
+        """State to resume from, for JSON."""
         return {"centre": self._centre.tolist(), "width": self._width.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a saved state."""
         self._centre, self._width = (np.array(state[name], dtype=np.float64) for name in ("centre", "width"))

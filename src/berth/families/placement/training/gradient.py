@@ -1,8 +1,8 @@
 """Policy gradients for the network that orders tasks: REINFORCE, and PPO's clipped steps.
 
-Orders are drawn as Plackett and Luce do: Gumbel noise on the ranks, then sorted. The launch part and the price are
-drawn around what the network says. Every run is played sixteen times with other noise, and what one of them earned
-above their mean is its credit: no value network is needed.
+Orders follow the Plackett–Luce model: Gumbel noise on the ranks, then sorted. The launch factor and the price are drawn
+around the network's output. Every run is played sixteen times with different noise; the advantage of one is its gain
+above their mean, so no value network is needed.
 
 Axes: M tasks shown, E renewals, F numbers of a task, G of the cluster, H hidden.
 """
@@ -27,13 +27,13 @@ except ImportError as error:
 
 __all__ = ["PolicyGradient"]
 
-HEAD_WIDTH = 0.1  # how far drawn launch parts and prices stray, in logarithms
+HEAD_WIDTH = 0.1  # standard deviation of drawn launch factors and prices, in logarithms
 ROLLOUTS = 16
 CLIP = 0.2
 
 
 class Shown(NamedTuple):
-    """Tapes of many runs in one: tasks (E, n, F) padded, who is there (E, n), and the credit of each renewal (E,)."""
+    """Tapes of many runs in one: tasks (E, n, F) padded, their mask (E, n), and the advantage of each renewal (E,)."""
 
     features: torch.Tensor
     there: torch.Tensor
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 
 def _joined(tapes: Sequence[Tape], credits: Sequence[float], device: str) -> Shown:
-    """What was shown, in the order in which it was placed."""
+    """Join the tapes, in the order of placement."""
     sizes = np.concatenate([np.diff(tape.start[: tape.counts[0] + 1]) for tape in tapes])
     cluster = np.concatenate([tape.cluster[: tape.counts[0]] for tape in tapes])
     noise = np.concatenate([tape.head_noise[: tape.counts[0]] for tape in tapes])
@@ -59,7 +59,7 @@ def _joined(tapes: Sequence[Tape], credits: Sequence[float], device: str) -> Sho
 
 
 class PolicyGradient:
-    """Plays, then moves the weights towards the orders that earned more than others did in the same run."""
+    """Plays, then moves the weights towards orders with an advantage over others in the same run."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class PolicyGradient:
         self._adam = torch.optim.Adam([self._weights], lr=rate)
 
     def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
-        """One move, `rate` times as long as usual; gives the mean of what all drawn orders earned."""
+        """Take one step, scaled by `rate`; return the mean gain of all drawn orders."""
         tapes, credits, total = [], [], 0.0
         for episode in episodes:
             drawn = [tape_of(episode.tasks, rng, HEAD_WIDTH) for _ in range(self.rollouts)]
@@ -100,7 +100,7 @@ class PolicyGradient:
 
     def _loss(self, shown: Shown, before: torch.Tensor, centre: torch.Tensor) -> torch.Tensor:
         order, heads = self._likelihood(shown)
-        # what was drawn stays where it was; only the network's own word for it moves
+        # draws stay fixed; only the network's output for them moves
         strayed = (shown.head_noise + centre - heads) / HEAD_WIDTH
         log_heads = -0.5 * (strayed**2).sum(dim=1)
         if not self.proximal:
@@ -111,18 +111,17 @@ class PolicyGradient:
         return -torch.minimum(ratio * shown.credit, kept * shown.credit).mean()
 
     def _likelihood(self, shown: Shown) -> tuple[torch.Tensor, torch.Tensor]:
-        """The logarithm of the chance of each order (E,), and of launch part and price (E, 2) before noise."""
+        """Log-likelihood of each order (E,), and of launch factor and price (E, 2) before noise."""
         ranks, heads = self.forward(shown.features, shown.there, shown.cluster)
         ranks = ranks.masked_fill(~shown.there, -torch.inf)
-        # the chance to be next among those that are left
+        # probability of being next among those that are left
         left = torch.flip(torch.logcumsumexp(torch.flip(ranks, (1,)), dim=1), (1,))
         return torch.where(shown.there, ranks - left, 0.0).sum(dim=1), heads
 
     def forward(
         self, features: torch.Tensor, there: torch.Tensor, cluster: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The network as `families.placement.kernels.network.infer` computes it: ranks (E, n), logarithms of the heads
-        (E, 2)."""
+        """Network as in `families.placement.kernels.network.infer`: ranks (E, n), logarithms of the heads (E, 2)."""
         w = self._parts()
         soft = torch.nn.functional.softsign
         hidden = soft(features @ w["task"].T + (cluster @ w["cluster"].T)[:, None] + w["offset"])
@@ -147,13 +146,13 @@ class PolicyGradient:
         return parts
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on later, as JSON can keep it."""
+        """State to resume from, for JSON."""
         moments = self._adam.state.get(self._weights, {})
         kept = {key: value.detach().cpu().tolist() for key, value in moments.items()}
         return {"weights": self._weights.detach().cpu().tolist(), "adam": kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a saved state."""
         with torch.no_grad():
             self._weights.copy_(torch.tensor(state["weights"], dtype=torch.float32))
         self.network = self.network.replace(self._weights.detach().cpu().numpy().astype(np.float64))

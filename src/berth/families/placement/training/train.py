@@ -1,7 +1,7 @@
-"""Training as one call: steps, validation, early stop, checkpoints, and the files that remain.
+"""Train a policy: steps, validation, early stopping, checkpoints, and result files.
 
-Runs are numbered. Those of training, validation and comparison never meet: training takes seeds from a million on,
-validation from two million on, and comparisons begin at 0.
+Runs are numbered. Seeds of training, validation and comparison are disjoint: training starts at a million, validation
+at two million, comparisons at 0.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["METHODS", "Trained", "TrainingPlan", "train", "train_on"]
 
 METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
 TRAINING, VALIDATION = 1_000_000, 2_000_000
-BETTER = 1e-5  # a validation gain counts as better when it is by this much
+BETTER = 1e-5  # smallest improvement of the validation gain that counts
 
 
 class Learner(Protocol):
-    """Something that gets better step by step, and can be put down and taken up again."""
+    """A learner that improves step by step and can be saved and resumed."""
 
     def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float: ...
 
@@ -47,10 +47,10 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What is to be trained, on what and how.
+    """What to train, on what and how.
 
-    `runs` of every scenario make a step; `digest` tells scenarios apart that have the same name. Every `every` steps
-    the learner is validated on `validation` runs of each; after `patience` validations without progress it ends.
+    A step plays `runs` of every scenario; `digest` distinguishes scenarios of the same name. Every `every` steps the
+    learner is validated on `validation` runs of each; after `patience` validations without progress training stops.
     """
 
     scenarios: tuple[str, ...]
@@ -83,7 +83,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of it: the policy as `berth compare --policy` takes it, the best validation gain, the curve."""
+    """Result of training: the policy as `berth compare --policy` takes it, the best validation gain, the curve."""
 
     policy: str
     gain: float
@@ -127,7 +127,7 @@ def train_on(
     progress: Callable[[int, float, float], None] | None = None,
     workers: int = 1,
 ) -> Trained:
-    """Carry the plan out on its scenarios, by name or file, each with `overrides`."""
+    """Run the plan on its scenarios, by name or file, each with `overrides`."""
     scenarios = [load_scenario(name, overrides) for name in plan.scenarios]
     for name, scenario in zip(plan.scenarios, scenarios, strict=True):
         if not isinstance(scenario.settings, PlacementSettings):
@@ -145,12 +145,12 @@ def train(
     progress: Callable[[int, float, float], None] | None = None,
     workers: int = 1,
 ) -> Trained:
-    """Carry the plan out; `builds` make the worlds of the plan's scenarios.
+    """Run the plan; `builds` make the worlds of the plan's scenarios.
 
-    `out` gets `checkpoint.json` while it goes on, and in the end `policy.json` (a network), `curve.png` and
-    `history.parquet`. Called again with the same plan it goes on from the checkpoint, to the same result as if it had
-    never stopped (but for DDPG, whose memory is filled anew). `workers` processes share the runs of `es`, which changes
-    no number. `progress` is told step, training gain and best validation gain.
+    `out` gets `checkpoint.json` during training, and at the end `policy.json` (a network), `curve.png` and
+    `history.parquet`. A second call with the same plan resumes from the checkpoint, with the same result as an
+    uninterrupted run (except for DDPG, whose replay buffer starts empty). `workers` processes share the runs of `es`,
+    which changes no number. `progress` is called with step, training gain and best validation gain.
     """
     out.mkdir(parents=True, exist_ok=True)
     source = Source(builds)
@@ -177,7 +177,7 @@ def train(
 
 
 def seen_of(network: Network, episodes: Sequence[Episode]) -> Floats:
-    """The least and the largest numbers of the cluster (2, G) that the network meets in these runs."""
+    """Smallest and largest cluster features (2, G) that the network meets in these runs."""
     found = np.array([seen_by(episode.problem, episode.tasks, network) for episode in episodes])
     return np.stack([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
 
@@ -191,7 +191,7 @@ def _validated(learner: Learner, episodes: Sequence[Episode], plan: TrainingPlan
 
 
 class _Course:
-    """Where a training stands: kept in a file that is replaced as a whole."""
+    """State of a training, saved to a file that is replaced atomically."""
 
     def __init__(self, plan: TrainingPlan, learner: Learner, runs: Sequence[Episode], file: Path) -> None:
         self.plan, self.learner, self._runs, self.file = plan, learner, runs, file
@@ -205,7 +205,7 @@ class _Course:
         return self.step >= self.plan.steps or self.stale >= self.plan.patience
 
     def take_up(self) -> None:
-        """Go on where the file says, or begin."""
+        """Resume from the file, or begin."""
         if not self.file.exists():
             return
         try:
@@ -228,7 +228,7 @@ class _Course:
         self.learner.restore(kept["state"])
 
     def note(self, gain: float, seconds: float) -> None:
-        """One step more: validated and written down now and then."""
+        """Record one step; validate and save from time to time."""
         self.step += 1
         self.seconds += seconds
         self._gains.append(gain)
@@ -260,7 +260,7 @@ class _Course:
         part.replace(self.file)
 
     def finish(self, out: Path) -> Trained:
-        """The best that was validated becomes the policy; the curve is drawn."""
+        """Write the best validated policy, and plot the curve."""
         import polars as pl
 
         self.learner.restore(self.best_state)
@@ -287,7 +287,7 @@ class _Course:
 
 
 def _draw_curve(history: Sequence[tuple[int, float, float, float]], path: Path) -> None:
-    """Gain over greedy with a queue, in per cent, against steps: in training and in validation."""
+    """Plot gain over greedy with a queue, in per cent, against steps: in training and in validation."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")

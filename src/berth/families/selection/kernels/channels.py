@@ -1,4 +1,4 @@
-"""What selection policies do channel by channel: fill pools in a given order, and the KL index."""
+"""Kernels of selection policies per channel: fill pools in a given order, and the KL index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from berth.kernels.compiled import compiled, inlined
 
-SLACK = 1e-12  # relative rounding that a sum of demands may have when it just fits
+SLACK = 1e-12  # relative tolerance of a sum of demands that just fits
 
 
 @inlined
@@ -27,7 +27,7 @@ def _move(takes: Any, e: Any, left: Any, g: Any, tasks: Any) -> None:
 
 @compiled
 def fill(order: Any, pool: Any, takes: Any, skip: Any, left: Any, x: Any) -> None:
-    """Open channels in `order` while they fit; at the first that does not, stop, or `skip` it and go on."""
+    """Open channels in `order` while they fit; at the first that does not, stop, or `skip` it and continue."""
     for e in order:
         if _fits(takes, e, left, pool[e]):
             _move(takes, e, left, pool[e], 1)
@@ -50,7 +50,7 @@ def fill_gangs(
     left: Any,
     x: Any,
 ) -> None:
-    """Jobs in `order` place the least of each role on their channels in turn, or nothing; then more while it fits."""
+    """Let jobs in `order` place the minimum of each role on their channels in turn, or nothing; then add what fits."""
     for job in order:
         whole = True
         for place in range(job_start[job], job_start[job + 1]):
@@ -79,7 +79,7 @@ def fill_gangs(
 
 @compiled
 def kl_upper(mean: Any, budget: Any, upper: Any) -> None:
-    """For each channel the largest q in [mean, 1] with kl(mean, q) ≤ budget, kl that of two coins."""
+    """For each channel the largest q in [mean, 1] with kl(mean, q) ≤ budget, kl that of two Bernoulli variables."""
     for e in range(mean.shape[0]):
         p = min(max(mean[e], 0.0), 1.0)
         low, high = p, 1.0

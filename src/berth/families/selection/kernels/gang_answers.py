@@ -4,9 +4,9 @@ Channels are sorted by role and roles by job: role i has channels `role_start[i]
 roles `job_start[j]` to `job_start[j + 1]`. Axes: n channels, L roles, J jobs, G pools, K resources.
 
 * `gang_prices` puts a price on every unit of every pool: an upper bound, and where tasks belong;
-* `gang_places` starts jobs after these prices;
-* `gang_ruin` takes jobs away and starts jobs anew until the answer is good;
-* `gang_exact` goes through all answers to a small question.
+* `gang_places` starts jobs by these prices;
+* `gang_ruin` removes and restarts jobs until the answer is good;
+* `gang_exact` searches all answers to a small question.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Answer", "Gangs", "drop", "keep", "put", "room", "show", "take_back"
 
 
 class Gangs(NamedTuple):
-    """A question as the kernels want it, and what the prices say about it."""
+    """A question in the kernels' form, and the prices' view of it."""
 
     gain: Any  # (n,)
     spread: Any  # (n,)
@@ -29,7 +29,7 @@ class Gangs(NamedTuple):
     pool: Any  # (n,)
     role: Any  # (n,)
     job: Any  # (n,)
-    cap: Any  # (n,) how many tasks the empty pool holds
+    cap: Any  # (n,) number of tasks that the empty pool holds
     role_start: Any  # (L + 1,)
     job_start: Any  # (J + 1,)
     low: Any  # (L,)
@@ -37,34 +37,34 @@ class Gangs(NamedTuple):
     pool_start: Any  # (G + 1,)
     pool_channel: Any  # (n,) channels by pool
     free: Any  # (G, K)
-    toll: Any  # (n,) what a task pays at the prices
-    income: Any  # (n,) gain and its part of the root
+    toll: Any  # (n,) price of a task
+    income: Any  # (n,) gain plus its part of the root
     aim: Any  # (n,) tasks of a started job in the relaxed problem
 
 
 class Answer(NamedTuple):
-    """Tasks placed so far, and how to take the latest ones back."""
+    """Tasks placed so far, and a log to undo the latest ones."""
 
     count: Any  # (n,)
     left: Any  # (G, K)
     placed: Any  # (L,) tasks of each role
     started: Any  # (J,) 0 or 1
     sums: Any  # (2,) of gains and of spreads
-    old: Any  # (n,) what channels had before they were touched
+    old: Any  # (n,) tasks of channels before they were touched
     touched: Any  # (n,) touched channels
     is_touched: Any  # (n,) 0 or 1
-    sizes: Any  # (1,) how many are touched
+    sizes: Any  # (1,) number of touched channels
 
 
 @inlined
 def worth_of(answer: Answer) -> Any:
-    """The value of an answer."""
+    """Value of an answer."""
     return answer.sums[0] + np.sqrt(max(answer.sums[1], 0.0))
 
 
 @inner
 def put(gangs: Gangs, answer: Answer, e: int, tasks: int) -> None:
-    """More tasks through a channel, or fewer."""
+    """Add tasks to a channel, or remove them."""
     if answer.is_touched[e] == 0:
         answer.is_touched[e] = 1
         answer.old[e] = answer.count[e]
@@ -80,7 +80,7 @@ def put(gangs: Gangs, answer: Answer, e: int, tasks: int) -> None:
 
 @inner
 def room(gangs: Gangs, answer: Answer, e: int) -> Any:
-    """How many more tasks fit on a channel."""
+    """Number of further tasks that fit on a channel."""
     more = gangs.cap[e] - answer.count[e]
     for k in range(gangs.takes.shape[1]):
         take = gangs.takes[e, k]
@@ -93,7 +93,7 @@ def room(gangs: Gangs, answer: Answer, e: int) -> Any:
 
 @inner
 def drop(gangs: Gangs, answer: Answer, j: int) -> None:
-    """Take a job away."""
+    """Remove a job."""
     for e in range(gangs.role_start[gangs.job_start[j]], gangs.role_start[gangs.job_start[j + 1]]):
         if answer.count[e] > 0:
             put(gangs, answer, e, -answer.count[e])
@@ -123,7 +123,7 @@ def take_back(gangs: Gangs, answer: Answer) -> None:
 
 @inner
 def keep(answer: Answer) -> None:
-    """Let the answer as it is be what `take_back` goes back to."""
+    """Make the current answer the one that `take_back` returns to."""
     for a in range(answer.sizes[0]):
         answer.is_touched[answer.touched[a]] = 0
     answer.sizes[0] = 0
@@ -131,7 +131,7 @@ def keep(answer: Answer) -> None:
 
 @inner
 def show(gangs: Gangs, answer: Answer, count: Any) -> None:
-    """Make the answer that has these tasks (n,), without what rounding left behind."""
+    """Set the answer to these tasks (n,), without accumulated rounding."""
     for j in range(answer.started.shape[0]):
         drop(gangs, answer, j)
     answer.sums[0], answer.sums[1] = 0.0, 0.0

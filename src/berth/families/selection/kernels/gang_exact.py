@@ -1,8 +1,8 @@
-"""Small questions about gangs, exactly: branch and bound, job by job and channel by channel.
+"""Exact solution of small gang questions: branch and bound, job by job and channel by channel.
 
-A branch is a list of decisions: whether a job starts, and if it does, how many tasks go through each of its channels.
-What the decisions still open can bring is bounded by prices, as in `gang_prices`, but with the room that is left: each
-open job alone, in closed form.
+A branch is a list of decisions: whether a job starts, and if it does, the number of tasks through each of its channels.
+Prices bound the value of open decisions, as in `gang_prices`, but with the remaining room: each open job alone, in
+closed form.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ ROUNDING = 1e-12  # of sums of floats, relative
 
 
 class Tree(NamedTuple):
-    """The decisions in the order in which they are taken: each job's start, then its channels."""
+    """Decisions in the order in which they are taken: each job's start, then its channels."""
 
     job: Any  # (J + n,) of each decision
     channel: Any  # (J + n,) −1: whether the job starts
-    after: Any  # (J + n,) where the next job's decisions begin
-    tried: Any  # (J + n,) what is tried now
+    after: Any  # (J + n,) start of the next job's decisions
+    tried: Any  # (J + n,) current value
     worth: Any  # (n,) of a task at the prices
 
 
 @compiled
 def _plant(gangs: Gangs, job_worth: Any, worth: Any) -> Any:
-    """Decisions about jobs that are worth most first, and about channels that are worth most within their role."""
+    """Order decisions: the jobs worth most first, and within a role the channels worth most."""
     n, jobs = gangs.gain.shape[0], job_worth.shape[0]
     rank, channels = np.empty(jobs, dtype=np.int64), np.empty(n, dtype=np.int64)
     scratch = np.empty(max(n, jobs), dtype=np.int64)
@@ -40,7 +40,7 @@ def _plant(gangs: Gangs, job_worth: Any, worth: Any) -> Any:
     sort_places(-worth, n, channels, scratch)
     job, channel = np.empty(jobs + n, dtype=np.int64), np.full(jobs + n, -1, dtype=np.int64)
     after = np.empty(jobs + n, dtype=np.int64)
-    # roles and jobs follow each other in the question: each channel's place is one after those better in its role
+    # roles and jobs are contiguous in the question: a channel's position is the number of better ones in its role
     place = np.empty(gangs.low.shape[0], dtype=np.int64)
     at = 0
     for j in rank:
@@ -60,7 +60,7 @@ def _plant(gangs: Gangs, job_worth: Any, worth: Any) -> Any:
 
 @inner
 def _most_of_job(gangs: Gangs, answer: Answer, tree: Tree, first: int) -> float:
-    """What the decisions from `first` to the last of a job that starts are worth at most; −∞ if it cannot start."""
+    """Upper bound on the decisions from `first` to the last of a job that starts; −∞ if it cannot start."""
     total = 0.0
     role, placed = -1, 0
     for at in range(first, tree.after[first]):
@@ -81,7 +81,7 @@ def _most_of_job(gangs: Gangs, answer: Answer, tree: Tree, first: int) -> float:
 
 @inner
 def _most(gangs: Gangs, answer: Answer, tree: Tree, price: Any, pull: float, first: int) -> float:
-    """What any answer is worth at most that has the decisions before `first`; −∞ if there is none."""
+    """Upper bound on any answer that has the decisions before `first`; −∞ if there is none."""
     last = tree.channel[first - 1] if first > 0 else -1
     if last >= 0 and answer.started[gangs.job[last]] == 1:
         i = gangs.role[last]
@@ -107,7 +107,7 @@ def _most(gangs: Gangs, answer: Answer, tree: Tree, price: Any, pull: float, fir
 
 @inner
 def _value(gangs: Gangs, count: Any) -> float:
-    """The value of these tasks (n,), summed anew: the root of what is left of a sum after many changes is not small."""
+    """Value of these tasks (n,), summed afresh: the root amplifies the rounding that many changes leave in a sum."""
     gains, spreads = 0.0, 0.0
     for e in range(count.shape[0]):
         gains += count[e] * gangs.gain[e]
@@ -117,7 +117,7 @@ def _value(gangs: Gangs, count: Any) -> float:
 
 @inner
 def _first_choice(gangs: Gangs, answer: Answer, tree: Tree, at: int) -> int:
-    """Decide: start the job, or as many tasks as the channel can have. Gives the next decision."""
+    """Decide: start the job, or use as many tasks as the channel can have. Return the next decision."""
     e = tree.channel[at]
     if e < 0:
         tree.tried[at] = 1
@@ -131,9 +131,9 @@ def _first_choice(gangs: Gangs, answer: Answer, tree: Tree, at: int) -> int:
 
 @inner
 def _next_choice(gangs: Gangs, answer: Answer, tree: Tree, at: int) -> int:
-    """Change the last decision before `at` that can be changed: one task fewer, or no start. Gives the next decision.
+    """Change the last decision before `at` that can change: one task fewer, or no start. Return the next decision.
 
-    Decisions that cannot be changed any more are those that are at 0; all from `at` on are. Gives −1 if none can.
+    Decisions at 0 cannot change; all from `at` on are. Returns −1 if none can.
     """
     at -= 1
     while at >= 0 and tree.tried[at] == 0:
@@ -161,18 +161,18 @@ def search_all(
     steps: int,
     best: Any,
 ) -> tuple[float, float]:
-    """Every answer that could be better than `best` (n,) by more than `gap`: gives the best value and a bound.
+    """Search every answer that could be better than `best` (n,) by more than `gap`; return the best value and a bound.
 
-    `best` then holds the tasks of the best. `price` (G, K) and
-    `pull` (0 without spreads) may be any; `worth` (n,) and `job_worth` (J,) are those of tasks and jobs there. The
-    bound is infinite when `steps` decisions were not enough.
+    `best` then holds the tasks of the best. `price` (G, K) and `pull` (0 without spreads) are arbitrary; `worth` (n,)
+    and `job_worth` (J,) are those of tasks and jobs at these prices. The bound is infinite if `steps` decisions were
+    not enough.
     """
     tree = _plant(gangs, job_worth, worth)
     n, size = best.shape[0], tree.job.shape[0]
     value = _value(gangs, best)
     bound = value
     show(gangs, answer, tree.tried[:n])  # nothing yet
-    at: Any = np.int64(0)  # a plain 0 would have everything below compiled for it alone
+    at: Any = np.int64(0)  # a plain 0 would compile everything below again
     while at >= 0:
         steps -= 1
         if steps < 0:

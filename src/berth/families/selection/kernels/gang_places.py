@@ -1,4 +1,4 @@
-"""Starting gangs: tasks go where they are worth most at the prices, and jobs that do not fit are left out."""
+"""Start gangs: place tasks where they are worth most at the prices, and leave out jobs that do not fit."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["Manner", "Scratch", "fill", "rank", "recreate"]
 
 
 class Manner(NamedTuple):
-    """How jobs are started."""
+    """Options for starting jobs."""
 
     noise: float  # random part of the tolls, which moves tasks between pools of nearly equal worth
-    extras: bool  # whether a job gets all tasks that pay at once, or its minimum first
-    aimed: bool  # whether tasks first go where the relaxed problem has them
-    search: int  # steps of one job's search for places; past it the job counts as not fitting
+    extras: bool  # whether a job gets all profitable tasks at once, or its minimum first
+    aimed: bool  # whether tasks first follow the relaxed problem
+    search: int  # steps of one job's search for places; beyond it the job counts as not fitting
 
 
 class Scratch(NamedTuple):
-    """What placing needs and nothing else reads, but for the random state."""
+    """Scratch arrays of placing, and the random state."""
 
     state: Any  # (1,) of random numbers
     order: Any  # (n,) channels of a role, best first
     offers: Any  # (n,) channels that could take more, best first
     key: Any  # (n,) what a task is worth
-    roles: Any  # (L,) of a job, few tasks first
+    roles: Any  # (L,) of a job, fewest tasks first
     path: Any  # (n,) channels of a job in the order in which they are tried
-    tried: Any  # (n,) how many tasks are tried there now; −1: none yet
+    tried: Any  # (n,) number of tasks tried there now; −1: none yet
 
 
 @inner
@@ -39,7 +39,7 @@ def _search(gangs: Gangs, answer: Answer, j: int, most_steps: int, scratch: Scra
     """Try every way to place the minimum of every role, role by role and channel by channel, until one fits."""
     first_role, last_role = gangs.job_start[j], gangs.job_start[j + 1]
     roles, path, tried = scratch.roles, scratch.path, scratch.tried
-    # roles with few tasks first: they have few ways, and the rest of the tree is then a plain fill
+    # roles with few tasks first: they have few options, and the rest of the tree is then a plain fill
     for i in range(first_role, last_role):
         b = i - first_role
         while b > 0 and gangs.low[roles[b - 1]] > gangs.low[i]:
@@ -96,7 +96,7 @@ def _search(gangs: Gangs, answer: Answer, j: int, most_steps: int, scratch: Scra
 
 @inner
 def rank(gangs: Gangs, i: int, noise: float, scratch: Scratch) -> None:
-    """Channels of a role by what a task is worth there."""
+    """Sort the channels of a role by the worth of a task there."""
     order, key = scratch.order, scratch.key
     first = gangs.role_start[i]
     for e in range(first, gangs.role_start[i + 1]):
@@ -110,7 +110,7 @@ def rank(gangs: Gangs, i: int, noise: float, scratch: Scratch) -> None:
 
 @inner
 def _place(gangs: Gangs, answer: Answer, j: int, manner: Manner, extras: bool, scratch: Scratch) -> bool:
-    """Start a job where it is worth most, if it fits: the minimum of every role, with `extras` all that pays."""
+    """Start a job where it is worth most, if it fits: the minimum of every role, with `extras` all profitable tasks."""
     order, key = scratch.order, scratch.key
     first, last = gangs.job_start[j], gangs.job_start[j + 1]
     for i in range(first, last):
@@ -167,7 +167,7 @@ def _place(gangs: Gangs, answer: Answer, j: int, manner: Manner, extras: bool, s
 
 @inlined
 def _pays(gangs: Gangs, answer: Answer, e: int) -> bool:
-    """Whether one more task on a channel makes the answer better."""
+    """Whether one more task on a channel improves the answer."""
     if gangs.gain[e] >= 0.0:
         return True
     sums = max(answer.sums[1], 0.0)
@@ -176,7 +176,7 @@ def _pays(gangs: Gangs, answer: Answer, e: int) -> bool:
 
 @inner
 def _offer(gangs: Gangs, answer: Answer, e: int, size: int, noise: float, scratch: Scratch) -> int:
-    """Add a channel to the offers, best worth first, if it can take another task to advantage; gives the new size."""
+    """Insert a channel into the offers, best worth first, if another task there pays; return the new size."""
     offers, key = scratch.offers, scratch.key
     i = gangs.role[e]
     if answer.placed[i] >= gangs.high[i] or room(gangs, answer, e) <= 0 or not _pays(gangs, answer, e):
@@ -192,8 +192,8 @@ def _offer(gangs: Gangs, answer: Answer, e: int, size: int, noise: float, scratc
 
 @inner
 def _top_up(gangs: Gangs, answer: Answer, jobs: Any, size: int, pools: Any, noise: float, scratch: Scratch) -> None:
-    """More tasks of started jobs, best worth first: of any job in these pools (G,), and of these jobs anywhere."""
-    count: Any = np.int64(0)  # a plain 0 would have `_offer` compiled for it alone
+    """Add tasks to started jobs, best worth first: to any job in these pools (G,), and to these jobs anywhere."""
+    count: Any = np.int64(0)  # a plain 0 would compile `_offer` again
     for g in range(pools.shape[0]):
         if pools[g] == 1:
             for a in range(gangs.pool_start[g], gangs.pool_start[g + 1]):
@@ -211,7 +211,7 @@ def _top_up(gangs: Gangs, answer: Answer, jobs: Any, size: int, pools: Any, nois
         i = gangs.role[e]
         tasks = min(room(gangs, answer, e), gangs.high[i] - answer.placed[i])
         while tasks > 0 and _pays(gangs, answer, e):
-            # where the gain alone does not pay, the root's share falls with every task
+            # if the gain alone does not pay, the root's share falls with every task
             some = tasks if gangs.gain[e] >= 0.0 else 1
             put(gangs, answer, e, some)
             tasks -= some
@@ -230,7 +230,7 @@ def recreate(
 ) -> None:
     """Start jobs, best score first: those with a positive one, then more tasks for all, then the other jobs.
 
-    `jobs` holds `size` of them, `score` (J,) and `pools` (G,), 1 where other jobs may get more tasks, are for all.
+    `jobs` holds `size` of them; `score` (J,) and `pools` (G,), 1 where other jobs may get more tasks, cover all.
     """
     for a in range(1, size):
         j = jobs[a]
@@ -256,7 +256,7 @@ def recreate(
 
 @inner
 def fill(gangs: Gangs, answer: Answer, score: Any, jobs: Any, pools: Any, manner: Manner, scratch: Scratch) -> float:
-    """An answer from nothing: all jobs, best score (J,) first. Gives its value. `jobs` (J,), `pools` (G,): scratch."""
+    """Build an answer from scratch: all jobs, best score (J,) first. Return its value. `jobs`, `pools`: scratch."""
     for j in range(jobs.shape[0]):
         drop(gangs, answer, j)
         jobs[j] = j

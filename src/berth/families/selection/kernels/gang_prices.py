@@ -1,8 +1,8 @@
 """Prices for gangs: an upper bound, and where tasks belong.
 
-A **price** (G, K) is asked for every unit of a pool; what is left of a task's gain after its prices is its **worth**.
-`pull` is u in √y = min over u of 1/(2u) + u·y/2, which turns the root into a sum. At any prices and any pull each job
-is a problem of its own; what the jobs then get, with the prices of all pools and 1/(2u), is an upper bound.
+A **price** (G, K) is charged for every unit of a pool; the gain of a task minus its prices is its **worth**. `pull` is
+u in √y = min over u of 1/(2u) + u·y/2, which linearises the root. At any prices and any pull each job is an independent
+problem; the jobs' values, plus the prices of all pools and 1/(2u), are an upper bound.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from berth.kernels.compiled import compiled, inlined, inner
 
 __all__ = ["BOUND", "BOUND_PULL", "PULL", "STEP", "Prices", "improve_prices", "worths"]
 
-LEVEL = 0.03  # how far below the bound steps aim, relative to it, while no answer is nearer
+LEVEL = 0.03  # target of steps below the bound, relative to it, while no answer is nearer
 MEMORY = 0.04  # weight of the newest step in the averages
 PATIENCE = 12  # steps without a clearly better bound before they become shorter
-SHORTER = 0.7  # by how much
-SHORTEST = 1e-4  # where they end
-BEND = 1.5  # how much of the last step is kept when the next opposes it
+SHORTER = 0.7  # factor on the step length
+SHORTEST = 1e-4  # smallest step length
+BEND = 1.5  # weight of the last step if the next opposes it
 PULL, BOUND, BOUND_PULL, STEP = 0, 1, 2, 3  # places in `Prices.reals`
 
 
 class Prices(NamedTuple):
-    """Prices on their way to a small bound."""
+    """Prices being improved towards a small bound."""
 
     now: Any  # (G, K)
     best: Any  # (G, K) those of the bound
     reals: Any  # (4,) pull, bound, pull of the bound, length of steps
     order: Any  # (n,) channels of each role, best worth first
-    job_worth: Any  # (J,) what each job is worth at the best prices
+    job_worth: Any  # (J,) worth of each job at the best prices
     mean: Any  # (n,) tasks, averaged over recent steps: nearly the solution of the relaxed problem
     share: Any  # (J,) the same of starts
-    fixed: Any  # (J,) 1: the job must start, −1: it must not, 0: as it pays
+    fixed: Any  # (J,) 1: the job must start, −1: it must not, 0: if it pays
 
 
 @compiled
 def worths(gangs: Gangs, price: Any, pull: float, worth: Any) -> None:
-    """What a task through each channel (n,) is worth after prices."""
+    """Worth of a task through each channel (n,) after prices."""
     for e in range(gangs.gain.shape[0]):
         g = gangs.pool[e]
         w = gangs.gain[e] + 0.5 * pull * gangs.spread[e]
@@ -51,7 +51,7 @@ def worths(gangs: Gangs, price: Any, pull: float, worth: Any) -> None:
 
 @inner
 def _sort_roles(role_start: Any, worth: Any, order: Any) -> None:
-    """Best worth first within each role; `order` comes from the last call, so that it is nearly sorted already."""
+    """Sort each role by worth, best first; `order` comes from the last call, so it is nearly sorted already."""
     for i in range(role_start.shape[0] - 1):
         first = role_start[i]
         for a in range(first + 1, role_start[i + 1]):
@@ -71,10 +71,10 @@ def _starts(fixed: int, worth: float) -> bool:
 
 @inner
 def _price_jobs(gangs: Gangs, prices: Prices, worth: Any, count: Any, job_worth: Any) -> float:
-    """Every job alone at these worths: its best tasks into `count` (n,), what they are worth into `job_worth` (J,).
+    """Solve every job alone at these worths: best tasks into `count` (n,), their worth into `job_worth` (J,).
 
-    Channels that are worth most are filled, with others up to the minimum. `count` is as if every job had to start; a
-    job does start if that is worth more than nothing, or if it must. Gives the sum over those that do.
+    The best channels are filled, with others up to the minimum. `count` is as if every job had to start; a job starts
+    if it is worth more than 0, or if it must. Returns the sum over those that start.
     """
     order = prices.order
     _sort_roles(gangs.role_start, worth, order)
@@ -98,7 +98,7 @@ def _price_jobs(gangs: Gangs, prices: Prices, worth: Any, count: Any, job_worth:
 
 @inner
 def _use(gangs: Gangs, prices: Prices, count: Any, job_worth: Any, used: Any) -> float:
-    """What started jobs use of the pools, into `used` (G, K); their tasks into the averages, whose spread it gives."""
+    """Sum the use of the pools by started jobs into `used` (G, K); update the averages; return their spread."""
     for g in range(used.shape[0]):
         for k in range(used.shape[1]):
             used[g, k] = 0.0
@@ -118,10 +118,10 @@ def _use(gangs: Gangs, prices: Prices, count: Any, job_worth: Any, used: Any) ->
 
 @inner
 def _step(gangs: Gangs, prices: Prices, used: Any, way: Any, away: float) -> bool:
-    """Move the prices against the slope of the bound; `way` (G, K) is the last move. Gives whether there was a slope.
+    """Move the prices against the subgradient; `way` (G, K) is the last move. Return whether there was one.
 
-    Slopes are per whole pool, so that a pool's size does not matter; at price 0 only upward slopes count. Bending the
-    step towards the last one when the two oppose each other keeps prices from zigzagging.
+    Subgradients are per whole pool, so a pool's size does not matter; at price 0 only upward ones count. If a step
+    opposes the last one, bending it towards that one keeps prices from zigzagging.
     """
     free, price, slope = gangs.free, prices.now, used
     size, along, last = 0.0, 0.0, 0.0
@@ -151,7 +151,7 @@ def _step(gangs: Gangs, prices: Prices, used: Any, way: Any, away: float) -> boo
 
 @compiled
 def improve_prices(gangs: Gangs, prices: Prices, steps: int, value: float, gap: float) -> int:
-    """Subgradient steps on the prices towards a smaller bound; gives how many were made.
+    """Take subgradient steps on the prices towards a smaller bound; return the number of steps.
 
     `value` is that of a known answer: no bound can be below it, and one within `gap` of it is enough.
     """
@@ -202,6 +202,6 @@ def improve_prices(gangs: Gangs, prices: Prices, steps: int, value: float, gap: 
         if not moved and not rooted:
             return step + 1
         if rooted:
-            # the best pull is 1/√spreads; with few tasks that runs away, so it grows in steps
+            # the best pull is 1/√spreads; it diverges for few tasks, so its growth is limited
             reals[PULL] = pull + 0.1 * (min(1.0 / np.sqrt(max(spreads, 1e-300)), 10.0 * pull) - pull)
     return steps

@@ -1,4 +1,4 @@
-"""Ruin and recreate: take jobs away and start jobs anew, and keep what is better or hardly worse."""
+"""Ruin and recreate: remove and restart jobs, and keep answers that are better or only slightly worse."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ WAITING = 4  # waiting jobs that may start in a step
 
 
 class Chosen(NamedTuple):
-    """Jobs that may start anew in a step."""
+    """Jobs that may restart in a step."""
 
     jobs: Any  # (J,) the first of them
-    size: Any  # (1,) how many
+    size: Any  # (1,) their number
     is_in: Any  # (J,) 0 or 1
 
 
 class Promise(NamedTuple):
     """Which jobs are promising."""
 
-    worth: Any  # (J,) what a job is worth at the prices, about
-    slack: float  # how far that may be wrong: jobs below −slack are left alone while they wait
+    worth: Any  # (J,) approximate worth of a job at the prices
+    slack: float  # its error: waiting jobs below −slack are ignored
 
 
 @inlined
@@ -54,13 +54,13 @@ def _choose(chosen: Chosen, j: int) -> None:
 def _make_room(
     gangs: Gangs, answer: Answer, e: int, want: int, promise: Promise, chosen: Chosen, scratch: Scratch
 ) -> None:
-    """Take away what is worth least in a channel's pool until `want` tasks fit.
+    """Remove the tasks worth least in a channel's pool until `want` tasks fit.
 
-    A task that its job can spare goes alone; otherwise its whole job goes, and is chosen.
+    A task that its job can spare goes alone; otherwise its whole job goes and is chosen.
     """
     g = gangs.pool[e]
     while room(gangs, answer, e) < want:
-        victim: Any = np.int64(-1)  # a plain −1 would have `put` compiled for it alone
+        victim: Any = np.int64(-1)  # a plain −1 would compile `put` again
         least = np.inf
         for a in range(gangs.pool_start[g], gangs.pool_start[g + 1]):
             f = gangs.pool_channel[a]
@@ -118,7 +118,7 @@ def _force(
 
 @inner
 def _empty_pools(gangs: Gangs, answer: Answer, promise: Promise, chosen: Chosen, state: Any) -> None:
-    """Empty some pools that one job can use: some of the jobs there go, the others give what they can spare."""
+    """Empty some pools that one job can use: some of the jobs there go, the others give up spare tasks."""
     jobs = gangs.job_start.shape[0] - 1
     share = 0.1 + 0.6 * draw(state)
     spare = draw(state)
@@ -152,7 +152,7 @@ def _empty_pools(gangs: Gangs, answer: Answer, promise: Promise, chosen: Chosen,
 
 @inner
 def _waiting_job(answer: Answer, promise: Promise, state: Any) -> int:
-    """The better of two promising jobs that wait, or −1."""
+    """Better of two random promising jobs that wait, or −1."""
     jobs = answer.started.shape[0]
     j = below(state, jobs)
     found, seen = -1, 0
@@ -169,7 +169,7 @@ def _waiting_job(answer: Answer, promise: Promise, state: Any) -> int:
 
 @inner
 def _choose_waiting(answer: Answer, promise: Promise, chosen: Chosen, state: Any) -> None:
-    """Some promising jobs that wait may come in the place of those that went."""
+    """Choose some promising waiting jobs to replace those that went."""
     jobs = answer.started.shape[0]
     j = below(state, jobs)
     most = chosen.size[0] + WAITING
@@ -197,9 +197,9 @@ def ruin_and_recreate(
     best: Any,
     best_value: float,
 ) -> float:
-    """Fill some answers from nothing; then from the best one take jobs away and start jobs anew, many times.
+    """Build some answers from scratch; then repeatedly remove and restart jobs, starting from the best answer.
 
-    Gives the best value; `best` (n,) holds its tasks. `worth` (J,) is what jobs are worth at prices that prove `bound`.
+    Returns the best value; `best` (n,) holds its tasks. `worth` (J,) is the worth of jobs at prices that prove `bound`.
     Stops at a value of `enough`. A slightly worse answer is kept: at first by `heat` times the distance to the bound,
     at last not at all. `search` is that of `Manner`.
     """

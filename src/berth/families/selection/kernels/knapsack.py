@@ -1,15 +1,15 @@
 """Knapsacks with a square root: maximise vᵀx + √(qᵀx) over x in {0, 1}ⁿ with A x ≤ 1, on plain arrays.
 
-v (n,) gains, q (n,) ≥ 0 spreads, A (n, K) ≥ 0 what each item takes of every capacity, as a share of it. Since
+v (n,) gains, q (n,) ≥ 0 spreads, A (n, K) ≥ 0 the share of every capacity that each item takes. Since
 √y = min_u 1/(2u) + u y/2, any u > 0 and λ ≥ 0 bound the optimum from above:
 
     D(u, λ) = 1/(2u) + Σ_k λ_k + Σ_e max(0, r_e),      r_e = v_e + u q_e/2 − λᵀA_e,
 
 and a choice x that differs from x̄ = [r > 0] on a set F and leaves slack s ≥ 0 is worth at most
-D − Σ_F |r_e| − λᵀs. That **loss** is what every search here counts: choices within a budget β of D flip only items with
-|r_e| ≤ β, and their slack has to fall in a narrow window.
+D − Σ_F |r_e| − λᵀs. Every search here counts that **loss**: choices within a budget β of D flip only items with
+|r_e| ≤ β, and their slack lies in a narrow window.
 
-Here is what is asked, D, and a plain filling. Then
+This module holds the arrangement of a question, D, and a plain filling. Further,
 
 * `knapsack_prices` finds the u and λ of the smallest D, for one or several capacities side by side;
 * `knapsack_core` enumerates flips of one knapsack, all choices with a loss up to β for growing β;
@@ -33,12 +33,12 @@ __all__ = ["arrange", "pack", "reduce"]
 def arrange(
     gain: Any, spread: Any, takes: Any, pool: Any, free: Any, channel: Any, v: Any, q: Any, share: Any, start: Any
 ) -> Any:
-    """The channels that fit alone and could pay, sorted by pool: gives (how many, of how many pools, a scale).
+    """Select the channels that fit alone and could pay, sorted by pool; return (count, number of pools, scale).
 
-    Fills `channel` (n,) with them, `v` and `q` with gains divided by the scale and spreads by its square (all at
-    most 1), `share` (n, K) with demands as shares of what the pool has, `start` (G + 1,) with where each pool begins;
-    pools without such channels are left out. Where all demands on a capacity are whole numbers, only whole numbers of
-    it count, which sharpens bounds. A number of −1: gains or spreads that are no numbers.
+    Fills `channel` (n,) with them, `v` and `q` with gains divided by the scale and spreads by its square (all at most
+    1), `share` (n, K) with demands as shares of the pool's capacity, `start` (G + 1,) with the start of each pool;
+    pools without such channels are left out. If all demands on a capacity are whole numbers, the capacity is rounded
+    down, which sharpens bounds. A count of −1 means that gains or spreads are not numbers.
     """
     n, resources = takes.shape
     pools = free.shape[0]
@@ -95,7 +95,7 @@ def arrange(
 
 @compiled
 def reduce(gain: Any, spread: Any, takes: Any, u: float, price: Any, reduced: Any) -> float:
-    """Fill r (n,) of one knapsack with capacities 1, and give D."""
+    """Fill r (n,) of one knapsack with capacities 1, and return D."""
     bound = 0.5 / u if u > 0.0 else 0.0
     for k in range(takes.shape[1]):
         bound += price[k]
@@ -110,7 +110,7 @@ def reduce(gain: Any, spread: Any, takes: Any, u: float, price: Any, reduced: An
 
 @compiled
 def pack(gain: Any, spread: Any, takes: Any, order: Any, chosen: Any) -> float:
-    """Fill the knapsack in this order, skipping what does not fit or pay; gives the value."""
+    """Fill the knapsack in this order, skipping what does not fit or pay; return the value."""
     resources = takes.shape[1]
     left = np.ones(resources)
     value, y = 0.0, 0.0

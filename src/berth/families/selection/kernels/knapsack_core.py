@@ -1,9 +1,9 @@
-"""The core of one knapsack: every choice whose loss is within a budget, for growing budgets.
+"""Core of one knapsack: every choice whose loss is within a budget, for growing budgets.
 
-Rounds with a growing budget β. In each, the items with |r| ≤ β are dealt to two sides. All flips of one side with a
-loss up to β make a list, sorted by what they take of the two dearest resources; the flips of the other side are walked
-through, and each is completed by the entries in the window of slack that could still improve. After a round every
-choice with a loss up to β has been seen, so the bound falls to D − β.
+Rounds have a growing budget β. In each, the items with |r| ≤ β are dealt to two sides. All flips of one side with a
+loss up to β form a list, sorted by their use of the two most expensive resources; a walk visits the flips of the other
+side and completes each with the entries in the window of slack that could still improve. After a round every choice
+with a loss up to β has been seen, so the bound falls to D − β.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Items", "improve"]
 
 LIST = 20_000  # entries of the list of flips
 STRIPS = 64  # of the sorted list
-REACH = 2.0  # losses that a round looks for, in budgets of one side
+REACH = 2.0  # largest loss that a round searches, in budgets of one side
 WIDEST = 62  # items behind the list: their flips are bits of one integer
 
 
 class Items(NamedTuple):
-    """One knapsack with capacities 1, and what prices say about it."""
+    """One knapsack with capacities 1, and its reduced gains."""
 
     gain: Any  # (n,)
     spread: Any  # (n,)
@@ -36,9 +36,9 @@ class Items(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The items near the margin, dealt to two sides; all flips of the listed side, and those flips in strips.
+    """Items near the margin, dealt to two sides; all flips of the listed side, and those flips in strips.
 
-    A strip is a range of what flips take of the dearest resource; within it they are sorted by the second dearest.
+    A strip is a range of use of the most expensive resource; within it flips are sorted by the second most expensive.
     """
 
     listed: Any  # items of the list: bit i of `bits` is listed[i]
@@ -48,33 +48,33 @@ class Sides(NamedTuple):
     spread: Any  # (LIST,)
     takes: Any  # (K, LIST)
     bits: Any  # (LIST,)
-    begin: Any  # (STRIPS + 2,) where each strip begins
+    begin: Any  # (STRIPS + 2,) start of each strip
     line: Any  # (LIST,) entries by strip
-    key: Any  # (LIST,) what they take of the second resource
-    record: Any  # (LIST, 3 + K) their loss, gain, spread, takes: side by side, since they are read together
+    key: Any  # (LIST,) their use of the second resource
+    record: Any  # (LIST, 3 + K) their loss, gain, spread, takes: stored together, as they are read together
 
 
 class Goal(NamedTuple):
-    """What a search is for."""
+    """Goal of a search."""
 
-    dual: float  # D, above every value
+    dual: float  # D, an upper bound
     noise: float  # rounding of sums, which must not cost the optimum
     enough: float  # distance to D at which a value is good enough
 
 
 class Window(NamedTuple):
-    """What a round looks at."""
+    """Parameters of a round."""
 
     beta: float  # the budget of one side
-    reach: float  # losses looked for
+    reach: float  # largest loss searched
     dearest: int  # resource that orders the strips
     second: int  # resource that orders each strip
-    lowest: float  # where the first strip begins
-    strip: float  # how wide strips are
+    lowest: float  # start of the first strip
+    strip: float  # width of strips
 
 
 class Walk(NamedTuple):
-    """The flips of the walked side now made, one more at each depth, and what they come to."""
+    """Flips of the walked side, one more at each depth, and their sums."""
 
     path: Any  # (n + 1,) items flipped
     place: Any  # (n + 1,) next item to try
@@ -103,9 +103,9 @@ def _two_dearest(items: Items, near: Any, size: int) -> tuple[int, int]:
 
 @compiled
 def _deal(items: Items, near: Any, rank: Any, size: int, beta: float, sides: Sides) -> tuple[int, int, int, int]:
-    """Every other item into the list, as long as there is room, the rest to the walked side.
+    """Deal every other item to the list while there is room, the rest to the walked side.
 
-    Gives the numbers of entries, of listed items and of walked ones, and of entries looked at.
+    Returns the numbers of entries, of listed items and of walked ones, and of entries visited.
     """
     resources = items.takes.shape[1]
     entries, width, rest, spent = 1, 0, 0, 0
@@ -146,7 +146,7 @@ def _deal(items: Items, near: Any, rank: Any, size: int, beta: float, sides: Sid
 def _sort_into_strips(
     sides: Sides, entries: int, dearest: int, second: int, slack: float, by_second: Any, scratch: Any
 ) -> tuple[float, float]:
-    """Sort the list; strips are at least `slack` wide. Gives where the first one begins, and their width."""
+    """Sort the list; strips are at least `slack` wide. Return the start of the first strip, and their width."""
     lowest, highest = 0.0, 0.0
     for i in range(entries):
         lowest = min(lowest, sides.takes[dearest, i])
@@ -180,10 +180,10 @@ def _sort_into_strips(
 def _walk(
     items: Items, sides: Sides, walk: Walk, window: Window, goal: Goal, rest: int, effort: int, best: float
 ) -> tuple[float, int, int, bool, int]:
-    """Depth first through the flips of the walked side, from what the walk holds at depth 0.
+    """Walk depth first through the flips of the walked side, from depth 0 of the walk.
 
-    Gives the best value, its entry (−1: none better than `best`) and depth, whether all was seen, and the number of
-    entries looked at.
+    Returns the best value, its entry (−1: none better than `best`) and depth, whether the walk is complete, and the
+    number of entries visited.
     """
     resources = items.takes.shape[1]
     dearest, second, lowest, strip = window.dearest, window.second, window.lowest, window.strip
@@ -253,11 +253,11 @@ def _walk(
 def improve(
     items: Items, order: Any, dual: float, first_budget: float, gap: float, effort: int, chosen: Any
 ) -> tuple[float, bool]:
-    """The best choice of one knapsack with capacities 1, from prices: fills `chosen` (n,), gives a bound on the best.
+    """Find the best choice of one knapsack with capacities 1, from prices: fills `chosen` (n,), returns a bound.
 
-    Ends when bound and value are within `gap` of each other, or after `effort` entries looked at; also gives whether it
-    ended by itself. `dual` and the reduced gains are what `reduce` gives, `order` (n,) falling r, `first_budget` the β
-    to begin with.
+    Ends when bound and value are within `gap` of each other, or after `effort` visited entries; also returns whether it
+    finished. `dual` and the reduced gains come from `reduce`, `order` (n,) has descending r, `first_budget` is the
+    initial β.
     """
     n, resources = items.takes.shape
     best = pack(items.gain, items.spread, items.takes, order, chosen)

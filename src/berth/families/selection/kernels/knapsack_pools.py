@@ -15,10 +15,10 @@ __all__ = ["best_slope", "combine", "fronts"]
 
 @compiled
 def fronts(gain: Any, spread: Any, takes: Any, start: Any) -> Any:
-    """Every choice of each knapsack (capacities 1) that no other beats in both gain and spread.
+    """Pareto-optimal choices of each knapsack (capacities 1) by gain and spread.
 
-    Gives (begin (G + 1,), gain, spread, bits) with the choices of g at begin[g] … begin[g + 1], by falling gain; bit i
-    of `bits` is item start[g] + i. All subsets of a knapsack are listed on the way: for knapsacks of a dozen items.
+    Returns (begin (G + 1,), gain, spread, bits) with the choices of g at begin[g] … begin[g + 1], by descending gain;
+    bit i of `bits` is item start[g] + i. Lists all subsets of a knapsack on the way: for knapsacks of a dozen items.
     """
     pools, resources = start.shape[0] - 1, takes.shape[1]
     widest = 0
@@ -62,7 +62,7 @@ def fronts(gain: Any, spread: Any, takes: Any, start: Any) -> Any:
             j = order[i]
             if kept == first or all_spread[j] > front_spread[kept - 1]:
                 if kept > first and all_gain[j] == front_gain[kept - 1]:
-                    kept -= 1  # as much gain, more spread
+                    kept -= 1  # same gain, more spread
                 front_gain[kept], front_spread[kept], front_bits[kept] = all_gain[j], all_spread[j], all_bits[j]
                 kept += 1
         begin[g + 1] = kept
@@ -71,7 +71,7 @@ def fronts(gain: Any, spread: Any, takes: Any, start: Any) -> Any:
 
 @compiled
 def _at_slope(begin: Any, gain: Any, spread: Any, u: float, pick: Any) -> tuple[float, float]:
-    """Best choice of each knapsack for gains + u/2 spreads: (their sum, the sum of their spreads)."""
+    """Best choice of each knapsack for gains + u/2 spreads; return (their sum, the sum of their spreads)."""
     total, y = 0.0, 0.0
     for g in range(begin.shape[0] - 1):
         best, at = -np.inf, -1
@@ -120,11 +120,11 @@ def best_slope(begin: Any, gain: Any, spread: Any) -> tuple[float, float]:
 def combine(
     begin: Any, gain: Any, spread: Any, u: float, dual: float, gap: float, labels: int, pick: Any
 ) -> tuple[float, bool]:
-    """One choice for each knapsack so that Σ gain + √(Σ spread) is largest: fills `pick` (G,), gives a bound.
+    """Choose one entry per knapsack to maximise Σ gain + √(Σ spread): fills `pick` (G,), returns a bound.
 
-    From the choices that are best at u, knapsack by knapsack, all partial sums with a loss up to β that no other beats
-    in gain and spread; β grows until it covers what is missing to the bound. At most `labels` sums are kept;
-    also gives whether that was enough.
+    Starts from the choices that are best at u and keeps, knapsack by knapsack, all Pareto-optimal partial sums with a
+    loss up to β; β grows until it covers the gap to the bound. At most `labels` sums are kept; also returns whether
+    that was enough.
     """
     pools = begin.shape[0] - 1
     _at_slope(begin, gain, spread, u, pick)

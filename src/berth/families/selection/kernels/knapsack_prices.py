@@ -12,12 +12,12 @@ from berth.kernels.compiled import compiled, inlined
 __all__ = ["interior"]
 
 ITERATIONS = 60  # 10 to 20 are usual
-INSIDE = 0.995  # share of the way to the nearest bound
+INSIDE = 0.995  # share of the distance to the nearest bound
 
 
 @inlined
 def _solve_spd(matrix: Any, size: int, right: Any, column: Any) -> None:
-    """Overwrite right and column (size,) with matrix⁻¹ times them; the matrix (size, size) is lost."""
+    """Overwrite right and column (size,) with matrix⁻¹ times them; destroys the matrix (size, size)."""
     for i in range(size):
         for j in range(i + 1):
             total = matrix[i, j]
@@ -42,15 +42,14 @@ def _solve_spd(matrix: Any, size: int, right: Any, column: Any) -> None:
 def interior(
     gain: Any, spread: Any, takes: Any, start: Any, free: Any, settled: float, tolerance: float, price: Any
 ) -> float:
-    """Minimise D over u and λ ≥ 0: gives u, and λ in `price` (G, K).
+    """Minimise D over u and λ ≥ 0: returns u, and λ in `price` (G, K).
 
-    Items of knapsack g are start[g] … start[g + 1]; `free` (G, K) is what it has; `settled` is the spread of items
+    Items of knapsack g are start[g] … start[g + 1]; `free` (G, K) is its capacity; `settled` is the spread of items
     already chosen. Without any spread u = 0, which stands for √0.
 
     With s the slack, z and w the multipliers of x ≥ 0 and x ≤ 1, a step solves the Newton equations of
         Ax + s = c,  v + q/(2√y) − Aᵀλ + z − w = 0,  xz = (1 − x)w = sλ = μ.
-    The Hessian of √y has rank one, so that after eliminating x there remain K equations per knapsack and one that
-    couples them.
+    The Hessian of √y has rank one, so eliminating x leaves K equations per knapsack and one that couples them.
     """
     n, resources = takes.shape
     pools = free.shape[0]
@@ -89,7 +88,7 @@ def interior(
                 apart += slack[g, k] * dual[g, k]
         root = math.sqrt(y)
         u = 1.0 / root if curved else 0.0
-        wrong = 0.0  # how far Ax + s is from c
+        wrong = 0.0  # residual of Ax + s = c
         for g in range(pools):
             for k in range(resources):
                 used = slack[g, k] - free[g, k]
@@ -99,7 +98,7 @@ def interior(
                 wrong = max(wrong, abs(used))
         if not math.isfinite(apart + u + wrong):
             break
-        if apart + wrong * abs(value + root) < merit:  # the last steps can be lost to rounding
+        if apart + wrong * abs(value + root) < merit:  # rounding can spoil the last steps
             merit = apart + wrong * abs(value + root)
             kept_u = u
             for g in range(pools):
@@ -165,7 +164,7 @@ def interior(
                 right[e] = dx
                 dz = (mu - z[e] * dx) * over_x[e] - z[e]
                 dw = (mu + w[e] * dx) * over_t[e] - w[e]
-                # divided only where this one sets the step
+                # divide only if this one limits the step
                 if -dx * along > INSIDE * x[e]:
                     along = -INSIDE * x[e] / dx
                 if dx * along > INSIDE * (1.0 - x[e]):

@@ -16,11 +16,11 @@ __all__ = ["rounded_table", "sized", "tiny_choice"]
 def sized(
     gain: Any, spread: Any, takes: Any, pool: Any, free: Any, most: int, active: Any, whole: Any, limit: Any
 ) -> int:
-    """Whether one table of at most `most` states holds the question: the number of its states, or −1.
+    """Number of states of the question's table, or −1 if it exceeds `most`.
 
     Fills `active` (n,) with the channels that fit alone and could pay (their number is whole[n, 0]), `whole` (n + 1, K)
     with their demands, `limit` (K,) with the capacities, none larger than all demands together. −2: gains or spreads
-    that are no numbers.
+    that are not numbers.
     """
     n, resources = takes.shape
     size = 0
@@ -63,7 +63,7 @@ def sized(
 
 @compiled
 def _grid(takes: Any, size: int, limit: Any, states: int) -> Any:
-    """The states in reach of the full capacity, from it downwards: (count, states, coordinates, steps, ranks)."""
+    """States reachable from the full capacity, downwards: (count, states, coordinates, steps, ranks)."""
     resources = takes.shape[1]
     stride = np.ones(resources, dtype=np.int64)
     for k in range(resources - 2, -1, -1):
@@ -100,10 +100,10 @@ def _grid(takes: Any, size: int, limit: Any, states: int) -> Any:
 def _label_table(
     gain: Any, spread: Any, active: Any, takes: Any, limit: Any, states: int, width: int, labels: int, chosen: Any
 ) -> float:
-    """The exact optimum for whole capacities: fills `chosen` (n,), gives the value; NaN when there is no room.
+    """Exact optimum for whole capacities: fills `chosen` (n,), returns the value; NaN if there is no room.
 
-    For each capacity in reach, the (Σ gain, Σ spread) of choices that fit and that no other beats in both, channel by
-    channel. A list holds at most `width` of them, and `labels` may be made in all.
+    For each reachable capacity, keeps the Pareto-optimal (Σ gain, Σ spread) of choices that fit, channel by channel. A
+    list holds at most `width` of them, with `labels` in all.
     """
     size = takes[gain.shape[0], 0]
     count, found, left, step, rank = _grid(takes, size, limit, states)
@@ -120,7 +120,7 @@ def _label_table(
     for i in range(size):
         e = active[i]
         v, q = gain[e], spread[e]
-        for c in range(count):  # falling capacities: those below still are without this item
+        for c in range(count):  # descending capacities: lower ones do not contain this item yet
             fits = True
             for k in range(resources):
                 fits = fits and takes[i, k] <= left[c, k]
@@ -180,7 +180,7 @@ def _label_table(
 def tiny_choice(
     gain: Any, spread: Any, takes: Any, pool: Any, free: Any, most: int, width: int, labels: int, chosen: Any
 ) -> tuple[int, float]:
-    """`sized`, then the exact optimum: its number of states (−1, −2: as there; −3: no room for lists), the value."""
+    """`sized`, then the exact optimum: number of states (−1, −2: as there; −3: no room for lists), and value."""
     n, resources = takes.shape
     active, whole = np.empty(n, dtype=np.int64), np.empty((n + 1, resources), dtype=np.int64)
     limit = np.empty(resources, dtype=np.int64)
@@ -204,10 +204,10 @@ def rounded_table(
     scale: float,
     chosen: Any,
 ) -> float:
-    """Maximise Υᵀx/ξ + √(qᵀx) for whole Υ = `steps` (n,) and ξ = `scale`: fills `chosen` (n,), gives that value.
+    """Maximise Υᵀx/ξ + √(qᵀx) for whole Υ = `steps` (n,) and ξ = `scale`: fills `chosen` (n,), returns that value.
 
-    The papers' table: for each capacity in reach and each sum s = Υᵀx in low … high, the largest spread. Sums that no
-    choice has stay −∞; one decision bit per entry and channel is enough to read the choice back.
+    The papers' table: for each reachable capacity and each sum s = Υᵀx in low … high, the largest spread. Sums that no
+    choice has stay −∞; one decision bit per entry and channel is enough to recover the choice.
     """
     size = takes[steps.shape[0], 0]
     count, found, left, step, rank = _grid(takes, size, limit, states)
@@ -232,7 +232,7 @@ def rounded_table(
             first = max(min(lowest[c], lowest[below] + jump), low)
             last = min(max(highest[c], highest[below] + jump), high)
             from_low, from_high = lowest[below], highest[below]
-            # a channel that takes nothing reads from the row it writes: always from sums not yet reached
+            # a channel without demand reads from the row it writes: always from sums not yet updated
             down = jump > 0
             for t in range(first, last + 1):
                 s = first + last - t if down else t

@@ -1,4 +1,4 @@
-"""The dynamic programme of ESDP's Algorithm 2, on whole numbers, with the two repairs without which it returns nothing.
+"""Dynamic programme of ESDP's Algorithm 2, on whole numbers, with two repairs that it needs to return anything.
 
 Υ are gains, Σ² spreads, both rounded up; V(s, c, i) is the largest Σ²ᵀx over channels after i with Υᵀx ≥ s and Ax ≤ c.
 """
@@ -14,10 +14,10 @@ from berth.kernels.compiled import compiled
 
 @compiled
 def printed_choice(gain: Any, spread: Any, takes: Any, limit: Any, top: Any, x: Any) -> Any:
-    """Write the choice of (21) into `x`; give back s + √V(s) there. `top` is the largest s that is looked at.
+    """Write the choice of (21) into `x`; return s + √V(s) there. `top` is the largest s considered.
 
     States that no choice reaches keep the value −∞ and are left out of the maximum (as printed, they win it); a channel
-    that is not taken keeps the choice made without it (as printed, that is forgotten).
+    that is not taken keeps the choice made without it (as printed, that choice is forgotten).
     """
     channels, resources = takes.shape
     stride = np.ones(resources, dtype=np.int64)

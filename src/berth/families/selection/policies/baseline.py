@@ -1,4 +1,4 @@
-"""What the papers' baselines share: open channels in an order while they fit."""
+"""Base class of the papers' baselines: open channels in an order while they fit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Baseline"]
 class Baseline(ABC):
     """Ranks channels of ports that have a job and opens them in that order.
 
-    "In turn until the constraint cannot be satisfied" can be read in two ways: `misfit="stop"` stops at the first
-    channel that does not fit, `misfit="skip"` passes over it and tries those behind. Gains are the averages of what was
-    seen; of a channel never opened, 0.
+    "In turn until the constraint cannot be satisfied" has two readings: `misfit="stop"` stops at the first channel that
+    does not fit, `misfit="skip"` skips it and tries the next. Gains are averages of the observations, 0 for a channel
+    never opened.
     """
 
     family = "selection"
@@ -37,11 +37,11 @@ class Baseline(ABC):
 
     @abstractmethod
     def order(self) -> Ints:
-        """All channels (E,), first to open first."""
+        """All channels (E,), in the order to open them."""
 
     @property
     def net(self) -> Floats:
-        """The average net gain seen through each channel, 0 where none was, (E,)."""
+        """Average observed net gain of each channel, 0 if never opened, (E,)."""
         return np.where(self.statistics.unseen, 0.0, self.statistics.mean - self.problem.cost)
 
     def decide(self, slot: SelectionSlot, /) -> Ints:

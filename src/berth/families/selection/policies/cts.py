@@ -1,4 +1,4 @@
-"""Combinatorial Thompson sampling: play the best choice of a world drawn from what is believed."""
+"""Combinatorial Thompson sampling: play the best choice of a world drawn from the posterior."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["CTS"]
 
 
 class CTS(IndexPolicy):
-    """Draws the mean of every channel from its posterior and opens what is best for those means.
+    """Draws the mean of every channel from its posterior and opens the best choice for those means.
 
     Settings:
 
-    * `prior`: `"gaussian"` draws N(mean, width²·variance / n) with the variance that was seen (as `escb-v` takes it);
-      `"beta"` draws Beta(1 + gains, 1 + n − gains), for gains in [0, scale], and tries no channel first;
-    * `width`: how far Gaussian draws stray;
+    * `prior`: `"gaussian"` draws N(mean, width²·variance / n) with the observed variance (as in `escb-v`);
+      `"beta"` draws Beta(1 + gains, 1 + n − gains), for gains in [0, scale], and has no initial round;
+    * `width`: factor on the standard deviation of Gaussian draws;
     * `scale`, `discount`, `window`, `pooled`, `gap`: as in `escb`.
 
     >>> from berth.testing import example_selection

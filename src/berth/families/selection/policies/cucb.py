@@ -11,10 +11,10 @@ __all__ = ["CUCB"]
 
 
 class CUCB(OptimisticPolicy):
-    """Takes each channel for v̂ + √(g / 2n), g = p·ln(t + 1): where one channel is open at a time, `escb` itself.
+    """Values each channel at v̂ + √(g / 2n), g = p·ln(t + 1); equals `escb` if one channel is open at a time.
 
-    Where m are, it allows for m channels being unlucky at once, and so explores more. The published constant is
-    p = 3; here it is .2 unless given, .05 where it forgets. Other settings are those of `escb`.
+    With m open channels it allows for all m being unlucky at once, and so explores more. The published constant is p =
+    3; here the default is .2, or .05 with forgetting. Other settings are those of `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

@@ -1,4 +1,4 @@
-"""ε-greedy: mostly what looks best, now and then anything."""
+"""ε-greedy: mostly the choice that looks best, sometimes a random one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["EpsilonGreedy"]
 
 
 class EpsilonGreedy(IndexPolicy):
-    """Opens what is best for the mean gains seen; with probability ε, for gains drawn at random instead.
+    """Opens the best choice for the observed mean gains; with probability ε, for random gains instead.
 
-    In slot t, ε is `epsilon` / (1 + t / `decay`); with `decay=0` it stays `epsilon`. `scale`, `discount`, `window`,
+    In slot t, ε is `epsilon` / (1 + t / `decay`); `decay=0` keeps it at `epsilon`. `scale`, `discount`, `window`,
     `pooled` and `gap` are those of `escb`.
 
     >>> from berth.testing import example_selection
@@ -46,7 +46,7 @@ class EpsilonGreedy(IndexPolicy):
         seen = self.statistics
         chance = self.epsilon / (1.0 + seen.time / self.decay) if self.decay > 0 else self.epsilon
         explore = self.rng.random() < chance
-        # after costs a drawn gain is one that pays: exploring that opens nothing would teach nothing
+        # drawn gains exceed the costs: exploration that opens nothing would teach nothing
         mean, _ = self.believed()
         drawn = self.problem.cost + self.scale * self.rng.random(mean.shape)
         return drawn if explore else mean, np.zeros(mean.shape)

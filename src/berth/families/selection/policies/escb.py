@@ -1,4 +1,4 @@
-"""ESCB on the ports that have a job: berth's policy for gains that must be learned."""
+"""ESCB on the ports that have a job: berth's policy for unknown gains."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["ESCB"]
 
 
 class ESCB(OptimisticPolicy):
-    """Opens what maximises v̂ᵀx − costᵀx + √(σ²ᵀx), σ² = g / 2n: optimism about the whole choice, not each channel.
+    """Maximises v̂ᵀx − costᵀx + √(σ²ᵀx), σ² = g / 2n: optimism about the whole choice, not each channel.
 
-    It looks only at ports that have a job and at what is free in each pool, keeps σ² as it is, and counts only what was
-    really opened before this slot. With gangs it asks for whole gangs.
+    It considers only ports that have a job and the free capacity of each pool, does not round σ², and counts only
+    channels really opened before this slot. With gangs it chooses whole gangs.
 
     Settings:
 
-    * `p`: g = p·ln(t + 1), for gains within a range of `scale`; unless given, .2, and .05 where it forgets (what is
-      forgotten is explored again for ever, and costs that much each time);
+    * `p`: g = p·ln(t + 1), for gains within a range of `scale`; default: .2, or .05 with forgetting (forgotten channels
+      are explored again for ever, at a cost each time);
     * `radius`: `"log"` for that g; `"theory"` for ln t + 4·m·ln(ln t + 1), with m the most channels that can be open;
     * `scale`: the range of a gain;
-    * `discount`, `window`: forget, for gains that change (γ = .998 when they change abruptly);
-    * `pooled`: begin with what a channel's port, server and class of servers tell, in place of trying every channel;
-    * `gap`: how near to the best index the solver must come, relative.
+    * `discount`, `window`: forget old observations, for gains that change (γ = .998 for abrupt changes);
+    * `pooled`: start from a prior by a channel's port, server and server class instead of trying every channel;
+    * `gap`: relative optimality gap of the solver.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

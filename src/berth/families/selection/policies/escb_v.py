@@ -1,4 +1,4 @@
-"""ESCB that learns how noisy each channel is."""
+"""ESCB with a learned noise variance for each channel."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["ESCBV"]
 class ESCBV(OptimisticPolicy):
     """ESCB with σ² = 2·variance·p·ln(t + 1) / n: channels with little noise need few tries.
 
-    The variance is that of what was seen, together with one observation of the largest variance that a gain within a
-    range of `scale` can have, so that two equal draws do not make a channel certain. `p` is .25 unless given, .05 where
-    it forgets; other settings are those of `escb`.
+    The variance is the observed one, together with one observation of the largest variance that a gain within a range
+    of `scale` can have, so two equal draws do not make a channel certain. `p` defaults to .25, or .05 with forgetting;
+    other settings are those of `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

@@ -11,7 +11,7 @@ __all__ = ["HAUF"]
 
 
 class HAUF(Baseline):
-    """Ports by the sum of their channels' average net gain, highest first; in a port, the best channel first.
+    """Ports by the sum of their channels' average net gain, highest first; within a port, the best channel first.
 
     One paper calls it HAUF, the other HSWF; both names are registered. `misfit` is `"stop"` or `"skip"`.
 

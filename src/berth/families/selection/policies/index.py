@@ -1,4 +1,4 @@
-"""What index policies share: what they believe of each channel, and the question that an index puts to the solvers.
+"""Base classes of index policies: estimates of each channel, and the problem that an index poses to the solvers.
 
 Axes: E channels, J jobs, L ports.
 """
@@ -23,16 +23,16 @@ __all__ = ["IndexPolicy", "OptimisticPolicy", "most_open", "no_roles", "solved"]
 
 
 def no_roles(problem: SelectionProblem, policy: object) -> SelectionProblem:
-    """The problem itself, refused when it has gangs that this policy would break."""
+    """Return the problem, or refuse it if it has gangs that this policy would break."""
     if problem.roles is not None:
         raise UnsupportedProblem(f"{type(policy).__name__} cannot keep gangs whole; use escb")
     return problem
 
 
 def solved(problem: SelectionProblem, slot: SelectionSlot, gain: Floats, spread: Floats, gap: float) -> Choice:
-    """The best choice over all channels (E,) for these gains after costs (E,) and spreads (E,), within `gap`.
+    """Best choice over all channels (E,) for these gains after costs (E,) and spreads (E,), within `gap`.
 
-    Only ports that have a job are asked about, and only what is free now.
+    Only ports that have a job count, with the capacity that is free now.
     """
     if problem.roles is not None:
         question = GangQuestion(
@@ -57,7 +57,7 @@ def solved(problem: SelectionProblem, slot: SelectionSlot, gain: Floats, spread:
 
 
 def most_open(takes: Floats, pool: Ints, limits: Floats) -> int:
-    """No choice opens more channels than this: how many of the smallest demands fit in each pool."""
+    """Upper bound on the number of open channels: how many of the smallest demands fit in each pool."""
     most = np.bincount(pool, minlength=len(limits))
     start = np.cumsum(most) - most
     for demand, limit in zip(takes.T, limits.T, strict=True):
@@ -65,25 +65,25 @@ def most_open(takes: Floats, pool: Ints, limits: Floats) -> int:
         filled = np.concatenate([[0.0], np.cumsum(demand[order])])
         within = pool[order]
         used = filled[1:] - filled[start][within]
-        fits = used <= limit[within] + 1e-9 * (1.0 + filled[-1])  # a count too many does no harm, one too few would
+        fits = used <= limit[within] + 1e-9 * (1.0 + filled[-1])  # a count too high is harmless, one too low is not
         most = np.minimum(most, np.bincount(within[fits], minlength=len(limits)))
     return int(most.sum())
 
 
 class IndexPolicy(ABC):
-    """Opens what maximises an index: `index` says for each channel what a task may gain, and how unsure that is.
+    """Maximises an index: `index` gives each channel the expected gain of a task, and its uncertainty.
 
-    Channels that were never opened get a gain so large that opening one more of them outweighs all else, but finite:
-    they are tried as fast as they fit, and the rest of the capacity is still used well. `choice` is the last answer of
-    the solver over all channels, with its value and upper bound in terms of the index.
+    A channel that was never opened gets a gain so large that opening one more of them outweighs all else, but finite:
+    such channels are tried as fast as they fit, and the remaining capacity is still used well. `choice` is the last
+    choice of the solver over all channels, with its value and upper bound in terms of the index.
 
-    Settings of all of them:
+    Settings of all index policies:
 
     * `scale`: the range of a gain;
-    * `discount`, `window`: forget, for gains that change (γ = .998 when they change abruptly);
-    * `pooled`: begin with what a channel's port, server and class of servers tell (`PooledPrior`) in place of trying
-      every channel first;
-    * `gap`: how near to the best index the solver must come, relative.
+    * `discount`, `window`: forget old observations, for gains that change (γ = .998 for abrupt changes);
+    * `pooled`: start from a prior by a channel's port, server and server class (`PooledPrior`) instead of trying every
+      channel first;
+    * `gap`: relative optimality gap of the solver.
     """
 
     family = "selection"
@@ -116,16 +116,16 @@ class IndexPolicy(ABC):
 
     @abstractmethod
     def index(self) -> tuple[Floats, Floats]:
-        """Gain of a task before costs (E,) and spread (E,); what it says of channels never opened may not matter."""
+        """Gain of a task before costs (E,) and spread (E,); values of channels never opened may be unused."""
 
     def believed(self) -> tuple[Floats, Floats]:
-        """The mean gain of each channel (E,), and from how many tasks it is known (E,), never 0."""
+        """Mean gain of each channel (E,), and the number of tasks behind it (E,), never 0."""
         if self.pooled is None:
             return self.statistics.mean, self.statistics.tried
         return self.pooled.mean, self.pooled.tasks
 
     def noise(self) -> Floats:
-        """The variance of the gain of a task in each channel, (E,)."""
+        """Variance of the gain of a task in each channel, (E,)."""
         return self.statistics.variance(self.scale**2 / 4.0) if self.pooled is None else self.pooled.noise
 
     def decide(self, slot: SelectionSlot, /) -> Ints:
@@ -144,7 +144,7 @@ class IndexPolicy(ABC):
         return np.array(self.choice.tasks, dtype=np.int64)
 
     def _outweighing(self, slot: SelectionSlot, worth: Floats) -> float:
-        """More than all that channels already seen can be worth together in this slot."""
+        """Upper bound on the total worth, in this slot, of all channels with observations."""
         problem = self.problem
         worth = np.where(problem.available(slot), np.maximum(worth, 0.0), 0.0)
         if problem.roles is not None:
@@ -160,13 +160,14 @@ class IndexPolicy(ABC):
 
 
 class OptimisticPolicy(IndexPolicy):
-    """An index policy whose confidence grows with g = `p`·ln(t + 1), for gains within a range of `scale`.
+    """An index policy whose confidence width grows with g = `p`·ln(t + 1), for gains within a range of `scale`.
 
-    What is forgotten is explored again for ever, and costs that much each time: so `p` is smaller where it forgets.
+    Forgotten channels are explored again for ever, at a cost each time, so the default of `p` is smaller with
+    forgetting.
     """
 
     usual_p, forgetting_p = 0.25, 0.05
-    """What `p` is unless it is given: where statistics last, and where they do not."""
+    """Defaults of `p`: without and with forgetting."""
 
     def __init__(
         self,
@@ -185,5 +186,5 @@ class OptimisticPolicy(IndexPolicy):
         self.p = check_at_least(usual if p is None else p, "p")
 
     def g(self, time: float) -> float:
-        """The width of the confidence region when statistics look back on this many slots."""
+        """Width of the confidence region for statistics over this many slots."""
         return self.p * math.log(time + 1.0)

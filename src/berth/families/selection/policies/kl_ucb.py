@@ -12,10 +12,10 @@ __all__ = ["KLUCB"]
 
 
 class KLUCB(OptimisticPolicy):
-    """Takes each channel for the largest mean q with n·kl(v̂, q) ≤ p·ln(t + 1), for gains in [0, scale].
+    """Values each channel at the largest mean q with n·kl(v̂, q) ≤ p·ln(t + 1), for gains in [0, scale].
 
-    Near 0 and near `scale`, where a bounded gain cannot vary much, it is surer than `cucb`. `p` is .25 unless
-    given, .05 where it forgets; other settings are those of `escb`.
+    Near 0 and near `scale`, where a bounded gain cannot vary much, it is tighter than `cucb`. `p` defaults to .25, or
+    .05 with forgetting; other settings are those of `escb`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

@@ -1,4 +1,4 @@
-"""LCF: the lowest cost first."""
+"""LCF: lowest cost first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LCF"]
 
 
 class LCF(Baseline):
-    """Channels by their supply cost, lowest first, whatever they gain. `misfit` is `"stop"` or `"skip"`.
+    """Channels by their supply cost, lowest first, regardless of gain. `misfit` is `"stop"` or `"skip"`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

@@ -1,4 +1,4 @@
-"""LWTF: the port that has waited longest first."""
+"""LWTF: longest-waiting port first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["LWTF"]
 
 
 class LWTF(Baseline):
-    """Ports by the number of their jobs left out since one was served, most first; in a port, the best channel first.
+    """Ports by the number of jobs dropped since one was served, most first; within a port, the best channel first.
 
-    A job that is not served in its slot is gone, so it is the port that waits. `misfit` is `"stop"` or `"skip"`.
+    A job that is not served in its slot is dropped, so the port waits. `misfit` is `"stop"` or `"skip"`.
 
     >>> from berth.testing import example_selection
     >>> problem, slot = example_selection()

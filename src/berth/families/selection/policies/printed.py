@@ -1,4 +1,4 @@
-"""ESDP as its papers print it: the reference, not a recommendation."""
+"""ESDP as its papers print it: a reference, not a recommendation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from berth.model import Floats, Ints
 
 __all__ = ["ESDPPrinted"]
 
-LARGEST = 2**31  # bytes of decisions beyond which the table is refused
-FAR = 10**6  # the slot for which it must still fit when the horizon is not known
+LARGEST = 2**31  # largest table of decisions, in bytes
+FAR = 10**6  # slot for which the table must fit if the horizon is unknown
 
 
 def _ln1(x: float) -> float:
@@ -38,18 +38,18 @@ GS: dict[str, Callable[[float, float], float]] = {
 
 
 class ESDPPrinted:
-    """Algorithms 1 and 2 as printed: everything rounded up, m = α·E, arrivals looked at only after the choice is made.
+    """Algorithms 1 and 2 as printed: everything rounded up, m = α·E, arrivals checked only after the choice.
 
-    Repaired is only what keeps it from running at all:
+    Only what keeps it from running at all is repaired:
 
     * the maximum over s leaves out sums that no choice reaches (as printed they win, and nothing is opened);
     * a channel that is not taken keeps the choice made without it (as printed, that choice is forgotten);
-    * a channel never opened has a large finite spread instead of +∞ (as printed, −∞ + ∞ is no number);
-    * statistics are those of slots before t (as printed they contain x(t) itself), of net gains cut off at 0 and 1, as
-      the papers take them to be.
+    * a channel never opened has a large finite spread instead of +∞ (as printed, −∞ + ∞ is NaN);
+    * statistics are those of slots before t (as printed they contain x(t) itself), of net gains clipped to [0, 1], as
+      the papers assume.
 
-    Capacity is that of the whole cluster: where servers are pools of their own, choices can overfill them. Simulations
-    count that and play the choice made feasible.
+    Capacity is that of the whole cluster: if servers are separate pools, choices can overfill them. Simulations count
+    the violations and play the repaired choice.
 
     Settings: `alpha`; `delta`, `"log"`, `"loglog"` or `"logloglog"` (figure 7); `g`, `"full"`, `"loglog"` or `"log"`
     (figure 8).
@@ -98,7 +98,7 @@ class ESDPPrinted:
         seen, most = self.statistics, self.most
         xi = math.ceil(most / DELTAS[self.delta](time))
         g = GS[self.g](time, most)
-        # one channel never opened outweighs every choice without: gains of 1 and spreads of g / 2 each
+        # one channel never opened outweighs every choice without it: gains of 1 and spreads of g / 2 each
         large = (1.0 + most + math.sqrt(most * g / 2.0)) ** 2
         spread = np.where(seen.unseen, large, g / (2.0 * seen.tried))
         return np.ceil(xi * seen.mean).astype(np.int64), np.ceil(xi**2 * spread), xi
@@ -107,7 +107,7 @@ class ESDPPrinted:
         gain, spread, xi = self.index(slot.index + 1)
         decision = np.zeros(len(gain), dtype=np.int64)
         if decision.size:
-            # sums above that of the largest gains that fit together are never reached: no need to table all of S(t)
+            # sums above that of the largest fitting gains are never reached: the table need not hold all of S(t)
             reached = int(np.sort(gain)[gain.size - self._open :].sum())
             printed_choice(gain, spread, self._takes, self._limit, min(xi * self.most, reached), decision)
         decision[~self.problem.available(slot)] = 0

@@ -1,4 +1,4 @@
-"""Channels opened at random: the floor that every learner must beat."""
+"""Random channels: the floor that every learner must beat."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ class RandomSelection:
         return decision
 
     def observe(self, outcome: SelectionOutcome, /) -> None:
-        """Nothing to learn."""
+        """Learns nothing."""

@@ -1,4 +1,4 @@
-"""What was seen of each channel: how many tasks, their mean gain and its variance.
+"""Statistics of each channel: number of tasks, mean gain and its variance.
 
 Axes: E channels.
 """
@@ -18,7 +18,7 @@ __all__ = ["Statistics", "check_at_least"]
 
 
 def check_at_least(value: object, key: str, low: float = 0.0, *, above: bool = False) -> float:
-    """The value itself, refused when it is not a finite number ≥ (or, with `above`, >) `low`."""
+    """Return the value, or refuse it if it is not a finite number ≥ (or, with `above`, >) `low`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InvalidInput(f"a number {'>' if above else '≥'} {low:g}", value=value, key=key)
     if value < low or (above and value == low):
@@ -27,12 +27,12 @@ def check_at_least(value: object, key: str, low: float = 0.0, *, above: bool = F
 
 
 class Statistics:
-    """What has been seen of each channel: weight of the tasks `count`, their `mean` gain, and its variance.
+    """Observations of each channel: weight of the tasks `count`, their `mean` gain, and its variance.
 
-    Outcomes may come late, twice, in any order or never: each counts for the slot that it names. With `discount` γ an
-    outcome of a slots ago weighs γᵃ; with `window` those of the last `window` slots weigh 1 and others nothing.
+    Outcomes may come late, twice, in any order or never: each counts for its own slot. With `discount` γ an outcome a
+    slots old weighs γᵃ; with `window` those of the last `window` slots weigh 1 and others 0.
 
-    A sum of n gains tells as much of the mean as n single ones, but of the variance only as much as one.
+    A sum of n gains informs the mean as much as n single gains, but the variance only as much as one.
 
     >>> seen = Statistics(2)
     >>> seen.learn(SelectionOutcome(0, np.array([1]), np.array([2]), np.array([1.0]), 1.0))
@@ -53,12 +53,12 @@ class Statistics:
         self.squares = np.zeros(channels)
         """Σ weight·(gain of a task − mean)²."""
         self.pulls = np.zeros(channels)
-        """Weight of the outcomes, whatever number of tasks each of them had."""
+        """Weight of the outcomes, independent of their numbers of tasks."""
         self._now = 0
         self._kept: dict[int, list[tuple[Ints, Floats, Floats]]] = {}
 
     def advance(self, slot: int) -> None:
-        """Let time pass until this slot."""
+        """Advance time to this slot."""
         passed = slot - self._now
         if passed <= 0:
             return
@@ -74,23 +74,23 @@ class Statistics:
                     self._forget(channels, tasks, each)
 
     def fade(self, slots: int) -> float:
-        """What is left of a weight after this many slots; for a window, as if it forgot evenly."""
+        """Remaining share of a weight after this many slots; a window counts as an even decay."""
         kept = self.discount if self.window is None else 1.0 - 1.0 / self.window
         return math.pow(kept, slots)
 
     @property
     def now(self) -> int:
-        """The slot up to which time has passed."""
+        """Slot up to which time has advanced."""
         return self._now
 
     @property
     def forgets(self) -> bool:
-        """Whether what was seen long ago counts less."""
+        """Whether old observations count less."""
         return self.discount < 1.0 or self.window is not None
 
     @property
     def time(self) -> float:
-        """How many slots the statistics look back on: all of them, or as many as the discount or window leaves."""
+        """Number of slots behind the statistics: all of them, or as many as the discount or window leaves."""
         slots = self._now + 1.0
         if self.discount < 1.0:
             return (1.0 - math.pow(self.discount, slots)) / (1.0 - self.discount)
@@ -98,21 +98,21 @@ class Statistics:
 
     @property
     def unseen(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Channels (E,) of which nothing is known."""
+        """Channels (E,) without observations."""
         return self.count < SEEN
 
     @property
     def tried(self) -> Floats:
-        """`count`, but 1 for channels of which nothing is known: what to divide by, (E,)."""
+        """`count`, but 1 for channels without observations: the divisor, (E,)."""
         return np.where(self.unseen, 1.0, self.count)
 
     def variance(self, prior: float, weight: float = 1.0) -> Floats:
-        """Of the gain of one task, (E,): what was seen, together with `weight` observations of variance `prior`."""
+        """Variance of the gain of one task, (E,): the observed one, with `weight` observations of variance `prior`."""
         degrees = np.maximum(self.pulls - 1.0, 0.0)
         return (self.squares + weight * prior) / (degrees + weight)
 
     def learn(self, outcome: SelectionOutcome) -> None:
-        """Take an outcome in."""
+        """Add an outcome."""
         age = self._now - outcome.slot
         if not len(outcome.channels) or (self.window is not None and age >= self.window):
             return

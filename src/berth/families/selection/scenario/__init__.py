@@ -1,4 +1,4 @@
-"""Scenario files of the selection family: defaults, and the keys that a workload gives."""
+"""Scenario files of the selection family: defaults, and the keys set by a workload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GAIN = 0.5
 POLICIES = ("reservation", "escb", "escb-v", "cts", "kl-ucb", "cucb", "esdp-printed", "hauf", "lcf", "lwtf")
 
 
-# of those above, the ones that keep gangs whole
+# the default policies that keep gangs whole
 GANG_POLICIES = ("reservation", "escb", "escb-v", "cts", "kl-ucb", "cucb", "random-selection")
 
 
@@ -34,7 +34,7 @@ def _defaults(settings: SelectionSettings) -> Defaults:
 
 
 def _layer(plan: WorkloadPlan) -> dict[str, Any]:
-    """Each piece is a task, and a job starts with all of its own; gains are speeds, spread as measured."""
+    """Make each piece a task and each job a gang; gains are speeds, spread as measured."""
     unit = np.ones(len(plan.workload.resources))
     copies = plan.copies()
     ports: list[dict[str, Any]] = []

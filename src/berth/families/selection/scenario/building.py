@@ -1,7 +1,7 @@
-"""From settings and a seed to a world of the selection family.
+"""Build a world of the selection family from settings and a seed.
 
-Whatever belongs to a channel is drawn in a table of ports and servers, one stream a port: so more servers or ports only
-add to what a seed gives, and copies of a port (several jobs a slot) share its truth.
+Properties of a channel are drawn in a table of ports and servers, one stream a port: more servers or ports only add to
+what a seed draws, and copies of a port (several jobs a slot) share its true values.
 
 Axes: T slots, J job types, L ports (roles or copies of job types), R servers, K resources, E channels.
 """
@@ -28,19 +28,19 @@ from berth.scenario.settings import FromWorkload, GivenCluster, Poisson
 __all__ = ["build_selection"]
 
 EACH = 2.0
-"""What the papers' pool has of each resource."""
+"""Capacity of the papers' pool for each resource."""
 COST_SCALE = 1.0 / 15.0
-"""As printed, the papers' costs would leave next to nothing worth serving; scaled, not shifted: the order stays."""
+"""Factor on the papers' costs: as printed, almost no job would be worth serving. Scaling keeps their order."""
 MACHINES = np.array([[96.0, 384.0, 0.0], [64.0, 256.0, 4.0], [96.0, 768.0, 8.0]])  # cores, GB, GPUs
 MACHINE_CHANCES = (0.4, 0.3, 0.3)
 UNITS = ("1 core", "1 GB", "1 device")
 QUANTILES = (np.arange(32) + 0.5) / 32
-"""At which what gains are drawn from is told to the limit of information."""
+"""Quantiles of the gain distribution that the information oracle is told."""
 
 
 @dataclass
 class _Type:
-    """A job type on its way into the instance: what a task of each role takes, most often of just one."""
+    """A job type being built: the demand of a task of each role; most types have one role."""
 
     name: str
     demands: list[Floats]
@@ -48,7 +48,7 @@ class _Type:
     minimum: list[int] = field(default_factory=lambda: [0])
     most: list[int] = field(default_factory=lambda: [1])
     servers: list[str] | None = None
-    """Names of servers or groups; None where channels are drawn."""
+    """Names of servers or groups; None if channels are drawn."""
     probability: float | None = None
 
     def port_names(self) -> list[str]:
@@ -58,7 +58,7 @@ class _Type:
 def build_selection(
     settings: SelectionSettings, horizon: int, seed: int, arrivals_known: bool = True
 ) -> SelectionWorld:
-    """The world of this seed; arrivals are always known in this family."""
+    """Build the world of this seed; arrivals are always known in this family."""
     del arrivals_known
     cluster = _cluster(settings, seed)
     types = _types(settings, seed)
@@ -128,7 +128,7 @@ def _types(settings: SelectionSettings, seed: int) -> list[_Type]:
         names = port_names(settings)
         if ports.draw == "gangs":
             return [_gang(seed, j, name) for j, name in enumerate(names)]
-        # what a channel takes is drawn for each; this is the most of it
+        # each channel draws its own demand; this is the largest
         return [_Type(name, [np.full(len(resources), max(ports.demand or (1.0, 2.0)))]) for name in names]
     types = []
     for port in ports:
@@ -148,7 +148,7 @@ def _types(settings: SelectionSettings, seed: int) -> list[_Type]:
 
 
 def _gang(seed: int, j: int, name: str) -> _Type:
-    """A job of machine size: parameter servers and GPU workers, or tasks without GPUs."""
+    """Draw a machine-sized job: parameter servers and GPU workers, or tasks without GPUs."""
     rng = stream(seed, "gangs", j)
     training, share = rng.random() < 0.7, rng.uniform(0.25, 1.0)
     if training:
@@ -188,7 +188,7 @@ def _reach(settings: SelectionSettings, types: list[_Type], cluster: Cluster, se
 
 
 def _only_where_it_fits(reach: NDArray[np.bool_], luck: Floats, demands: list[Floats], cluster: Cluster) -> None:
-    """No channels to servers that could not even hold one task; where that leaves none, the first that could."""
+    """Remove channels to servers that cannot hold one task; if none remain, keep the first server that can."""
     fits: NDArray[np.bool_] = np.all(np.array(demands)[:, None, :] <= cluster.capacity[None], axis=2)
     reach &= fits
     for port in np.flatnonzero(~reach.any(axis=1) & fits.any(axis=1)):
@@ -198,7 +198,7 @@ def _only_where_it_fits(reach: NDArray[np.bool_], luck: Floats, demands: list[Fl
 def _channel_demand(
     settings: SelectionSettings, instance: Instance, place: tuple[Ints, Ints], seed: int
 ) -> Floats | None:
-    """What a task takes through each channel, (E, K), where that is drawn."""
+    """Demand of a task through each channel, (E, K), where it is drawn."""
     ports = settings.ports
     if not isinstance(ports, DrawnTypes) or ports.draw != "papers":
         return None
@@ -238,7 +238,7 @@ def _cost(
 
 def _arrivals(settings: SelectionSettings, types: list[_Type], horizon: int, seed: int) -> Floats:
     if isinstance(settings.arrivals, FromWorkload):
-        from berth.scenario.workload import planned  # brings all that reads traces: not for every scenario
+        from berth.scenario.workload import planned  # imports the trace readers, which few scenarios need
 
         return planned(settings.workload).arrivals([kind.name for kind in types], horizon, seed)
     arrivals = draw_arrivals(settings.arrivals, [kind.probability for kind in types], horizon, seed)
@@ -280,7 +280,7 @@ def _gains(
             centre = centre * np.exp(chosen.server_spread * own)[place[0]]
         if chosen.speeds is not None:
             centre = centre * _type_speeds(chosen.speeds, settings, cluster)[place[1], place[0]]
-            # who is told the distribution knows which speeds there are, not whose they are
+            # the information oracle knows which speeds there are, not which server has which
             centres = np.repeat(np.quantile(centre, QUANTILES)[:, None], len(centre), axis=1)
         law = laws.ClippedNormal(within, relative=True)
     elif chosen.distribution == "empirical":
@@ -292,7 +292,7 @@ def _gains(
 
 
 def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluster) -> Floats:
-    """How fast each server is, (R,), by its own name or that of its group."""
+    """Speed of each server, (R,), by its own name or that of its group."""
     speed = np.ones((1, len(cluster.servers)))
     for name, value in told.items():
         named = np.zeros(speed.shape, dtype=bool)
@@ -303,7 +303,7 @@ def _speeds(told: dict[str, float], settings: SelectionSettings, cluster: Cluste
 
 
 def _type_speeds(told: dict[str, dict[str, float]], settings: SelectionSettings, cluster: Cluster) -> Floats:
-    """How fast the type of each port is on each server, (L, R)."""
+    """Speed of each port's job type on each server, (L, R)."""
     listed = [] if isinstance(settings.ports, DrawnTypes) else settings.ports
     types = [port.name for port in listed for _ in range(len(port.roles) if port.roles else 1)]
     return np.array([_speeds(told.get(name, {}), settings, cluster) for name in types])
@@ -318,7 +318,7 @@ def _drift(drift: Drift | None, low: float, high: float) -> laws.Drift | None:
 
 
 def _delay(settings: SelectionSettings, horizon: int, seed: int) -> Ints | None:
-    """How late the feedback of each slot is, (T,); -1 where it never comes."""
+    """Feedback delay of each slot, (T,); -1 if the feedback never arrives."""
     delay = settings.delay
     if delay is None:
         return None

@@ -1,4 +1,4 @@
-"""What does not match in a scenario of the selection family."""
+"""Consistency checks across the keys of a selection scenario."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def port_names(settings: SelectionSettings) -> list[str]:
 
 
 def scope_of(settings: SelectionSettings) -> str:
-    """Whether capacity is that of each server or of one pool for the whole cluster."""
+    """Whether capacity belongs to each server or to one pool for the whole cluster."""
     if settings.capacity is not None and settings.capacity.scope is not None:
         return settings.capacity.scope
     drawn = isinstance(settings.cluster, DrawnServers) and settings.cluster.draw == "papers"
@@ -66,12 +66,12 @@ def has_gangs(settings: SelectionSettings) -> bool:
 
 
 def across_selection(settings: SelectionSettings) -> Iterator[Mistake]:
-    """What does not match in a scenario of the selection family."""
+    """Mistakes across the keys of a selection scenario."""
     resources = resource_names(settings)
     if isinstance(settings.cluster, GivenCluster):
         yield from check_cluster(settings.cluster, resources)
     elif settings.cluster.draw == "machines" and settings.cluster.resource_kinds is not None:
-        yield Mistake(("cluster", "resource_kinds"), "it only with draw: papers", settings.cluster.resource_kinds)
+        yield Mistake(("cluster", "resource_kinds"), "this key only with draw: papers", settings.cluster.resource_kinds)
     yield from _ports(settings, resources)
     yield from _capacity(settings, resources)
     yield from _gains(settings, resources)
@@ -79,7 +79,7 @@ def across_selection(settings: SelectionSettings) -> Iterator[Mistake]:
     if settings.outages is not None and scope_of(settings) == "cluster":
         yield Mistake(("outages",), "capacity.scope server", found="servers that fail where capacity is one pool")
     if settings.delay is not None and settings.delay.least > settings.delay.most:
-        yield Mistake(("delay", "least"), f"at most most, {settings.delay.most}", settings.delay.least)
+        yield Mistake(("delay", "least"), f"at most `most`, {settings.delay.most}", settings.delay.least)
     yield from check_policies(settings)
 
 
@@ -90,7 +90,7 @@ def _ports(settings: SelectionSettings, resources: list[str]) -> Iterator[Mistak
             expected = f"a cluster of {', '.join(MACHINE_RESOURCES)}, such as draw: machines"
             yield Mistake(("ports", "draw"), expected, found=f"one of {', '.join(resources)}")
         if ports.draw == "gangs" and ports.demand is not None:
-            yield Mistake(("ports", "demand"), "it only with draw: papers", found="amounts beside draw: gangs")
+            yield Mistake(("ports", "demand"), "this key only with draw: papers", found="amounts beside draw: gangs")
         return
     yield from check_names([port.name for port in ports], [("ports", i, "name") for i in range(len(ports))], "port")
     servers = reachable(settings.cluster)
@@ -112,7 +112,7 @@ def _port(port: SelectionPort, key: Key, resources: list[str]) -> Iterator[Mista
     )
     for c, role in enumerate(roles):
         if role.most is not None and role.minimum > role.most:
-            yield Mistake((*key, "roles", c, "minimum"), f"at most most, {role.most}", role.minimum)
+            yield Mistake((*key, "roles", c, "minimum"), f"at most `most`, {role.most}", role.minimum)
     if roles and not any(role.minimum for role in roles):
         yield Mistake((*key, "roles"), "at least one role with a minimum", found="a job that starts without any task")
 
@@ -126,7 +126,9 @@ def _capacity(settings: SelectionSettings, resources: list[str]) -> Iterator[Mis
             yield Mistake(("capacity", "each"), "a number for every resource", found=f"none for {', '.join(missing)}")
     own = not (isinstance(settings.cluster, DrawnServers) and settings.cluster.draw == "papers")
     if each is not None and own and scope_of(settings) == "server":
-        yield Mistake(("capacity", "each"), "it only with scope: cluster", found="servers that have their own capacity")
+        yield Mistake(
+            ("capacity", "each"), "this key only with scope: cluster", found="servers that have their own capacity"
+        )
 
 
 def _gains(settings: SelectionSettings, resources: list[str]) -> Iterator[Mistake]:
@@ -173,7 +175,7 @@ def _arrivals(settings: SelectionSettings) -> Iterator[Mistake]:
     own = [] if isinstance(ports, DrawnTypes) else [i for i, p in enumerate(ports) if p.probability is not None]
     yield from check_arrivals(arrivals, len(names), own, settings.horizon)
     if isinstance(arrivals, FromWorkload):
-        from berth.scenario.workload import check_workload  # brings all that reads traces: not for every scenario
+        from berth.scenario.workload import check_workload  # imports the trace readers, which few scenarios need
 
         yield from check_workload(settings, names)
     if isinstance(arrivals, Poisson) and has_gangs(settings):

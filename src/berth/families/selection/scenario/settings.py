@@ -1,4 +1,4 @@
-"""What a scenario file of the selection family may say; what it shares with others is in `berth.scenario.settings`."""
+"""Keys of a scenario file of the selection family; `berth.scenario.settings` holds the keys of all families."""
 
 from __future__ import annotations
 
@@ -48,56 +48,56 @@ Index = Annotated[int, Field(ge=0, le=10_000_000), said("a whole number from 0 t
 
 
 class DrawnServers(Part):
-    """Servers that need no list.
+    """Servers drawn from a seed.
 
-    `papers`: servers with no capacity of their own, of `resource_kinds` resources; `capacity.each` is what there is.
+    `papers`: servers with no capacity of their own and `resource_kinds` resources; `capacity.each` is the pool.
     `machines`: 96 cores and 384 GB, 64 cores, 256 GB and 4 GPUs, or 96 cores, 768 GB and 8 GPUs (40, 30, 30 %).
     """
 
     draw: Literal["papers", "machines"] = "papers"
     servers: Servers = 40
     resource_kinds: Annotated[int, Field(ge=1, le=64), said("a whole number from 1 to 64")] | None = Field(
-        default=None, description="how many resources there are; 3 where left out; only for draw: papers"
+        default=None, description="number of resources; default: 3; only for draw: papers"
     )
 
 
 class DrawnTypes(Part):
-    """Job types that need no list.
+    """Job types drawn from a seed.
 
-    `papers`: every channel takes, of each resource, one of the amounts under `demand`, drawn for each of them.
+    `papers`: each channel draws its demand for each resource from the amounts under `demand`.
     `gangs`: training jobs of 1 or 2 parameter servers and 2 to 16 GPU workers (70 %), and jobs of 4 to 32 tasks without
     GPUs; a job starts with 25 to 100 % of its tasks.
     """
 
     draw: Literal["papers", "gangs"] = "papers"
-    count: Types | None = Field(default=None, description="8 where left out, 30 for draw: gangs")
+    count: Types | None = Field(default=None, description="default: 8, or 30 for draw: gangs")
     demand: Annotated[list[Amount], Field(min_length=1)] | None = Field(
-        default=None, description="[1, 2] where left out; only for draw: papers"
+        default=None, description="default: [1, 2]; only for draw: papers"
     )
 
 
 class RoleEntry(Part):
-    """One role of a gang job: what a task takes, and how many tasks of it a started job has at least and at most."""
+    """One role of a gang job: the demand of a task, and the least and most tasks of a started job."""
 
     name: Name
     demand: dict[str, Amount]
     minimum: Annotated[int, Field(ge=0, le=100_000), said("a whole number from 0 to 100000")] = 1
-    most: Types | None = Field(None, description="as many as `minimum`, at least 1, where left out")
+    most: Types | None = Field(None, description="default: `minimum`, but at least 1")
 
 
 class SelectionPort(Port):
-    """One job type: what its job takes on a server, and the servers that it can reach."""
+    """One job type: the demand of its job on a server, and the servers that it can reach."""
 
     roles: Annotated[list[RoleEntry], Field(min_length=1)] | None = Field(
-        None, description="in place of demand: the roles of an all-or-nothing job"
+        None, description="the roles of an all-or-nothing job, instead of demand"
     )
 
 
 class EdgeChannels(Part):
-    """Which servers the job types reach that do not name them.
+    """Channels of job types that name no servers.
 
-    Each pair of job type and server with this probability; a type that reaches none gets one, and where there are fewer
-    than `least` channels in all, more are drawn.
+    Each pair of job type and server has a channel with this probability. A type that reaches no server gets one
+    channel, and more are drawn while there are fewer than `least` in all.
     """
 
     probability: Chance = 0.1
@@ -105,10 +105,10 @@ class EdgeChannels(Part):
 
 
 class Capacity(Part):
-    """What limits the open channels: what each server has, or one pool for the whole cluster, as in the papers."""
+    """Capacity of open channels: of each server, or of one pool for the whole cluster, as in the papers."""
 
     scope: Literal["server", "cluster"] | None = Field(
-        None, description="cluster where servers are drawn: papers, else server"
+        None, description="default: cluster for draw: papers, else server"
     )
     each: (
         Annotated[
@@ -119,18 +119,18 @@ class Capacity(Part):
         | None
     ) = Field(
         None,
-        description="of each resource, in the pool or on each server: one number, or by resource; 2 for draw: papers",
+        description="capacity of the pool or of each server: one number, or one by resource; 2 for draw: papers",
     )
 
 
 class GainSettings(Part):
-    """How much a task gains through each channel: a mean drawn for every channel, and luck around it every slot.
+    """Gain of a task through each channel: a mean drawn for each channel, and noise around it in each slot.
 
-    `spread` is the standard deviation, as a share of the mean. `bounded`: normal, cut off at 0 and 1. `papers`: normal,
-    and cut off so that between 0 and 1 is left after the costs. `empirical`: the mean, shifted as a drawn sample lies
-    away from the average of all samples. `measured`: the mean times the speed of the server, or of the job type there,
-    times how a worker's mean speed was found to lie from that of its equals (`between`); around it, normal with a
-    coefficient of variation as found (`within`), cut off at 0 and 1.
+    `spread` is the standard deviation as a share of the mean. `bounded`: normal, clipped to [0, 1]. `papers`: normal,
+    clipped so that the gain after costs lies in [0, 1]. `empirical`: the mean plus the deviation of a drawn sample from
+    the average of all samples. `measured`: the mean times the speed of the server (or of the job type there) times the
+    measured ratio of a worker's mean speed to that of its peers (`between`), with normal noise of a measured
+    coefficient of variation (`within`), clipped to [0, 1].
     """
 
     distribution: Literal["normal", "bounded", "lognormal", "empirical", "papers", "measured"] = "papers"
@@ -141,47 +141,48 @@ class GainSettings(Part):
     ] = Field(default=[0.1, 1.0])
     spread: Amount = 0.5
     samples: Annotated[list[Number], Field(min_length=1)] | None = Field(
-        default=None, description="for distribution: empirical, gains once measured"
+        default=None, description="for distribution: empirical: measured gains"
     )
     speed: dict[str, Positive] | None = Field(
-        default=None, description="for distribution: measured, by server or group; 1 for those left out"
+        default=None, description="for distribution: measured: speed by server or group; default: 1"
     )
     speeds: dict[str, dict[str, Positive]] | None = Field(
-        default=None, description="for distribution: measured, by job type and by server or group; 1 for those left out"
+        default=None, description="for distribution: measured: speed by job type, then by server or group; default: 1"
     )
     server_spread: Amount = Field(
-        default=0.0, description="for distribution: measured, spread of the logarithm of each server's own speed"
+        default=0.0,
+        description="for distribution: measured: standard deviation of the logarithm of each server's speed",
     )
     between: Annotated[list[Positive], Field(min_length=2)] | None = Field(
-        default=None, description="for distribution: measured, evenly spaced quantiles"
+        default=None, description="for distribution: measured: evenly spaced quantiles"
     )
     within: Annotated[list[Amount], Field(min_length=2)] | None = Field(
-        default=None, description="for distribution: measured, evenly spaced quantiles"
+        default=None, description="for distribution: measured: evenly spaced quantiles"
     )
 
 
 class Price(Part):
-    """What a task pays for a resource: this much times the amount that it takes, its square or its root."""
+    """Price of a resource: the cost of a task is this price times the amount that it takes, its square or its root."""
 
     price: Amount
     shape: Literal["linear", "quadratic", "sqrt"] = "linear"
 
 
 class Drift(Part):
-    """How mean gains change.
+    """Change of mean gains over time.
 
-    `redraw`: every so many slots, this share of the channels gets a new mean. `walk`: in every slot, every mean makes a
-    normal step of this size and is turned back at the ends of its range.
+    `redraw`: every `every` slots, a `share` of the channels gets a new mean. `walk`: in every slot, every mean takes a
+    normal step of size `step` and is reflected at the ends of its range.
     """
 
     kind: Literal["redraw", "walk"]
-    every: Count | None = Field(None, description="slots between redraws; 1000 where left out")
-    share: Chance | None = Field(None, description="of the channels that are redrawn; 0.3 where left out")
-    step: Positive | None = Field(None, description="of a walk; 0.01 where left out")
+    every: Count | None = Field(None, description="slots between redraws; default: 1000")
+    share: Chance | None = Field(None, description="share of the channels that are redrawn; default: 0.3")
+    step: Positive | None = Field(None, description="standard deviation of a step of the walk; default: 0.01")
 
 
 class Delay(Part):
-    """Feedback that comes late: so many slots, drawn anew each slot, and sometimes never."""
+    """Delayed feedback: a number of slots drawn in each slot; some feedback never arrives."""
 
     least: Index = 0
     most: Index = 0
@@ -197,7 +198,7 @@ PriceEntry = Annotated[
 class SelectionBernoulli(Bernoulli):
     """A job with this probability, independently each slot: one number, or one for each job type.
 
-    Job types listed in `dead`, by name or number, never have one.
+    Job types listed in `dead`, by name or number, never have a job.
     """
 
     probability: Chances = 0.9
@@ -218,14 +219,14 @@ class SelectionSettings(Common):
     ] = Field("revealed", description="policies always see who has a job before they decide")
     oracles: list[Literal["slot", "information"]] | None = Field(
         None,
-        description="slot: the best choice of each slot for known mean gains; information: a learner that is told what "
-        "the gains were drawn from; default: both, without information where mean gains drift",
+        description="slot: the best choice of each slot for known mean gains; information: a learner that knows the "
+        "distribution of the gains; default: both, or slot alone if mean gains drift",
     )
     cluster: Annotated[
         Annotated[DrawnServers, Tag("<drawn>")] | Annotated[GivenCluster, Tag("<given>")],
         Discriminator(cluster_form),
         CLUSTER,
-    ] = Field(default_factory=DrawnServers, description="servers and what they have")
+    ] = Field(default_factory=DrawnServers, description="servers and their capacity")
     ports: Annotated[
         Annotated[DrawnTypes, Tag("<mapping>")] | Annotated[list[SelectionPort], Field(min_length=1), Tag("<list>")],
         Discriminator(list_or_mapping),
@@ -234,9 +235,9 @@ class SelectionSettings(Common):
     channels: EdgeChannels | None = Field(
         None, description="default: probability 0.1 and at least 8 for drawn ports, else all"
     )
-    capacity: Capacity | None = Field(None, description="default: as `cluster` says")
+    capacity: Capacity | None = Field(None, description="capacity of servers or of a pool; default: from `cluster`")
     gains: Annotated[GainSettings, changed("distribution")] = Field(
-        default_factory=GainSettings, description="what a task earns, not known to policies"
+        default_factory=GainSettings, description="gain of a task, unknown to policies"
     )
     costs: (
         Annotated[
@@ -248,12 +249,10 @@ class SelectionSettings(Common):
         | None
     ) = Field(
         None,
-        description="of a task, known to policies: one number, a range to draw from for each channel, or prices of "
-        "what it takes, by resource (a number, or {price, shape}); default: 0, or the papers' where gains are so",
+        description="cost of a task, known to policies: one number, a range to draw from for each channel, or prices "
+        "by resource (a number, or {price, shape}); default: 0, or the papers' costs with the papers' gains",
     )
     drift: Annotated[Drift | None, changed("kind", missing=None)] = Field(None, description="default: means stay")
     delay: Delay | None = Field(None, description="default: feedback comes in the same slot")
     arrivals: Arrivals[SelectionBernoulli] = Field(default_factory=SelectionBernoulli, description="when jobs come")
-    outages: Outages | None = Field(
-        None, description="default: servers never fail; only where capacity is that of each server"
-    )
+    outages: Outages | None = Field(None, description="default: servers never fail; only with capacity per server")

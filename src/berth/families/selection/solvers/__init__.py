@@ -1,7 +1,7 @@
-"""Solvers of the combinatorial problems behind selection, behind one small interface.
+"""Solvers of the combinatorial problems of selection, behind one small interface.
 
-A solver takes a **question** (plain arrays) and gives a **choice**: how many tasks through each channel, the value of
-that, and a certified upper bound on the best. `choose` picks the method; every method can be asked for by name.
+A solver takes a **question** (plain arrays) and returns a **choice**: the number of tasks through each channel, its
+value, and a certified upper bound on the optimum. `choose` picks the method; every method is available by name.
 
 Axes: n channels, K resources, G pools, L roles (ports), J jobs.
 """

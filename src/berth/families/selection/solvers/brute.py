@@ -1,4 +1,4 @@
-"""Every choice, one by one: the slow and certain way, for at most some twenty channels."""
+"""Enumeration of every choice: slow but exact, for at most some twenty channels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from berth.families.selection.solvers.question import Choice, Question
 __all__ = ["brute"]
 
 MOST = 22  # channels: 4 million choices
-CHUNK = 14  # so many channels are tabled at a time
+CHUNK = 14  # channels in one table
 
 
 def brute(question: Question) -> Choice:
-    """The exact optimum by enumeration.
+    """Exact optimum by enumeration.
 
     >>> question = Question(
     ...     np.array([0.9, 0.5, 0.1]), np.zeros(3), np.ones((3, 1)), np.zeros(3, dtype=np.int64), np.array([[2.0]])

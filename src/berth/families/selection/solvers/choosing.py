@@ -1,4 +1,4 @@
-"""Which solver for which question."""
+"""Choose a solver for a question."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROOMS = ((16, 4096),)
 
 
 def choose(question: Question, method: Method = "auto", gap: float = 1e-4, effort: int | None = None) -> Choice:
-    """Which channels to open: a feasible choice, its value, and a bound that no choice exceeds.
+    """Choose the channels to open: a feasible choice, its value, and an upper bound.
 
-    `auto` takes the table (`dynamic`) for tiny whole capacities in one pool, else prices and search (`dual-core`);
-    memory stays small whatever the capacities. `gap` is how far, relative to the bound, the value may stay below it; 0
-    asks for the optimum. `effort` limits the search of `dual-core`.
+    `auto` uses the table (`dynamic`) for tiny whole capacities in one pool, else prices and search (`dual-core`);
+    memory stays small for any capacities. `gap` is the allowed distance of the value below the bound, relative to the
+    bound; 0 asks for the optimum. `effort` limits the search of `dual-core`.
 
     >>> import numpy as np
     >>> question = Question(

@@ -1,9 +1,9 @@
-"""Prices first, then the few channels that prices leave open: for real capacities and many channels.
+"""Solve by prices, then search the few channels that prices leave open: for real capacities and many channels.
 
 One pool: prices λ of resources and the slope u of √ minimise the bound D(u, λ); channels with a clear reduced gain r
 are settled, and the rest searched (see `berth.families.selection.kernels.knapsack`). Several pools: for a fixed u every
-pool stands alone, so that only u couples them. Small pools are enumerated, which makes the bound min_u 1/(2u) + Σ_pools
-max_x …; large ones go through prices and search of their own.
+pool is independent, so only u couples them. Small pools are enumerated, which makes the bound min_u 1/(2u) + Σ_pools
+max_x …; large ones have their own prices and search.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from berth.model import Floats, Ints
 
 __all__ = ["dual_core"]
 
-EFFORT = 200_000  # entries looked at in one search: a few milliseconds
+EFFORT = 200_000  # entries visited in one search: a few milliseconds
 ENDLESS = 1 << 62
-SMALL = 12  # channels of a pool that is enumerated; up to four more where few pools have them
+SMALL = 12  # largest pool that is enumerated, in channels; up to four more if few pools have them
 SUBSETS = 1 << 19
 LABELS = 200_000  # partial sums kept when pools are combined
 CLOSE = 1e-7  # relative tolerance of prices
 FIRST = 16  # channels nearest to the margin that a search begins with
-SIEVE = 6000  # from so many channels on, prices are found on a sample and on those near the margin
+SIEVE = 6000  # from this many channels on, prices come from a sample and the channels near the margin
 SAMPLE = 1200
 MARGIN = 1200
 ATTEMPTS = 4
 
 
 class Active(NamedTuple):
-    """The channels that can be opened at all, sorted by pool, as shares of what their pool has."""
+    """Channels that can be opened at all, sorted by pool; demands are shares of the pool's capacity."""
 
     channel: Ints
     gain: Floats
     spread: Floats
     takes: Floats
-    start: Ints  # (pools + 1,) where each pool that has such channels begins
+    start: Ints  # (pools + 1,) start of each pool that has such channels
     scale: float  # gains are divided by it, spreads by its square
 
 
 def active_channels(question: Question) -> Active:
-    """Drop what cannot fit or cannot pay; scale gains to be at most 1, and demands to capacities 1."""
+    """Drop channels that cannot fit or cannot pay; scale gains to at most 1, and demands to capacities 1."""
     n, resources = question.takes.shape
     channel, v, q = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
     share, start = np.empty((n, resources)), np.empty(len(question.free) + 1, dtype=np.int64)
@@ -72,14 +72,14 @@ def active_channels(question: Question) -> Active:
 def prices(gain: Floats, spread: Floats, takes: Floats, tolerance: float) -> tuple[float, Floats]:
     """u and λ (K,) of one knapsack with capacities 1.
 
-    Of many channels most are far from the margin. Prices of a sample say which ones: they are settled, and the exact
-    prices found on those in between.
+    Most of many channels are far from the margin. Prices of a sample show which; those are settled, and the exact
+    prices computed on the rest.
     """
     n, resources = takes.shape
     price = np.zeros((1, resources))
     if n > SIEVE:
-        # by hashed place: no order of the channels can bias the sample; it stands for everything, so its demands and
-        # gains count for n / size of themselves
+        # by hashed index: no order of the channels can bias the sample; it represents all channels, so its demands and
+        # gains count n / size times
         sample = np.flatnonzero((np.arange(n) * 2654435761 >> 11) % (n // SAMPLE) == 0)
         more = n / max(len(sample), 1)
         u = _interior(
@@ -124,7 +124,7 @@ def _one(gain: Floats, spread: Floats, takes: Floats, gap: float, effort: int) -
 
 
 def _small_pools(active: Active, gap: float) -> tuple[Ints, float]:
-    """Every pool enumerated, then combined."""
+    """Enumerate every pool, then combine."""
     begin, gain, spread, bits = fronts(active.gain, active.spread, active.takes, active.start)
     u, dual = best_slope(begin, gain, spread)
     pick = np.zeros(len(active.start) - 1, dtype=np.int64)
@@ -134,7 +134,7 @@ def _small_pools(active: Active, gap: float) -> tuple[Ints, float]:
 
 
 def _large_pools(active: Active, gap: float, effort: int) -> tuple[Ints, float]:
-    """u from prices of everything, then pool by pool for gains + u/2 · spreads."""
+    """Take u from prices of everything, then solve pool by pool for gains + u/2 · spreads."""
     pools, resources = len(active.start) - 1, active.takes.shape[1]
     free, price = np.ones((pools, resources)), np.zeros((pools, resources))
     u = interior(active.gain, active.spread, active.takes, active.start, free, 0.0, CLOSE, price)
@@ -151,10 +151,10 @@ def _large_pools(active: Active, gap: float, effort: int) -> tuple[Ints, float]:
 
 
 def dual_core(question: Question, gap: float = 1e-4, effort: int | None = None) -> Choice:
-    """A choice and a bound within `gap` of each other, or as close as `effort` brings them.
+    """Find a choice and a bound within `gap` of each other, or as close as `effort` allows.
 
-    `effort` counts entries that the search looks at, 200 000 by default. With gap=0 the default is no limit: one pool,
-    or pools of at most 12 channels each, are then solved exactly (several larger pools keep a gap from the root).
+    `effort` counts entries visited by the search, 200 000 by default. With gap=0 the default is no limit: one pool, or
+    pools of at most 12 channels each, are then solved exactly (several larger pools keep a gap from the root).
 
     >>> rng = np.random.default_rng(0)
     >>> question = Question(
@@ -179,6 +179,6 @@ def dual_core(question: Question, gap: float = 1e-4, effort: int | None = None) 
         found, bound = _large_pools(active, gap, limit)
     tasks[active.channel] = found
     value = worth(question, tasks)
-    if value < 0.0:  # nothing is always allowed
+    if value < 0.0:  # opening nothing is always allowed
         tasks, value = np.zeros_like(tasks), 0.0
     return Choice(tasks, value, max(bound * active.scale, value))

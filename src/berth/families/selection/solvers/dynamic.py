@@ -1,8 +1,8 @@
 """Dynamic programming for tiny whole capacities in one pool: exact, or with rounded gains as in the papers.
 
-The papers round gains to multiples of 1/ξ and table the largest spread for every sum of gains. That works (`rounded`),
-but nothing has to be rounded: for each capacity it is enough to keep the (Σ gain, Σ spread) pairs that no other beats
-in both (`dynamic`), which are few.
+The papers round gains to multiples of 1/ξ and tabulate the largest spread for every sum of gains. That works
+(`rounded`), but rounding is unnecessary: for each capacity it is enough to keep the few Pareto-optimal
+(Σ gain, Σ spread) pairs (`dynamic`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ ROOMS = (
     (16, 4096),
     (128, 65_536),
     (1024, 1 << 20),
-)  # (pairs per capacity, pairs in all): the next when one is too small
+)  # (pairs per capacity, pairs in all): tried in turn if one is too small
 
 
 def writable(array: Floats) -> Floats:
-    """The array as kernels expect it: float64, contiguous, writable (each other kind would be compiled anew)."""
+    """The array as kernels expect it: float64, contiguous, writable (any other kind would be compiled separately)."""
     array = np.ascontiguousarray(array, dtype=np.float64)
     return array if array.flags.writeable else array.copy()
 
 
 def worth(question: Question, tasks: Ints) -> float:
-    """`question.value`, without a conversion in each product: half the time of a small question."""
+    """`question.value` without a conversion in each product, which takes half the time of a small question."""
     opened = tasks.astype(np.float64)
     return float(question.gain @ opened) + math.sqrt(float(question.spread @ opened))
 
 
 class Tiny:
-    """A question as whole numbers; `states` is −1 where it is none that a table of `most` states holds."""
+    """A question in whole numbers; `states` is −1 if a table of `most` states cannot hold it."""
 
     def __init__(self, question: Question, most: int) -> None:
         self.gain, self.spread = writable(question.gain), writable(question.spread)
@@ -68,9 +68,9 @@ class Tiny:
 
 
 def dynamic(question: Question, states: int = STATES, rooms: tuple[tuple[int, int], ...] = ROOMS) -> Choice | None:
-    """The exact optimum, or None for a question that is not of this kind.
+    """Exact optimum, or None if the question does not qualify.
 
-    That kind: one pool, whole demands, Π (capacity + 1) ≤ `states`, and lists of pairs that fit in `rooms`.
+    It qualifies with one pool, whole demands, Π (capacity + 1) ≤ `states`, and lists of pairs that fit in `rooms`.
 
     >>> question = Question(
     ...     np.array([0.3, 0.5, 0.4]), np.zeros(3), np.array([[2.0], [1.0], [1.0]]), np.zeros(3, dtype=np.int64),
@@ -97,10 +97,10 @@ def dynamic(question: Question, states: int = STATES, rooms: tuple[tuple[int, in
 
 
 def rounded(question: Question, delta: float, most: int) -> Choice:
-    """The papers' table, repaired: gains rounded up to multiples of 1/ξ, ξ = ⌈most/δ⌉; spreads as they are.
+    """The papers' table, repaired: gains rounded up to multiples of 1/ξ, ξ = ⌈most/δ⌉; spreads unrounded.
 
-    With `most` no smaller than the largest number of channels that fit together the value is within δ of the best; the
-    bound is the optimum of the rounded question, which is never below the true one.
+    If `most` is at least the largest number of channels that fit together, the value is within δ of the best; the bound
+    is the optimum of the rounded question, which is never below the true one.
     """
     if not (delta > 0.0 and most >= 1):
         raise InvalidInput("δ > 0 and room for at least one channel", value=(delta, most))
@@ -128,5 +128,5 @@ def rounded(question: Question, delta: float, most: int) -> Choice:
         jumps, tiny.spread, tiny.active, tiny.whole, tiny.limit, tiny.states, low, high, float(scale), tasks
     )
     value = worth(question, tasks)
-    # ⌈·⌉ forgives 1e-9 of a step, so that 0.1·10 is one step and not two
+    # ⌈·⌉ tolerates 1e-9 of a step, so that 0.1·10 is one step and not two
     return Choice(tasks, value, max(bound + 1e-9 * fitting / scale, value))

@@ -1,12 +1,11 @@
-"""Gangs with whole numbers of tasks: prices for a bound, ruin-and-recreate for an answer.
+"""Solve gangs with whole numbers of tasks: prices for a bound, ruin-and-recreate for a choice.
 
-With a price on every unit of every pool, and the root turned into a sum by √y = min over u of 1/(2u) + u·y/2, each job
-is a problem of its own with a closed form: fill the channels that are worth most, top up to the minimum, start if it
-pays. What the jobs then get, with the prices of all pools and 1/(2u), is an upper bound for any prices. Steps on the
-prices make it small; the average of the steps shows where tasks belong, and jobs are placed, taken away and placed
-again after it until value and bound are close. Where that is not enough, the question is split: a job that the prices
-leave undecided must start in one part and must not in the other, and each part has prices of its own. A small question
-is searched to the end.
+With a price on every unit of every pool, and the root linearised by √y = min over u of 1/(2u) + u·y/2, each job is an
+independent problem with a closed form: fill the best channels, top up to the minimum, start if it pays. The jobs'
+values, plus the prices of all pools and 1/(2u), are an upper bound for any prices. Subgradient steps reduce it; the
+average of the steps shows where tasks belong, and ruin-and-recreate places jobs by it until value and bound are close.
+If that is not enough, the question is split: a job that the prices leave undecided must start in one part and must not
+in the other, and each part has its own prices. A small question is searched exhaustively.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ __all__ = ["choose_gang", "warm"]
 
 TOLERANCE = 2e-10  # of a pool, below that of `Question.fits`
 ROUNDING = 1e-12  # of sums of floats, added to the bound
-FIRST_ROUNDS = 4  # on the question as it is; after them it is split
+FIRST_ROUNDS = 4  # before the question is split
 PRICE_STEPS = 150  # in each of the first rounds
 BRANCH_STEPS = 60  # of prices, for each part of a split
-LONGEST, SHORT = 1.0, 0.3  # steps of prices at first, and at least at the beginning of a round
-QUICK_SEARCH = 100  # steps of one job's search for places where another try comes soon
-FILLING = Manner(noise=0.0, extras=False, aimed=True, search=4000)  # how answers are made from the relaxed problem
-FILLS = 4  # answers made from the relaxed problem in a first round, each with other roundings
+LONGEST, SHORT = 1.0, 0.3  # initial step length of prices, and its minimum at the start of a round
+QUICK_SEARCH = 100  # steps of one job's search for places if another attempt follows soon
+FILLING = Manner(noise=0.0, extras=False, aimed=True, search=4000)  # how answers are built from the relaxed problem
+FILLS = 4  # answers built from the relaxed problem in a first round, each with another rounding
 BRANCH_FILLS = 2  # the same, for each part of a split
 PLACE_STEPS = 1000  # of ruin-and-recreate in a round
-FEW_STEPS = 100  # the same, before a small question is searched to the end
-HEAT = 0.1  # how much worse an answer may get for a while, in parts of the distance to the bound
-UNDECIDED = 0.03  # share of steps in which a job starts, or does not, for it to be worth splitting
-SMALL = 64  # channels of a question that is searched to the end
+FEW_STEPS = 100  # the same, before a small question is searched exhaustively
+HEAT = 0.1  # temporary loss that is accepted, as a share of the distance to the bound
+UNDECIDED = 0.03  # a job is split on if it starts, or does not, in at least this share of steps
+SMALL = 64  # channels of a question that is searched exhaustively
 SMALL_STEPS = 5000  # decisions of that search
-LEAN = 0.5  # how much the relaxed problem counts next to the prices
+LEAN = 0.5  # weight of the relaxed problem relative to the prices
 
 
 class _Reduced(NamedTuple):
-    """The part of a question that can be used at all: channels sorted by role, roles by job."""
+    """Usable part of a question: channels sorted by role, roles by job."""
 
     kept: Ints  # (n,) channels of the question
     gangs: Gangs
@@ -54,7 +53,7 @@ class _Reduced(NamedTuple):
 
 
 def _caps(question: GangQuestion, free: Floats) -> Ints:
-    """How many tasks each channel (n,) holds when it has its pool to itself."""
+    """Number of tasks that each channel (n,) holds if it has its pool to itself."""
     cap = question.most[question.port].astype(np.float64)
     for k in range(free.shape[1]):
         take = question.takes[:, k]
@@ -64,7 +63,7 @@ def _caps(question: GangQuestion, free: Floats) -> Ints:
 
 
 def _startable(question: GangQuestion, cap: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Jobs (J,) that have arrived and have channels enough for the minimum of every role."""
+    """Arrived jobs (J,) with enough channels for the minimum of every role."""
     held = np.bincount(question.port, weights=cap, minlength=len(question.minimum))
     short = (held < question.minimum) | (question.minimum > question.most)
     startable = np.array(question.arrived, dtype=bool)
@@ -73,7 +72,7 @@ def _startable(question: GangQuestion, cap: Ints) -> np.ndarray[tuple[int], np.d
 
 
 def _reduced(question: GangQuestion) -> _Reduced | None:
-    """The question without what cannot be used; None when nothing can."""
+    """The question without unusable parts; None if nothing is usable."""
     free = np.maximum(np.asarray(question.free, dtype=np.float64), 0.0)
     free = free + TOLERANCE * (1.0 + free)
     cap = _caps(question, free)
@@ -127,7 +126,7 @@ def _reduced(question: GangQuestion) -> _Reduced | None:
 
 
 def _first_prices(gangs: Gangs) -> Prices:
-    """Everything for free."""
+    """Prices of 0."""
     jobs, size = len(gangs.job_start) - 1, len(gangs.gain)
     pull = 1.0 / np.sqrt(max(float(gangs.spread @ gangs.cap), 1e-12))
     return Prices(
@@ -143,7 +142,7 @@ def _first_prices(gangs: Gangs) -> Prices:
 
 
 def _scratch(gangs: Gangs, seed: int) -> Scratch:
-    """What the placing of tasks writes on, and its random numbers."""
+    """Scratch arrays for placing tasks, with the random state."""
     size = len(gangs.gain)
     return Scratch(
         state=np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 | 1], dtype=np.uint64),
@@ -157,22 +156,22 @@ def _scratch(gangs: Gangs, seed: int) -> Scratch:
 
 
 def _proved(prices: Prices) -> float:
-    """The bound, with what rounding may have taken from it."""
+    """The bound with a margin for rounding."""
     bound = float(prices.reals[BOUND])
     return bound + ROUNDING * (1.0 + abs(bound))
 
 
 def _best_worths(gangs: Gangs, prices: Prices) -> Floats:
-    """What a task through each channel (n,) is worth at the prices of the bound."""
+    """Worth of a task through each channel (n,) at the prices of the bound."""
     worth = np.empty(len(gangs.gain))
     worths(gangs, prices.best, float(prices.reals[BOUND_PULL]), worth)
     return worth
 
 
 def _guide(gangs: Gangs, prices: Prices) -> Floats:
-    """Tell the placing of tasks what the prices say; gives how promising each job (J,) is.
+    """Pass the prices to the placing of tasks; return the score of each job (J,).
 
-    Many channels and jobs are worth about nothing at the best prices; among those the relaxed problem decides.
+    Many channels and jobs are worth about 0 at the best prices; among those the relaxed problem decides.
     """
     pull, worth = float(prices.reals[BOUND_PULL]), _best_worths(gangs, prices)
     per_start = prices.mean / np.maximum(prices.share, 0.05)[gangs.job]
@@ -185,7 +184,7 @@ def _guide(gangs: Gangs, prices: Prices) -> Floats:
 
 
 def _split(prices: Prices, job: int, side: int) -> Prices:
-    """The same with one job that must start (side 1) or must not (−1)."""
+    """Copy in which one job must start (side 1) or must not (−1)."""
     pull = prices.reals[BOUND_PULL]
     part = Prices(*(array.copy() for array in prices))
     part.now[:] = prices.best
@@ -195,9 +194,9 @@ def _split(prices: Prices, job: int, side: int) -> Prices:
 
 
 class _Search:
-    """The best answer so far, and what can still be better: parts of the question that differ in jobs that must start.
+    """Best answer so far, and the open parts of the question, which differ in jobs that must start.
 
-    The part with the largest bound is split next, since no other makes the bound of the whole smaller.
+    The part with the largest bound is split next, since only that reduces the bound of the whole.
     """
 
     def __init__(self, part: _Reduced, gap: float, seed: int) -> None:
@@ -208,7 +207,7 @@ class _Search:
         self.bound = np.inf
         self.parts: list[tuple[float, int, Prices]] = []  # −bound, number, prices: a heap
         self.made = 0
-        self.rest = -np.inf  # bound of the parts that were left aside
+        self.rest = -np.inf  # bound of the parts that were set aside
 
     @property
     def done(self) -> bool:
@@ -225,7 +224,7 @@ class _Search:
         self.parts = [(-self.bound, 0, self.whole)]
 
     def place(self, prices: Prices, bound: float, fills: int, steps: int) -> None:
-        """Better answers, guided by these prices and their bound."""
+        """Improve the answer, guided by these prices and their bound."""
         promise = _guide(self.gangs, prices) + (bound - self.value) * prices.fixed
         self.value = ruin_and_recreate(
             self.gangs,
@@ -244,7 +243,7 @@ class _Search:
         )
 
     def later_round(self) -> None:
-        """Split the part with the largest bound at the job that is least decided there."""
+        """Split the part with the largest bound at its least decided job."""
         while self.parts:
             bound, prices = -self.parts[0][0], self.parts[0][2]
             undecided = np.where(prices.fixed == 0, np.minimum(prices.share, 1.0 - prices.share), 0.0)
@@ -261,7 +260,7 @@ class _Search:
         self.bound = min(self.bound, max(largest, self.rest, self.value))
 
     def _add(self, prices: Prices, bound: float) -> None:
-        """Bound and place one part; `bound` is that of the part it was split from."""
+        """Bound and place one part; `bound` is that of its parent."""
         improve_prices(self.gangs, prices, BRANCH_STEPS, self.value, self.gap)
         bound = min(bound, _proved(prices))
         if bound - self.value <= self.gap * bound:
@@ -272,7 +271,7 @@ class _Search:
         heapq.heappush(self.parts, (-bound, self.made, prices))
 
     def to_the_end(self) -> None:
-        """Go through all answers that could be better, as far as `SMALL_STEPS` reach."""
+        """Search all answers that could be better, within `SMALL_STEPS`."""
         pull = float(self.whole.reals[BOUND_PULL]) if self.gangs.spread.any() else 0.0
         worth = _best_worths(self.gangs, self.whole)
         self.value, bound = search_all(
@@ -290,11 +289,11 @@ class _Search:
 
 
 def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 20, seed: int = 0) -> Choice:
-    """Tasks for gangs within `gap` of the best, or as near as `effort` rounds bring them.
+    """Find tasks for gangs within `gap` of the best, or as near as `effort` rounds bring them.
 
-    A round is a thousand steps of ruin-and-recreate. In the first four the bound is improved as well; each later one
-    splits the question at one job. With gap=0 questions of a dozen channels, and most of up to 64, are solved exactly.
-    Effort is not time: the same question and seed give the same answer on a slow machine and on a fast one.
+    A round is a thousand steps of ruin-and-recreate. The first four also improve the bound; each later one splits the
+    question at one job. With gap=0 questions of a dozen channels, and most of up to 64, are solved exactly. Effort is
+    not time: the same question and seed give the same answer on any machine.
 
     One parameter server and two workers, or nothing; the machine with two slots can hold only one of each:
 
@@ -327,9 +326,9 @@ def choose_gang(question: GangQuestion, gap: float = 5e-3, effort: int = 20, see
 
 
 def warm() -> None:
-    """Answer two made-up questions that need every kernel, so that nothing is compiled when a real one is urgent."""
+    """Solve two made-up questions that need every kernel, so that nothing is compiled when a real one is urgent."""
     rng = np.random.default_rng(0)
-    for servers, effort in ((6, 1), (40, FIRST_ROUNDS + 2)):  # gone through to the end, and split
+    for servers, effort in ((6, 1), (40, FIRST_ROUNDS + 2)):  # searched exhaustively, and split
         roles = 4
         size = servers * roles
         question = GangQuestion(

@@ -1,4 +1,4 @@
-"""What a solver is asked, and what it answers."""
+"""Questions and choices of solvers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Choice", "GangQuestion", "Question"]
 class Question:
     """Which channels to open: maximise gainᵀx + √(spreadᵀx) over x in {0, 1}ⁿ with Σ takes·x ≤ free in every pool.
 
-    `gain` (n,) may be negative (opening nothing is allowed), `spread` (n,) ≥ 0, `takes` (n, K) ≥ 0, `pool` (n,) says
-    which row of `free` (G, K) a channel draws from.
+    `gain` (n,) may be negative (opening nothing is allowed), `spread` (n,) ≥ 0, `takes` (n, K) ≥ 0, `pool` (n,) is the
+    row of `free` (G, K) that a channel draws from.
     """
 
     gain: Floats
@@ -27,11 +27,11 @@ class Question:
     free: Floats
 
     def value(self, tasks: Ints) -> float:
-        """The objective at this choice (n,)."""
+        """Objective of this choice (n,)."""
         return float(self.gain @ tasks) + math.sqrt(max(float(self.spread @ tasks), 0.0))
 
     def fits(self, tasks: Ints, tolerance: float = 1e-9) -> bool:
-        """Whether every pool can hold it."""
+        """Whether the choice fits in every pool."""
         used = np.zeros(self.free.shape)
         np.add.at(used, self.pool, np.asarray(tasks, dtype=np.float64)[:, None] * self.takes)
         return bool((used <= self.free + tolerance * (1.0 + self.free)).all())
@@ -39,7 +39,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class GangQuestion(Question):
-    """The same with whole numbers of tasks and gangs: x in {0, 1, 2, …}ⁿ.
+    """A question with whole numbers of tasks and gangs: x in {0, 1, 2, …}ⁿ.
 
     `port` (n,) is the role of each channel, `job_of_port` (L,) the job of each role. A job that starts has between
     `minimum` (L,) and `most` (L,) tasks of each of its roles; one that does not has none. Only jobs in `arrived` (J,)
@@ -55,7 +55,7 @@ class GangQuestion(Question):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """An answer: tasks (n,), their value, and an upper bound on the value of any other."""
+    """A choice: tasks (n,), their value, and an upper bound on the value of any other."""
 
     tasks: Ints
     value: float
@@ -63,5 +63,5 @@ class Choice:
 
     @property
     def gap(self) -> float:
-        """How far, relative to the bound, the value can be from the best."""
+        """Largest distance of the value from the best, relative to the bound."""
         return (self.bound - self.value) / max(abs(self.bound), 1e-12)
