@@ -161,8 +161,8 @@ def as_printed(arguments: argparse.Namespace) -> Iterator[Figure]:
 def page(found: list[Figure], arguments: argparse.Namespace) -> str:
     """The table as Markdown."""
     last = [
-        "Gains are against literal greedy: every task, in the order of arrival, gets its place for good when it comes.",
-        "The clairvoyant bound is what no schedule can exceed that knows all tasks before the first arrives.",
+        "Gains are relative to literal greedy, which commits each task to a place on arrival, in the order of arrival.",
+        "No schedule exceeds the clairvoyant bound, even one that knows all tasks before the first arrives.",
     ]
     return markdown("DRL-Greedy figures", "benchmarks.drl_figures", arguments, found, last)
 

@@ -95,8 +95,8 @@ def _short(estimate: Any) -> str:
 def page(found: list[Figure], arguments: argparse.Namespace) -> str:
     """The table as Markdown."""
     last = [
-        "Regret is against the oracle that knows the mean gains, on average over the luck of slots (pseudo-regret).",
-        "R² is that of the mean regret curve against ln t over the second half of the run.",
+        "Regret is the expected loss against the oracle that knows the mean gains (pseudo-regret).",
+        "R² is that of a linear fit of the mean regret to ln t over the second half of the run.",
     ]
     return markdown("ESDP figures", "benchmarks.esdp_figures", arguments, found, last)
 

@@ -153,7 +153,7 @@ def printed(seeds: int, overrides: dict[str, Any]) -> Iterator[Figure]:
 
 def page(figures: list[Figure], arguments: argparse.Namespace) -> str:
     """The table as Markdown."""
-    last = ["Times a slot, beside the NumPy and the plain Python versions: `python -m benchmarks.slot`."]
+    last = ["`python -m benchmarks.slot` prints times per slot, with the NumPy and plain Python versions beside them."]
     return markdown("Figures", "benchmarks.figures", arguments, figures, last)
 
 

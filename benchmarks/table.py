@@ -108,19 +108,16 @@ def markdown(
     lines = [
         f"# {title}",
         "",
-        *(
-            ["**A quick look: runs were cut short, so that goals are not what they are measured against.**", ""]
-            * bool(quick)
-        ),
-        f"Written by `python -m {program} --seeds {arguments.seeds}{quick} --markdown {arguments.markdown}`,",
+        *(["**A quick look: the runs are shortened, so the goals do not apply.**", ""] * bool(quick)),
+        "Goals and measured values. ± is half of the 95 % interval over seeds. Written by",
+        f"`python -m {program} --seeds {arguments.seeds}{quick} --markdown {arguments.markdown}`,",
         f"berth {__version__}, seeds 0 to {arguments.seeds - 1}.",
-        "± is half of the 95 % interval over seeds. A goal that is not reached is shown as not reached.",
         "",
         "| work | goal | measured | reached |",
         "|---|---|---|---|",
     ]
     lines += [f"| {f.work} | {f.goal} | {f.measured} | {f.reached} |" for f in figures]
-    lines += ["", "The same numbers, one comparison at a time:", "", "```text"]
+    lines += ["", "Commands that print the same numbers:", "", "```text"]
     lines += list(dict.fromkeys(f.command for f in figures if f.command))
     lines += ["```", "", *last, ""]
     return "\n".join(lines)
