@@ -142,7 +142,7 @@ class Waits:
         return np.concatenate(servers) if servers else np.zeros(0, dtype=np.int64), each
 
     def _left(self, view: View, running: Sequence[JobRecord], seconds: Floats) -> Floats:
-        """The remaining seconds of running jobs, expected to run `seconds` in all: the median, given how long each ran."""
+        """The remaining seconds of jobs that are expected to run `seconds`: the median, given how long each has run."""
         if not running:
             return np.zeros(0)
         learned = view.learned
