@@ -14,7 +14,7 @@ __all__ = ["OGASchedAware"]
 
 
 class OGASchedAware:
-    """Few preconditioned primal-dual steps per slot on the slot's own reward, from a warm start by job.
+    """A few preconditioned primal-dual steps per slot on the slot's own reward, from a warm start by job.
 
     Needs arrivals revealed before the decision. `iterations` trades time for the last part of a per cent; `certify()`
     bounds how much the last decision could still be improved.
