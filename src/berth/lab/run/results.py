@@ -140,7 +140,7 @@ class Comparison:
     """Everything that came of `berth.compare`.
 
     `records` has every finished cell, `failed` the others; `unsupported` lists policies that cannot
-    serve a setting. `settings` is the scenario as it was run, `command` repeats the comparison.
+    serve a setting. `settings` is the scenario as it was run, `command` repeats the comparison, `ports` holds names.
     """
 
     settings: Mapping[str, Any]
@@ -149,7 +149,7 @@ class Comparison:
     seeds: tuple[int, ...]
     information: tuple[str, ...]
     oracles: tuple[str, ...]
-    ports: int
+    ports: tuple[str, ...]
     servers: int
     records: Mapping[Cell, CellResult]
     failed: Mapping[Cell, Failure]
