@@ -127,7 +127,7 @@ def _overview(found: Reproduced) -> str:
             f"{len(states)}</td><td>{_state(result.verdict)}</td></tr>"
         )
     heads = ["experiment", "in the paper", "what", "claims reproduced", "weakest claim"]
-    return f"<div class='card'>{table(heads, lines)}</div>"
+    return f"<div class='card'>{table(heads, lines, heads[1:3])}</div>"
 
 
 def _anchor(name: str) -> str:

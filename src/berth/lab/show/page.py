@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -27,8 +27,8 @@ th { vertical-align: bottom; } td small { margin-left: .3em; font-size: .9em; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--card); }
 td:first-child { font-weight: 600; } tr.best td { background: var(--fill); }
 tr.oracle td { color: var(--quiet); font-weight: 400; }
-th.text, td.text { text-align: left; white-space: normal; font-weight: 400; }
-tr.wide td.text { min-width: 15rem; } sup { line-height: 1; }
+th.text, td.text { text-align: left; white-space: normal; } td.text:first-child { font-weight: 400; }
+tr.wide td.text { min-width: 22rem; } sup { line-height: 1; }
 th button { all: unset; cursor: pointer; } th button:hover { color: var(--ink); }
 th[aria-sort] button::after { content: " ↓"; } th[aria-sort="ascending"] button::after { content: " ↑"; }
 .chip { display: inline-block; width: 26px; height: 8px; margin-right: .5rem; vertical-align: middle; }
@@ -41,14 +41,15 @@ figure { margin: 0; } figure svg { min-width: 28rem; } figcaption { margin-top: 
 pre { overflow-x: auto; margin: .4rem 0; font: .8rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 details { margin: .3rem 0; } summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 600px) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
-  dl { column-gap: .8rem; } }
+  dl { column-gap: .8rem; } tr.wide td.text { min-width: 9.5rem; } }
 @media print {
   :root { color-scheme: light; print-color-adjust: exact; } body { background: none; font-size: 10pt; }
-  header { position: static; padding: 0; } th:first-child, td:first-child { position: static; } nav, details, th button::after { display: none; } main { max-width: none; padding: 0; }
+  header { padding: 0; } header, th:first-child, td:first-child { position: static; }
+  nav, details, th button::after { display: none; } main { max-width: none; padding: 0; }
   .scroll { overflow: visible; } .card { border: 0; padding: 0; } .charts { columns: auto; }
-  table { font-size: 7.5pt; } th, td, th:last-child, td:last-child { padding: .2rem .35rem; white-space: normal; }
-  th { font-size: 7pt; } figure svg { min-width: 0; } figure, tr, .verdict { break-inside: avoid; }
-  h1, h2, h3 { break-after: avoid; }
+  table { font-size: 7.5pt; } th, td, th:last-child, td:last-child { padding: .2rem .35rem; }
+  th { font-size: 7pt; white-space: normal; } figure svg { min-width: 0; } figure, tr, .verdict { break-inside: avoid; }
+  h1, h2, h3, h2 + p { break-after: avoid; } tr.wide td.text { min-width: 0; }
 }
 """
 
@@ -108,9 +109,9 @@ def page(
     )
 
 
-def table(heads: Iterable[str], lines: Iterable[str]) -> str:
-    """A table of these heads and rows, both HTML."""
-    top = "".join(f"<th>{head}</th>" for head in heads)
+def table(heads: Iterable[str], lines: Iterable[str], texts: Collection[str] = ()) -> str:
+    """A table of these heads and rows, both HTML; columns with a head in `texts` hold text, set from the left."""
+    top = "".join(f"<th{' class=text' if head in texts else ''}>{head}</th>" for head in heads)
     return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
 

@@ -330,8 +330,8 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
             axes.set_xlabel("server" if size[1] == comparison.servers else "group of neighbouring servers")
             axes.xaxis.set_tick_params(labelbottom=True)
     if image is not None:
-        figure.subplots_adjust(right=0.89)
-        bar = figure.colorbar(image, cax=figure.add_axes((0.91, 0.25, 0.014, 0.5)))
+        figure.subplots_adjust(right=0.86)
+        bar = figure.colorbar(image, cax=figure.add_axes((0.88, 0.25, 0.016, 0.5)))
         bar.set_label(f"mean share of {comparison.family.share_of}")
         bar.outline.set_visible(False)
     return figure

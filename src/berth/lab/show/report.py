@@ -232,4 +232,4 @@ def _failed(comparison: Comparison) -> str:
         for cell, failure in comparison.failed.items()
     ]
     heads = ["policy or oracle", "seed", "arrivals", "error"]
-    return f"<h2 id='failed'>Failed</h2><div class='card'>{table(heads, lines)}</div>"
+    return f"<h2 id='failed'>Failed</h2><div class='card'>{table(heads, lines, ['error'])}</div>"
