@@ -186,7 +186,7 @@ def test_pandas_reads_the_frame(comparison: Comparison) -> None:
 def test_a_notebook_shows_the_tables(comparison: Comparison) -> None:
     shown = comparison._repr_html_()
     assert shown.count("<table>") == 2
-    assert all(f"<td>{name}" in shown for name in ("tests.lab.policies:Cheat", "drf", "fairness"))
+    assert all(f"</svg>{name}" in shown for name in ("tests.lab.policies:Cheat", "drf", "fairness"))
     assert "breaks constraints" in shown
     assert "<script" not in shown
     assert "<html" not in shown

@@ -15,6 +15,7 @@ from berth.families import FAMILIES
 from berth.lab.reproduce import run as module
 from berth.lab.reproduce.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.reproduce.judge import effect
+from berth.lab.reproduce.plots import looks_of
 from berth.lab.reproduce.report import render_markdown
 from berth.lab.reproduce.results import (
     NEAR,
@@ -32,6 +33,7 @@ from berth.lab.reproduce.traces import find_traces
 from berth.lab.run.cells import Cell
 from berth.lab.run.plans import Interrupted, Progress
 from berth.lab.run.processes import run_cells
+from berth.lab.show.page import chip
 from berth.registry import PolicySpec
 from berth.scenario import load_scenario
 from berth.statistics import Estimate
@@ -220,8 +222,10 @@ def test_end_to_end_with_report(tmp_path: Path) -> None:
     assert contention.printed is not None
     assert first.printed is not None
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 4
+    assert page.count("<figure") == 4
     assert "http" not in page.replace("http://www.w3.org", "")
+    assert f"berth reproduce {path} --out {out}" in page
+    assert chip(looks_of(found)["ogasched-printed"]) in page
     for text in ("more than FAIRNESS", "berth&#x27;s best", "as printed", over.verdict.value):
         assert text in page or text.replace("&#x27;", "'") in page
     assert len(list((out / "plots").glob("*.png"))) == len(list((out / "plots").glob("*.svg"))) == 4

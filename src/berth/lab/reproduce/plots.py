@@ -1,8 +1,8 @@
-"""Plots of experiments: curves over slots, lines over a key, bars. A policy keeps its colour within an experiment."""
+"""Plots of experiments: curves over slots, lines over a key, bars. A policy keeps its colour within a report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,32 @@ from matplotlib.figure import Figure
 from berth.lab.reproduce.experiments import Plot, Setting
 from berth.lab.reproduce.results import ExperimentResult, Reproduced
 from berth.lab.run.store import ResultDirectory
-from berth.lab.show.canvas import COLOURS, DASHES, INK, STYLE, finish, new_figure, to_png, to_svg
+from berth.lab.show.canvas import INK, STYLE, finish, line_looks, new_figure, to_png, to_svg
 from berth.registry import PolicySpec
 from berth.regret import band
 from berth.statistics import Estimate, estimate, paired
 
-__all__ = ["draw", "save_plots"]
+__all__ = ["draw", "looks_of", "save_plots"]
+
+Looks = Mapping[str, dict[str, Any]]
 
 
 def _policies(result: ExperimentResult, plot: Plot) -> list[str]:
     """Policies of a plot: its own list, or all that are run."""
     if plot.policies is not None:
         return [str(PolicySpec.parse(text)) for text in plot.policies]
+    return _run(result)
+
+
+def _run(result: ExperimentResult) -> list[str]:
+    """All policies that an experiment runs."""
     run = (text for setting in result.settings for text in setting.run.policies or ())
     return list(dict.fromkeys(str(PolicySpec.parse(text)) for text in run))
 
 
-def _looks(result: ExperimentResult) -> dict[str, dict[str, Any]]:
-    every = (text for setting in result.settings for text in setting.run.policies or ())
-    names = list(dict.fromkeys(str(PolicySpec.parse(text)) for text in every))
-    return {
-        name: {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
-        for place, name in enumerate(names)
-    }
+def looks_of(found: Reproduced) -> Looks:
+    """Line colour and dashes of each policy, the same in all experiments."""
+    return line_looks(*map(_run, found.experiments))
 
 
 def _point(result: ExperimentResult, plot: Plot, place: int, policy: str) -> Estimate | None:
@@ -51,9 +54,8 @@ def _spoken(plot: Plot) -> str:
     return name if plot.over is None else f"{plot.metric} ÷ that of {plot.over}"
 
 
-def _curve(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
+def _curve(axes: Axes, result: ExperimentResult, plot: Plot, looks: Looks) -> None:
     place = result.places(plot.where)[-1]
-    looks = _looks(result)
     base = {} if plot.over is None else result.named(place, plot.over, plot.arrivals)
     for policy in _policies(result, plot):
         runs = result.named(place, policy, plot.arrivals)
@@ -77,12 +79,11 @@ def _curve(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
     axes.set_xlabel("slot")
 
 
-def _line(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
+def _line(axes: Axes, result: ExperimentResult, plot: Plot, looks: Looks) -> None:
     places = [place for place in result.places(plot.where) if plot.x in result.settings[place].keys]
     xs: list[Any] = [result.settings[place].keys[str(plot.x)] for place in places]
     numeric = all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
     at = xs if numeric else list(range(len(xs)))
-    looks = _looks(result)
     for policy in _policies(result, plot):
         found = [(x, _point(result, plot, place, policy)) for x, place in zip(at, places, strict=True)]
         shown = [(x, value) for x, value in found if value is not None]
@@ -102,8 +103,8 @@ def _line(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
     axes.set_ylabel(_spoken(plot))
 
 
-def _bars(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
-    places, policies, looks = result.places(plot.where), _policies(result, plot), _looks(result)
+def _bars(axes: Axes, result: ExperimentResult, plot: Plot, looks: Looks) -> None:
+    places, policies = result.places(plot.where), _policies(result, plot)
     policies = [policy for policy in policies if policy != plot.over]
     width = 0.8 / max(1, len(policies))
     for step, policy in enumerate(policies):
@@ -131,8 +132,8 @@ def _bars(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
     axes.set_ylabel(_spoken(plot))
 
 
-def _cdf(axes: Axes, result: ExperimentResult, plot: Plot) -> None:
-    place, looks = result.places(plot.where)[-1], _looks(result)
+def _cdf(axes: Axes, result: ExperimentResult, plot: Plot, looks: Looks) -> None:
+    place = result.places(plot.where)[-1]
     for policy in _policies(result, plot):
         runs = [run for run in result.named(place, policy, plot.arrivals).values() if len(run.seconds)]
         if runs:
@@ -156,7 +157,7 @@ def _short(setting: Setting) -> str:
 PICTURES = {"curve": _curve, "line": _line, "bars": _bars, "cdf": _cdf}
 
 
-def draw(result: ExperimentResult) -> list[Figure]:
+def draw(result: ExperimentResult, looks: Looks) -> list[Figure]:
     """Draw the plots of an experiment in order; a plot without results is left out."""
     figures = []
     with mpl.rc_context(STYLE):
@@ -165,7 +166,7 @@ def draw(result: ExperimentResult) -> list[Figure]:
                 continue
             figure, grid = new_figure()
             axes = grid[0][0]
-            PICTURES[plot.kind](axes, result, plot)
+            PICTURES[plot.kind](axes, result, plot, looks)
             axes.set_title(plot.title)
             finish(figure, axes, top=0.4, bottom=0.25 if plot.kind == "bars" else 0.0)
             figures.append(figure)
@@ -175,9 +176,10 @@ def draw(result: ExperimentResult) -> list[Figure]:
 def save_plots(found: Reproduced, directory: ResultDirectory) -> dict[str, Sequence[str]]:
     """Write every plot as PNG and SVG; return the SVG texts by experiment."""
     drawn: dict[str, Sequence[str]] = {}
+    looks = looks_of(found)
     for result in found.experiments:
         texts = []
-        for number, figure in enumerate(draw(result), 1):
+        for number, figure in enumerate(draw(result, looks), 1):
             stem = f"{result.experiment.name.replace('/', '-')}-{number}"
             text, image = to_svg(figure, stem), to_png(figure)
             white = text.replace("<defs>", '<rect width="100%" height="100%" fill="#ffffff"/>\n <defs>', 1)

@@ -11,21 +11,18 @@ from rich.console import Console
 from rich.text import Text
 
 from berth.lab.reproduce.experiments import PAPERS, Claim, Experiment, experiment_names
+from berth.lab.reproduce.plots import looks_of
 from berth.lab.reproduce.results import RULE, ClaimResult, ExperimentResult, Reproduced, Verdict
-from berth.lab.show.page import inline_svg, page
+from berth.lab.show.page import chip, inline_svg, page, table
 from berth.lab.show.tables import as_table
 from berth.lab.show.words import MISSING, percent
+from berth.registry import PolicySpec
 from berth.statistics import Estimate
 
 __all__ = ["print_experiments", "print_reproduced", "render_markdown", "render_reproduced"]
 
 MARKS = {Verdict.reproduced: "✓", Verdict.direction: "≈", Verdict.failed: "✗"}
-LOOK = """<style>
-.yes { color: #1a7f4b; } .near { color: #b7791f; } .no { color: #c2410c; }
-@media (prefers-color-scheme: dark) { .yes { color: #5fd39a; } .near { color: #f0c36d; } .no { color: #fb9a6b; } }
-td.text { font-weight: 400; min-width: 15rem; } .state { white-space: nowrap; font-weight: 600; }
-</style>"""
-CLASSES = {Verdict.reproduced: "yes", Verdict.direction: "near", Verdict.failed: "no"}
+CLASSES = {Verdict.reproduced: "good", Verdict.direction: "warn", Verdict.failed: "bad"}
 STYLES = {Verdict.reproduced: "green", Verdict.direction: "yellow", Verdict.failed: "red"}
 WIDE = 120
 """Terminal width from which the table also shows the unchecked effect."""
@@ -65,7 +62,7 @@ def left_out_lines(result: ExperimentResult) -> list[str]:
 def _state(verdict: Verdict | None) -> str:
     if verdict is None:
         return MISSING
-    return f'<span class="state {CLASSES[verdict]}">{MARKS[verdict]} {verdict.value}</span>'
+    return f'<span class="{CLASSES[verdict]}">{MARKS[verdict]} {verdict.value}</span>'
 
 
 def counted(verdicts: Sequence[Verdict | None]) -> str:
@@ -88,25 +85,35 @@ def _scope(found: Reproduced) -> str:
 
 def render_reproduced(found: Reproduced, plots: Mapping[str, Sequence[str]], manifest: Mapping[str, Any]) -> str:
     """Render the HTML page; `plots` are SVG texts by experiment."""
-    version = str(found.facts["versions"].get("berth", ""))
     claims = [claim.verdict for result in found.experiments for claim in result.claims]
     body = [
-        LOOK,
-        "<h1>The papers, reproduced</h1>",
-        f'<p class="soft">{len(found.experiments)} experiments, {len(claims)} claims · berth {escape(version)} · '
-        f"{escape(str(manifest.get('finished', ''))[:10])}</p>",
-        f'<div class="verdict"><p><strong>Claims: {counted(claims)}.</strong></p><p>{escape(RULE)}</p></div>',
-        f'<div class="verdict warn"><p>{escape(_scope(found))}</p></div>' if found.quick else "",
+        f'<div class="card verdict"><p><strong>Claims: {counted(claims)}.</strong></p><p>{escape(RULE)}</p></div>',
+        f'<div class="card verdict warn"><p>{escape(_scope(found))}</p></div>' if found.quick else "",
         _overview(found),
     ]
+    looks, sections = looks_of(found), {}
     for paper, title in PAPERS.items():
         mine = [result for result in found.experiments if result.experiment.paper == paper]
         if mine:
-            body.append(f"<h2>{escape(title)}</h2>")
-            body += [_experiment(result, plots.get(result.experiment.name, ())) for result in mine]
-    facts = json.dumps(manifest, indent=2, ensure_ascii=False, default=str)
-    body.append(f"<h2>Repeat it</h2><details><summary>Manifest</summary><pre>{escape(facts)}</pre></details>")
-    return page("The papers, reproduced", body)
+            sections[paper] = paper
+            body.append(f'<h2 id="{paper}">{escape(title)}</h2>')
+            body += [_experiment(result, plots.get(result.experiment.name, ()), looks) for result in mine]
+    files = {"Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str)}
+    return page("The papers, reproduced", _facts(found, manifest), files, sections, body)
+
+
+def _facts(found: Reproduced, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the head of the report says, as HTML."""
+    counts = sorted({result.seeds for result in found.experiments})
+    each = "–".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
+    version = f"berth {found.facts['versions'].get('berth', '')}, {str(manifest.get('finished', ''))[:10]}"
+    return {
+        "Experiments": str(len(found.experiments)),
+        "Settings": "quick" if found.quick else "the papers'",
+        "Seeds": f"{each} an experiment",
+        "Version": escape(version),
+        "Command": f"<code>{escape(str(found.facts['command']))}</code>",
+    }
 
 
 def _overview(found: Reproduced) -> str:
@@ -119,22 +126,26 @@ def _overview(found: Reproduced) -> str:
             f'<td class="text">{escape(e.title)}</td><td>{sum(s is Verdict.reproduced for s in states)} of '
             f"{len(states)}</td><td>{_state(result.verdict)}</td></tr>"
         )
-    heads = "<th>experiment</th><th>in the paper</th><th>what</th><th>claims reproduced</th><th>weakest claim</th>"
-    return f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    heads = ["experiment", "in the paper", "what", "claims reproduced", "weakest claim"]
+    return f"<div class='card'>{table(heads, lines, heads[1:3])}</div>"
 
 
 def _anchor(name: str) -> str:
     return name.replace("/", "-")
 
 
-def _experiment(result: ExperimentResult, svgs: Sequence[str]) -> str:
+def _policy(text: str, looks: Mapping[str, Mapping[str, Any]]) -> str:
+    """A policy's name behind its line in the plots; some experiments have a policy that they do not draw."""
+    look = looks.get(str(PolicySpec.parse(text)))
+    return f"{chip(look) if look else ''}{escape(text)}"
+
+
+def _experiment(result: ExperimentResult, svgs: Sequence[str], looks: Mapping[str, Mapping[str, Any]]) -> str:
     e = result.experiment
     unchecked = any(claim.claimed is not None for claim in result.claims)
-    lines = "".join(_claim(claim, unchecked) for claim in result.claims)
+    lines = [_claim(claim, unchecked) for claim in result.claims]
     heads = ["claim", "the paper says", "as printed", *(["as printed, unchecked"] if unchecked else [])]
     heads += ["berth's best", "verdict", "with berth's best"]
-    top = "".join(f"<th>{head}</th>" for head in heads)
-    table = f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     note = (
         "<p><small>Unchecked: the effect of the algorithm if infeasible decisions counted as they are. What it "
         "really earned is under “as printed”.</small></p>"
@@ -144,15 +155,19 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str]) -> str:
     left = "".join(f"<p><small>{escape(line)}</small></p>" for line in left_out_lines(result))
     failed = "".join(f"<li>{escape(cell)}: {escape(error)}</li>" for cell, error in result.failed.items())
     stem = _anchor(e.name)
-    figures = "".join(f"<figure>{inline_svg(svg, f'{stem}-{n}')}</figure>" for n, svg in enumerate(svgs))
+    figures = "".join(
+        f"<figure class='card'><div class='scroll'>{inline_svg(svg, f'{stem}-{n}')}</div></figure>"
+        for n, svg in enumerate(svgs)
+    )
     return (
-        f'<h3 id="{stem}">{escape(e.figure)}: {escape(e.title)} {_state(result.verdict)}</h3>'
+        f'<div class="card"><h3 id="{stem}">{escape(e.figure)}: {escape(e.title)} {_state(result.verdict)}</h3>'
         f"<p>{escape(e.what)}</p>"
-        f'<p class="soft"><small>{escape(e.name)} · data: {escape(result.data)} · {len(result.settings)} points, '
-        f"{result.seeds} seeds · as printed: {escape(e.printed)} · berth's best: {escape(e.best)}</small></p>"
-        f"{table if result.claims else ''}{note}{left}"
+        f"<p><small>{escape(e.name)} · data: {escape(result.data)} · {len(result.settings)} points, "
+        f"{result.seeds} seeds · as printed: {_policy(e.printed, looks)} · "
+        f"berth's best: {_policy(e.best, looks)}</small></p>"
+        f"{table(heads, lines) if lines else ''}{note}{left}"
         + (f"<p>Failed:</p><ul>{failed}</ul>" if failed else "")
-        + f"<div class='scroll'>{figures}</div>"
+        + f"</div><div class='charts'>{figures}</div>"
     )
 
 

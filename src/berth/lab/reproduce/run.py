@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -53,6 +54,7 @@ def reproduce(
     plans, owners = _plans(results)
     with opened(out, KIND) as directory:
         facts: dict[str, Any] = _facts(experiments, results, quick)
+        facts["command"] = _command(names, quick, traces, out)
         if directory is not None:
             directory.create(facts)
         firsts = [_firsts(experiment) for experiment in experiments]
@@ -127,6 +129,20 @@ def _firsts(experiment: Experiment) -> set[tuple[str, int]]:
         if claim.until is not None
         for series in (claim.metric, "reward", "claimed")
     }
+
+
+def _command(
+    names: Sequence[str] | Sequence[Experiment],
+    quick: bool,
+    traces: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+) -> str:
+    """The command that repeats the run."""
+    words = ["berth", "reproduce", *(name if isinstance(name, str) else name.name for name in names)]
+    words += ["--quick"] if quick else []
+    words += ["--traces", os.fspath(traces)] if traces is not None else []
+    words += ["--out", os.fspath(out)] if out is not None else []
+    return shlex.join(words)
 
 
 def _facts(experiments: Sequence[Experiment], results: Sequence[ExperimentResult], quick: bool) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class RunPlan:
     """A comparison to run.
 
     `asked` says that the caller named the policies; policies of the scenario may refuse to serve it. `slots`, `ports`
-    and `servers` are those of its first world.
+    (names) and `servers` (their number) are those of its first world.
     """
 
     scenario: Scenario
@@ -74,7 +74,7 @@ class RunPlan:
     asked: bool
     unsupported: tuple[Unsupported, ...]
     slots: int
-    ports: int
+    ports: tuple[str, ...]
     servers: int
 
     @property
@@ -161,7 +161,7 @@ def plan_comparison(
         policies is not None,
         tuple(unsupported),
         len(first),
-        len(graph.ports),
+        tuple(port.name for port in graph.ports),
         len(graph.cluster.servers),
     )
 

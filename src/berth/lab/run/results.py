@@ -138,7 +138,7 @@ class Comparison:
     """Result of `berth.compare`.
 
     `records` holds every finished cell, `failed` the others; `unsupported` lists policies that cannot serve a setting.
-    `settings` is the scenario as it was run, `command` repeats the comparison.
+    `settings` is the scenario as it was run, `command` repeats the comparison, `ports` holds names.
     """
 
     settings: Mapping[str, Any]
@@ -147,7 +147,7 @@ class Comparison:
     seeds: tuple[int, ...]
     information: tuple[str, ...]
     oracles: tuple[str, ...]
-    ports: int
+    ports: tuple[str, ...]
     servers: int
     records: Mapping[Cell, CellResult]
     failed: Mapping[Cell, Failure]

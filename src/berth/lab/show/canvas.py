@@ -7,12 +7,16 @@ which people with colour blindness can tell apart.
 from __future__ import annotations
 
 import io
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 __all__ = [
     "COLOURS",
@@ -22,6 +26,7 @@ __all__ = [
     "STYLE",
     "Picture",
     "finish",
+    "line_looks",
     "margins",
     "new_figure",
     "short_number",
@@ -34,6 +39,9 @@ INK, GRID = "#1f2933", "#d9dee5"
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7A5CC7")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+NEAR = 0.007
+"""Curves closer than this share of the picture's height are drawn over each other: about the width of a line."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -84,8 +92,55 @@ def short_number(value: float, place: object = None) -> str:
     return f"{value:g}".replace("-", "−")
 
 
+def line_looks(*groups: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of each name: the same in every group, and different from all others in its groups.
+
+    Dashes change after every fourth name, for prints without colour.
+
+    >>> looks = line_looks(["a", "b"], ["c", "b"])
+    >>> looks["a"] == looks["c"], looks["a"] == looks["b"]
+    (True, False)
+    """
+    places: dict[str, int] = {}
+    for name in dict.fromkeys(itertools.chain(*groups)):
+        taken = {places.get(other) for group in groups if name in group for other in group}
+        places[name] = next(place for place in itertools.count() if place not in taken)
+    return {
+        name: {
+            "color": COLOURS[place % len(COLOURS)],
+            "linestyle": DASHES[(place // 4 + place // 16) % len(DASHES)],
+        }
+        for name, place in places.items()
+    }
+
+
+def _coincide(axes: Axes, one: Line2D, other: Line2D) -> bool:
+    """Whether two curves are less than a line's width apart in nine tenths of what the axes show."""
+    if not np.array_equal(one.get_xdata(), other.get_xdata()):
+        return False
+    axes.get_ylim()  # limits are set late: transforms before do not know them
+    place = axes.transScale + axes.transLimits
+    heights = np.array([place.transform(line.get_xydata())[:, 1] for line in (one, other)])
+    with np.errstate(invalid="ignore"):
+        shown = ((heights >= 0) & (heights <= 1)).any(axis=0)
+    apart = np.abs(heights[0] - heights[1])[shown]
+    return bool(apart.size) and float(np.mean(apart < NEAR)) >= 0.9
+
+
+def _tell_apart(axes: Axes) -> None:
+    """Keep curves that coincide visible: the lower one is wider, and the label of the upper one names it."""
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    names = [str(line.get_label()) for line in lines]
+    for upper, line in enumerate(lines):
+        below = [lower for lower in range(upper) if _coincide(axes, lines[lower], line)]
+        for lower in below:
+            lines[lower].set_linewidth(lines[lower].get_linewidth() + 1.8)
+        if below:
+            line.set_label(f"{names[upper]} (coincides with {names[below[0]]})")
+
+
 def new_figure(
-    width: float = 8.4, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any
+    width: float = 7.2, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any
 ) -> tuple[Figure, Any]:
     """A figure of so many inches and its axes, (rows, columns)."""
     figure = Picture(figsize=(width, height))
@@ -100,7 +155,9 @@ def margins(figure: Figure, left: float, right: float, top: float, bottom: float
 
 
 def finish(figure: Figure, axes: Axes, top: float = 0.15, between: float = 0.0, bottom: float = 0.0) -> None:
-    """Margins, and the legend below the picture, where it covers nothing."""
+    """Margins, and the legend below the picture, where it covers nothing; curves that coincide are told apart."""
+    for each in figure.axes:
+        _tell_apart(each)
     handles, labels = axes.get_legend_handles_labels()
     width, height = figure.get_size_inches()
     columns = max(1, min(len(labels), int((width - 0.4) / (0.6 + 0.075 * max(map(len, labels), default=1)))))

@@ -1,65 +1,145 @@
-"""What HTML pages share: the look, the frame of a page, and plots inside it."""
+"""Frame, style and parts that all HTML reports share: one file each, without network."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
+from berth.about import HOME
 from berth.lab.show.canvas import GRID, INK
 
-__all__ = ["inline_svg", "page"]
+__all__ = ["chip", "inline_svg", "page", "seeds_in_words", "table"]
+
+DASHBOARD = HOME / "live" / "service" / "dashboard" / "style.css"
+"""Colours and type of the dashboard, which reports have too."""
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1f2933; --soft: #5f6b7a; --line: #d9dee5; --page: #fbfbfc; --card: #ffffff;
-  --accent: #0b67a3; --warn: #9a3412; --warn-card: #fff7ed; --best: #eef6fc; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a3adba; --line: #3a4350; --page: #14181e;
-  --card: #1b2129; --accent: #6bb6ea; --warn: #fdba74; --warn-card: #2b2018; --best: #1d2b38; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 64rem; margin: 0 auto; padding: 2.2rem 1.1rem 4rem; }
-h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .3rem; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 1.8rem 0 .3rem; }
-p { margin: .5rem 0; max-width: 46rem; } .soft, figcaption, small { color: var(--soft); }
-.verdict { background: var(--card); border: 1px solid var(--line); border-left: 4px solid var(--accent);
-  border-radius: 6px; padding: .7rem 1.1rem; margin: 1.2rem 0; }
-.warn { background: var(--warn-card); border-left-color: var(--warn); } .warn strong { color: var(--warn); }
-.scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; margin: .6rem 0; }
-th, td { padding: .38rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-weight: 600; color: var(--soft); font-size: .8rem; vertical-align: bottom; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
-td:first-child { font-weight: 600; } tr.best td { background: var(--best); } tr.oracle td { color: var(--soft);
-  font-weight: 400; } td small { margin-left: .3em; font-weight: 400; }
-td.text { text-align: left; white-space: normal; }
-tr.wide td.text { min-width: 16rem; } .tag { font-size: .72rem; font-weight: 500; color: var(--soft);
-  border: 1px solid var(--line); border-radius: 9px; padding: .05rem .45rem; margin-left: .4rem; }
-figure { margin: .2rem 0 1.8rem; } figure svg { display: block; width: 100%; min-width: 34rem; height: auto; }
-figcaption { font-size: .85rem; max-width: 46rem; }
-pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
-  font: .82rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-details { margin: .8rem 0; } summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 40rem) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
-  th, td { padding: .34rem .5rem; } main { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } body { font-size: 15px; } }
-@media print { figure, tr { break-inside: avoid; } }
+h1 { margin-bottom: .6rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .6rem; }
+h3 { font-size: .95rem; margin: 0 0 .55rem; color: var(--ink); }
+h2, h3 { scroll-margin-top: 4rem; } p { max-width: 56rem; } .card > :last-child { margin-bottom: 0; }
+dl { margin-bottom: .6rem; } dd code { overflow-wrap: anywhere; }
+.verdict { border-left: 4px solid var(--accent); } .verdict.warn { border-left-color: var(--warn); color: inherit; }
+.warn strong { color: var(--warn); } small, figcaption { color: var(--quiet); font-size: .85rem; }
+table { margin-bottom: .4rem; } th, td, th:last-child, td:last-child { text-align: right; padding: .35rem .6rem; }
+th { vertical-align: bottom; } td small { margin-left: .3em; font-size: .9em; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--card); }
+td:first-child { font-weight: 600; } tr.best td { background: var(--fill); }
+tr.oracle td { color: var(--quiet); font-weight: 400; }
+th.text, td.text { text-align: left; white-space: normal; } td.text:first-child { font-weight: 400; }
+tr.wide td.text { min-width: 22rem; } sup { line-height: 1; }
+th button { all: unset; cursor: pointer; } th button:hover { color: var(--ink); }
+th[aria-sort] button::after { content: " ↓"; } th[aria-sort="ascending"] button::after { content: " ↑"; }
+.chip { display: inline-block; width: 26px; height: 8px; margin-right: .5rem; vertical-align: middle; }
+.tag { font-size: .8em; font-weight: 500; color: var(--quiet); border: 1px solid var(--line); border-radius: 9px;
+  padding: .05rem .45rem; margin-left: .4rem; }
+.good, .warn, .bad { white-space: nowrap; } div.warn { white-space: normal; }
+nav a { white-space: nowrap; } .charts { display: block; columns: 30rem; column-gap: .8rem; }
+.charts > .card { break-inside: avoid; margin: 0 0 .8rem; }
+figure { margin: 0; } figure svg { min-width: 28rem; } figcaption { margin-top: .4rem; }
+pre { overflow-x: auto; margin: .4rem 0; font: .8rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
+details { margin: .3rem 0; } summary { cursor: pointer; color: var(--accent); }
+@media (max-width: 600px) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
+  dl { column-gap: .8rem; } tr.wide td.text { min-width: 9.5rem; } }
+@media print {
+  :root { color-scheme: light; print-color-adjust: exact; } body { background: none; font-size: 10pt; }
+  header { padding: 0; } header, th:first-child, td:first-child { position: static; }
+  nav, details, th button::after { display: none; } main { max-width: none; padding: 0; }
+  .scroll { overflow: visible; } .card { border: 0; padding: 0; } .charts { columns: auto; }
+  table { font-size: 7.5pt; } th, td, th:last-child, td:last-child { padding: .2rem .35rem; }
+  th { font-size: 7pt; white-space: normal; } figure svg { min-width: 0; } figure, tr, .verdict { break-inside: avoid; }
+  h1, h2, h3, h2 + p { break-after: avoid; } tr.wide td.text { min-width: 0; }
+}
 """
 
+SCRIPT = """
+const value = cell => {
+  const text = cell.textContent.trim().replaceAll("−", "-").replaceAll(",", "");
+  const number = /^T?([+-]?\\d[\\d.]*(?:e[+-]?\\d+)?)(?![\\w-])/.exec(text);
+  return number ? Number(number[1]) : text === "–" ? "" : text;
+};
+const sort = (table, head, place) => {
+  const body = table.tBodies[0];
+  const rows = [...body.rows].map(row => [row, value(row.cells[place])]);
+  const numbers = rows.some(([, key]) => typeof key === "number");
+  const turned = {ascending: "descending", descending: "ascending"}[head.ariaSort];
+  const next = turned || (numbers ? "descending" : "ascending");
+  const sign = next === "ascending" ? 1 : -1;
+  rows.sort(([, a], [, b]) => a === "" || b === "" ? (a === "") - (b === "")
+    : sign * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
+  for (const other of table.tHead.rows[0].cells) other.ariaSort = other === head ? next : null;
+  body.append(...rows.map(([row]) => row));
+};
+for (const table of document.querySelectorAll("table")) [...table.tHead.rows[0].cells].forEach((head, place) => {
+  const button = document.createElement("button");
+  button.append(...head.childNodes);
+  button.onclick = () => sort(table, head, place);
+  head.append(button);
+});
+"""
+"""Sort a table by a column when its head is pressed; cells without a value stay last."""
 
-def page(title: str, body: Iterable[str]) -> str:
-    """A whole page of these parts, in berth's look."""
+
+def page(
+    title: str,
+    facts: Mapping[str, str],
+    files: Mapping[str, str],
+    sections: Mapping[str, str],
+    body: Iterable[str],
+) -> str:
+    """A whole report. Its head has `facts` (HTML by name) and `files` (texts by name, folded away).
+
+    `sections` holds the headings that the bar at the top links to, by their ids.
+    """
+    links = "".join(f'<a href="#{name}">{escape(words)}</a>' for name, words in sections.items())
+    told = "".join(f"<dt>{escape(name)}</dt><dd>{words}</dd>" for name, words in facts.items())
+    folded = "".join(
+        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>" for name, text in files.items()
+    )
+    style = DASHBOARD.read_text(encoding="utf-8") + STYLE
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)} · berth</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)} · berth</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<header><span class="brand">berth</span><nav>{links}</nav></header>\n<main>\n'
+        f'<h1>{escape(title)}</h1>\n<div class="card"><dl>{told}</dl>{folded}</div>\n'
         + "\n".join(part for part in body if part)
-        + "\n</main>\n</body>\n</html>\n"
+        + f"\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
+def table(heads: Iterable[str], lines: Iterable[str], texts: Collection[str] = ()) -> str:
+    """A table of these heads and rows, both HTML; columns with a head in `texts` hold text, set from the left."""
+    top = "".join(f"<th{' class=text' if head in texts else ''}>{head}</th>" for head in heads)
+    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+
+
+def chip(look: Mapping[str, Any]) -> str:
+    """A piece of a line as the plots draw it, to stand before a policy's name."""
+    dashes = look["linestyle"]
+    gaps = "" if dashes == "-" else f' stroke-dasharray="{" ".join(f"{1.7 * length:g}" for length in dashes[1])}"'
+    return (
+        '<svg class="chip" width="26" height="8" aria-hidden="true">'
+        f'<line x2="26" y1="4" y2="4" stroke="{look["color"]}" stroke-width="3"{gaps}/></svg>'
+    )
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Seeds, long ranges by their ends.
+
+    >>> seeds_in_words([0, 1]), seeds_in_words(range(40)), seeds_in_words([7])
+    ('0, 1', '0 to 39', '7 (one seed: no intervals)')
+    """
+    if len(seeds) == 1:
+        return f"{seeds[0]} (one seed: no intervals)"
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
 def inline_svg(svg: str, prefix: str) -> str:
-    """An SVG to stand in a page: without XML head and page-wide names, its ink and grid as the page has them."""
+    """An SVG to stand in a page: without XML head and page-wide names; ink, grid and font as the page has them."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     seen: set[str] = set()
@@ -74,4 +154,5 @@ def inline_svg(svg: str, prefix: str) -> str:
     svg = re.sub(r'(xlink:href="|url\()#', rf"\1#{prefix}-", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans'")
     return svg.replace(INK, "var(--ink)").replace(GRID, "var(--line)")

@@ -18,11 +18,11 @@ from berth.errors import InvalidInput, UnknownName
 from berth.lab.run.results import Comparison, spoken
 from berth.lab.run.store import ResultDirectory
 from berth.lab.show.canvas import (
-    COLOURS,
     DASHES,
     INK,
     STYLE,
     finish,
+    line_looks,
     margins,
     new_figure,
     short_number,
@@ -32,7 +32,7 @@ from berth.lab.show.canvas import (
 from berth.model import Floats
 from berth.regret import Band, band, growth_exponent
 
-__all__ = ["PICTURES", "TITLES", "draw", "palette", "picture", "save_plots"]
+__all__ = ["PICTURES", "TITLES", "draw", "oracle_looks", "palette", "picture", "save_plots"]
 
 BASELINE, ORACLE = "#7b8794", "#9aa5b1"
 SLOW = 0.75
@@ -54,19 +54,17 @@ TITLES = {
 
 
 def palette(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """Line colour and dashes of each policy: grey for the baseline.
+    """Line colour and dashes of each policy: grey for the baseline."""
+    looks = line_looks([policy for policy in comparison.policies if policy != comparison.baseline])
+    return {**looks, comparison.baseline: {"color": BASELINE, "linestyle": "-", "linewidth": 2.4}}
 
-    Dashes change after every fourth, so that of two lines in the same place both are seen.
-    """
-    looks: dict[str, dict[str, Any]] = {}
-    others = [policy for policy in comparison.policies if policy != comparison.baseline]
-    for place, policy in enumerate(others):
-        looks[policy] = {
-            "color": COLOURS[place % len(COLOURS)],
-            "linestyle": DASHES[place // (len(COLOURS) // 2) % len(DASHES)],
-        }
-    looks[comparison.baseline] = {"color": BASELINE, "linestyle": "-", "linewidth": 2.4}
-    return looks
+
+def oracle_looks(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """Line colour and dashes of each oracle."""
+    return {
+        name: {"color": ORACLE, "linestyle": DASHES[1 + place], "linewidth": 1.5}
+        for place, name in enumerate(comparison.oracles)
+    }
 
 
 def _thin(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -102,12 +100,11 @@ def _over_time(
     axes = grid[0][0]
     looks = palette(comparison)
     settled: list[Floats] = []
-    for place, name in enumerate(comparison.oracles):
+    for name, look in oracle_looks(comparison).items():
         runs = comparison.oracle(name)
         if runs:
             mean = change(np.array([run.reward for run in runs.values()])).mean(axis=0)
             slots = _thin(len(mean))
-            look = {"color": ORACLE, "linestyle": DASHES[1 + place], "linewidth": 1.5}
             axes.plot(slots + 1, mean[slots], label=comparison.family.oracle_words[name].legend, **look)
             settled.append(mean[len(mean) // 10 :])
     for policy in comparison.served(information):
@@ -304,9 +301,12 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
         return None
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
-    figure, grid = new_figure(8.4, 0.7 + 1.95 * rows, columns, rows, sharex=True, sharey=True)
-    margins(figure, 0.6, 0.15, 0.35, 0.55, 0.08)
-    figure.subplots_adjust(hspace=0.3)
+    size = next(iter(maps.values())).shape
+    names = [_cut(name) for name in comparison.ports] if size[0] == len(comparison.ports) else []
+    each = max(1.95, 0.5 + 0.12 * len(names))
+    figure, grid = new_figure(height=0.7 + each * rows, columns=columns, rows=rows, sharex=True, sharey=True)
+    margins(figure, 0.5 + 0.065 * max(map(len, names), default=1), 0.15, 0.35, 0.55, 0.08)
+    figure.subplots_adjust(hspace=0.3 * 1.95 / each)
     top = max(float(share.max()) for share in maps.values()) or 1.0
     flat = list(grid.ravel())
     image = None
@@ -317,22 +317,28 @@ def allocation(comparison: Comparison, information: str) -> Figure | None:
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        if names:
+            axes.set_yticks(range(len(names)), names, fontsize=8)
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     for axes in flat[len(maps) :]:
         axes.set_visible(False)
-    size = next(iter(maps.values())).shape
     for axes in grid[:, 0]:
-        axes.set_ylabel("port" if size[0] == comparison.ports else "group of ports")
+        axes.set_ylabel("port" if names else "group of ports")
     for place, axes in enumerate(flat[: len(maps)]):
         if place + columns >= len(maps):
             axes.set_xlabel("server" if size[1] == comparison.servers else "group of neighbouring servers")
             axes.xaxis.set_tick_params(labelbottom=True)
     if image is not None:
-        figure.subplots_adjust(right=0.89)
-        bar = figure.colorbar(image, cax=figure.add_axes((0.91, 0.25, 0.014, 0.5)))
+        figure.subplots_adjust(right=0.86)
+        bar = figure.colorbar(image, cax=figure.add_axes((0.88, 0.25, 0.016, 0.5)))
         bar.set_label(f"mean share of {comparison.family.share_of}")
         bar.outline.set_visible(False)
     return figure
+
+
+def _cut(name: str, most: int = 24) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 PICTURES: dict[str, Callable[[Comparison, str], Figure | None]] = {

@@ -1,4 +1,4 @@
-"""One page about a comparison: a single HTML file that needs nothing else, neither network nor script."""
+"""HTML report of a comparison: a single file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from berth.lab.run.results import Comparison, Row, spoken
-from berth.lab.show.page import inline_svg, page
-from berth.lab.show.plots import TITLES
+from berth.lab.show.page import chip, inline_svg, page, seeds_in_words, table
+from berth.lab.show.plots import TITLES, oracle_looks, palette
 from berth.lab.show.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 from berth.statistics import Estimate
 
@@ -36,15 +36,17 @@ CAPTIONS = {
 def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], manifest: Mapping[str, Any]) -> str:
     """The page; `plots` are SVG texts by setting and name, as `save_plots` gives them."""
     title = str(comparison.settings.get("title") or comparison.settings.get("name") or "Comparison")
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="soft">{escape(_subtitle(comparison))}</p>',
-        _verdict(comparison),
-        _description(comparison),
-    ]
+    body = [_verdict(comparison), _description(comparison)]
     body += [_section(comparison, information, plots) for information in comparison.information]
-    body += [_broken(comparison), _failed(comparison), _repeat(comparison, manifest)]
-    return page(title, body)
+    body += [_broken(comparison), _failed(comparison)]
+    sections = {information: f"Arrivals {information}" for information in comparison.information}
+    sections |= {"broken": "Broken constraints"} if any(row.violations for row in comparison.rows) else {}
+    sections |= {"failed": "Failed"} if comparison.failed else {}
+    files = {
+        "All settings": yaml.safe_dump(dict(comparison.settings), sort_keys=False, allow_unicode=True, width=100),
+        "Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
+    }
+    return page(title, _facts(comparison), files, sections, body)
 
 
 def summary(comparison: Comparison) -> str:
@@ -57,24 +59,24 @@ def summary(comparison: Comparison) -> str:
     return "\n".join(part for part in (*parts, _verdict(comparison), _failed(comparison)) if part)
 
 
-def _subtitle(comparison: Comparison) -> str:
-    count, horizon = len(comparison.seeds), comparison.settings.get("horizon")
-    seeds = f"{count} seeds" if count > 1 else "one seed (so there are no intervals)"
-    return (
-        f"{len(comparison.policies)} policies, {seeds}, {number(horizon, 1)} slots each · "
-        f"baseline {comparison.baseline} · berth {comparison.version} · {comparison.finished[:10]}"
-    )
+def _facts(comparison: Comparison) -> dict[str, str]:
+    """What the head of the report says, as HTML."""
+    return {
+        "Policies": escape(f"{len(comparison.policies)}, baseline {comparison.baseline}"),
+        "Slots": number(comparison.settings.get("horizon"), 1),
+        "Seeds": seeds_in_words(comparison.seeds),
+        "Version": escape(f"berth {comparison.version}, {comparison.finished[:10]}"),
+        "Command": f"<code>{escape(comparison.command)}</code>",
+    }
 
 
 def _verdict(comparison: Comparison) -> str:
-    return '<div class="verdict">' + "".join(f"<p>{escape(line)}</p>" for line in verdict(comparison)) + "</div>"
+    return '<div class="card verdict">' + "".join(f"<p>{escape(line)}</p>" for line in verdict(comparison)) + "</div>"
 
 
 def _description(comparison: Comparison) -> str:
     text = str(comparison.settings.get("description") or "").strip()
-    settings = yaml.safe_dump(dict(comparison.settings), sort_keys=False, allow_unicode=True, width=100)
-    paragraphs = "".join(f"<p>{escape(part)}</p>" for part in re.split(r"\n\s*\n", text) if part)
-    return f"{paragraphs}<details><summary>All settings</summary><pre>{escape(settings)}</pre></details>"
+    return "".join(f"<p>{escape(part)}</p>" for part in re.split(r"\n\s*\n", text) if part)
 
 
 def _cell(value: Estimate | None, digits: int = 4) -> str:
@@ -89,10 +91,6 @@ def _share(value: Estimate | None, sign: bool = False) -> str:
     return f"<td>{percent(value.mean - 1 if sign else value.mean, sign=sign)}{half}</td>"
 
 
-def _heads(*names: str) -> str:
-    return "<thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead>"
-
-
 def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str, str], str]) -> str:
     rows = [row for row in comparison.rows if row.information == information]
     parts = [f'<h2 id="{information}">{spoken(information)}</h2>']
@@ -104,25 +102,26 @@ def _section(comparison: Comparison, information: str, plots: Mapping[tuple[str,
     if rows:
         parts += [_rewards(comparison, rows), _details(comparison, rows)]
     parts.append(_needs(comparison, information))
-    for name, caption in {**CAPTIONS, **comparison.family.captions}.items():
-        if (information, name) in plots:
-            picture = inline_svg(plots[information, name], f"{name}-{information}")
-            parts.append(
-                f"<h3>{escape(TITLES[name])}</h3>\n<figure><div class='scroll'>{picture}</div>"
-                f"<figcaption>{escape(caption)}</figcaption></figure>"
-            )
+    figures = [
+        f"<figure class='card'><h3>{escape(TITLES[name])}</h3>"
+        f"<div class='scroll'>{inline_svg(plots[information, name], f'{name}-{information}')}</div>"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        for name, caption in {**CAPTIONS, **comparison.family.captions}.items()
+        if (information, name) in plots
+    ]
+    parts += ["<div class='charts'>", *figures, "</div>"] if figures else []
     return "\n".join(part for part in parts if part)
 
 
 def _name(comparison: Comparison, row: Row) -> str:
     tags = ' <span class="tag">baseline</span>' if row.policy == comparison.baseline else ""
     tags += ' <span class="tag">breaks constraints</span>' if row.violations else ""
-    return f"<td>{escape(row.policy)}{tags}</td>"
+    return f"<td>{chip(palette(comparison)[row.policy])}{escape(row.policy)}{tags}</td>"
 
 
 def _rewards(comparison: Comparison, rows: Sequence[Row]) -> str:
     """The rewards of one information setting, with paired differences and the oracles."""
-    lines = []
+    lines, looks = [], oracle_looks(comparison)
     for place, row in enumerate(rows):
         same = row.policy == comparison.baseline
         cells = [
@@ -140,14 +139,14 @@ def _rewards(comparison: Comparison, rows: Sequence[Row]) -> str:
         shares = ["<td></td>" for _ in comparison.oracles]
         if oracle.fraction_of_oracle is not None:
             shares[comparison.oracles.index("slot")] = _share(oracle.fraction_of_oracle)
-        cells = [f"<td>{label}</td>", _cell(oracle.reward), *["<td></td>"] * 2, *shares]
+        cells = [f"<td>{chip(looks[oracle.oracle])}{label}</td>", _cell(oracle.reward), *["<td></td>"] * 2, *shares]
         lines.append(f"<tr class='oracle'>{''.join(cells)}</tr>")
     heads = ["policy", "reward a slot", "against the baseline", "difference"]
     heads += [f"of {comparison.family.oracle_words[name].of}" for name in comparison.oracles]
     note = "± is half of the 95 % interval over seeds. " if len(comparison.seeds) > 1 else ""
     return (
-        f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
-        f"<p><small>{note}Ratios, differences and fractions are taken seed by seed and then averaged.</small></p>"
+        f"<div class='card'>{table(heads, lines)}"
+        f"<p><small>{note}Ratios, differences and fractions are taken seed by seed and then averaged.</small></p></div>"
     )
 
 
@@ -179,10 +178,10 @@ def _details(comparison: Comparison, rows: list[Row]) -> str:
     )
     also = "R² says how straight regret is against ln T over the second half; " if fitted else ""
     return (
-        f"<h3>Gain, {family.expense}{', regret' if comparison.regretted else ''} and time</h3>"
-        f"<div class='scroll'><table>{_heads(*heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+        f"<div class='card'><h3>Gain, {family.expense}{', regret' if comparison.regretted else ''} and time</h3>"
+        f"{table(heads, lines)}"
         f"<p><small>Gain and {family.expense} are means a slot{regrets}; {also}µs is the median time that deciding and "
-        "learning take in a slot.</small></p>"
+        "learning take in a slot.</small></p></div>"
     )
 
 
@@ -198,14 +197,14 @@ def _broken(comparison: Comparison) -> str:
     rows = [row for row in comparison.rows if row.violations]
     if not rows:
         return ""
-    lines = "".join(
-        f"<tr><td>{escape(row.policy)}</td>"
+    lines = [
+        f"<tr><td>{chip(palette(comparison)[row.policy])}{escape(row.policy)}</td>"
         f"<td>{row.information}</td><td>{row.violations:,}</td><td>{percent(row.violating_slots)}</td>"
         f"{_cell(row.reward)}{_share(row.ratio, sign=True)}"
         f"{_cell(row.claimed)}{_share(row.claimed_ratio, sign=True)}</tr>"
         for row in rows
-    )
-    heads = _heads(
+    ]
+    heads = [
         "policy",
         "arrivals",
         "constraints broken",
@@ -214,33 +213,23 @@ def _broken(comparison: Comparison) -> str:
         "earned, against the baseline",
         "claimed",
         "claimed, against the baseline",
-    )
+    ]
     return (
-        '<h2 id="broken">Decisions that broke constraints</h2><div class="verdict warn"><p><strong>Claimed is not '
+        '<h2 id="broken">Decisions that broke constraints</h2><div class="card verdict warn"><p><strong>Claimed is not '
         "reward.</strong> A decision that gives a job more than it asked for, or a server more than it has, cannot be "
         "played. It was made feasible first, and that is what was earned. “Claimed” is what would have been counted if "
-        f"nobody had checked.</p></div><div class='scroll'><table>{heads}<tbody>{lines}</tbody></table></div>"
+        f"nobody had checked.</p></div><div class='card'>{table(heads, lines)}</div>"
     )
 
 
 def _failed(comparison: Comparison) -> str:
     if not comparison.failed:
         return ""
-    lines = "".join(
-        f"<tr class='wide'><td>{escape(cell.name)}</td><td>{cell.seed}</td>"
+    looks = {**palette(comparison), **oracle_looks(comparison)}
+    lines = [
+        f"<tr class='wide'><td>{chip(looks[cell.name])}{escape(cell.name)}</td><td>{cell.seed}</td>"
         f"<td>{escape(cell.information or MISSING)}</td><td class='text'>{escape(failure.error)}</td></tr>"
         for cell, failure in comparison.failed.items()
-    )
-    heads = _heads("policy or oracle", "seed", "arrivals", "error")
-    return f"<h2>Failed</h2><div class='scroll'><table>{heads}<tbody>{lines}</tbody></table></div>"
-
-
-def _repeat(comparison: Comparison, manifest: Mapping[str, Any]) -> str:
-    seeds = ", ".join(str(seed) for seed in comparison.seeds)
-    facts = json.dumps(manifest, indent=2, ensure_ascii=False, default=str)
-    return (
-        f'<h2 id="repeat">Repeat it</h2><pre>{escape(comparison.command)}</pre>'
-        f"<p>With berth {escape(comparison.version)}; seeds {escape(seeds)}. The same command gives the same rewards, "
-        "whatever the number of worker processes; only times differ.</p>"
-        f"<details><summary>Manifest</summary><pre>{escape(facts)}</pre></details>"
-    )
+    ]
+    heads = ["policy or oracle", "seed", "arrivals", "error"]
+    return f"<h2 id='failed'>Failed</h2><div class='card'>{table(heads, lines, ['error'])}</div>"
