@@ -2,11 +2,11 @@
 """Set up and run berth from a fresh clone, with nothing but Python.
 
 python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo`
-python3 dev.py test        sets up .venv, then lint, types, import rules, docs and tests
+python3 dev.py test        sets up .venv, then lint, types, import rules, prose, docs and tests
 python3 dev.py test --slow the same with the slow tests too
 python3 dev.py test --changed [--since REV]
-                           lint, types, import rules and, for two minutes, the tests that a change touches, nearest
-                           first; the change is all work since REV (default: since the last commit)
+                           lint, types, import rules, prose and, for two minutes, the tests that a change touches,
+                           nearest first; the change is all work since REV (default: since the last commit)
 python3 dev.py setup       sets up .venv with all that the tests need
 python3 dev.py docs        builds the documentation into site/
 python3 dev.py run ARGS    runs `berth ARGS` in that environment
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 BIN = HOME / ("Scripts" if os.name == "nt" else "bin")
 os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")  # the documentation tool's advertisement
+SPELLED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "src", "benchmarks", "scripts", "examples", "dev.py")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 
 
@@ -94,6 +95,9 @@ def test(arguments: list[str]) -> None:
         ("lint", [BIN / "ruff", "check", "."]),
         ("format", [BIN / "ruff", "format", "--check", "."]),
         ("import rules", [BIN / "lint-imports"]),
+        ("spelling", [BIN / "codespell", *SPELLED]),
+        ("phrases", [PYTHON, ROOT / "scripts" / "prose.py"]),
+        ("links", [PYTHON, ROOT / "scripts" / "links.py"]),
     ):
         say(title)
         run(*command)
