@@ -295,7 +295,7 @@ def _cut(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{column: row.get(column, "") for column in WIDE} for row in rows]
 
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job.")]
+JobArgument = Annotated[str, typer.Argument(help="Id of a job.")]
 JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of jobs.")]
 
 

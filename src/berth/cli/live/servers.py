@@ -25,7 +25,7 @@ PATIENCE = 3.0
 servers_app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 policy_app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
-ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of a server.")]
+ServerArgument = Annotated[str, typer.Argument(help="Name of a server.")]
 PolicyArgument = Annotated[str, typer.Argument(help="Name of a policy.", autocompletion=complete_live_policy)]
 
 
