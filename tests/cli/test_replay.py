@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.cli import main
+from berth.cli import common, main
 from berth.cli.lab import replay as commands
 from tests.cli.test_trace import CLEAN, as_json
 
@@ -91,6 +91,7 @@ def test_long_names_are_folded_and_numbers_are_whole(
 def test_long_replays_show_how_far_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(common, "PROGRESS_SECONDS", 1e6)
     monkeypatch.setattr(commands, "FIRST_SECONDS", 1e9)
     assert main(["replay", CLEAN, "-p", "tetris"]) == 0
     assert capsys.readouterr().err == ""

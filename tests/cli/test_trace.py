@@ -150,7 +150,7 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "formats"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(format_names())
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["NAME", *format_names()]
     assert main(["trace", "formats", "-o", "json"]) == 0
     assert [item["name"] for item in as_json(capsys.readouterr().out)] == list(format_names())
 
@@ -158,7 +158,7 @@ def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 def test_convert(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / f"own{suffix}"
-    assert main(["trace", "convert", CLEAN, str(out)]) == 0
+    assert main(["trace", "convert", CLEAN, "--out", str(out)]) == 0
     shown = capsys.readouterr()
     assert shown.out == f"4 rows: {out}, {tmp_path / f'own.machines{suffix}'}\n"
     assert shown.err == ""
@@ -174,6 +174,13 @@ def test_convert(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(load_trace(out)) == 9
     assert main(["trace", "convert", DIRTY, str(out), "--force", "--strict"]) == 2
     assert len(load_trace(out)) == 9
+
+
+def test_convert_needs_one_place_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--out", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]):
+        assert main(["trace", "convert", CLEAN, *words]) == 2
+        assert "expected one file to write: --out FILE" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_convert_to_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

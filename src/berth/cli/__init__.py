@@ -1,7 +1,6 @@
-"""The command line. Thin: a command is one library call.
+"""The command line: each command is one library call.
 
-Only typer is imported here; everything heavier waits inside the command that needs it, so that help
-and completion answer at once.
+Only typer is imported here. Commands import everything heavier when they run, so help and completion are fast.
 """
 
 from __future__ import annotations
@@ -9,13 +8,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from berth.about import VERSION
 from berth.cli import common
+from berth.cli.help import GroupedCommands, examples
 from berth.cli.lab import compare, workload
 from berth.cli.lab.catalog import policies_command, scenarios_app
 from berth.cli.lab.replay import replay_command
@@ -29,37 +29,91 @@ from berth.errors import BerthError
 
 __all__ = ["app", "main"]
 
+SUMMARY = """Schedule jobs that need several servers at once, with policies that learn.
+
+The lab compares policies in simulation. The scheduler runs them, on a simulated cluster, Slurm or Ray.
+"""
+
 app = typer.Typer(
     name="berth",
-    help="Compare online-learning policies that schedule multi-server jobs. Start with: berth demo",
+    cls=GroupedCommands,
+    help=SUMMARY,
+    epilog=examples(
+        "berth demo",
+        "berth compare small --policy ogasched --policy fairness",
+        "berth serve --policy completion",
+    ),
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help needs no rich, whose import is most of the time that help takes
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(scenarios_app, name="scenarios")
-app.add_typer(workload.app, name="workload")
-app.add_typer(trace_app, name="trace")
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(slurm_app, name="slurm")
-app.command("serve")(serve_command)
-app.add_typer(token_app, name="token")
-app.command("submit")(submit_command)
-app.command("jobs")(jobs_command)
-app.add_typer(job_app, name="job")
-app.command("plan")(plan_command)
-app.add_typer(servers_app, name="servers")
-app.add_typer(policy_app, name="policy")
-app.command("learned")(learned_command)
-app.command("decisions")(decisions_command)
-app.command("rehearse")(rehearse_command)
-app.command("demo")(compare.demo_command)
-app.command("compare")(compare.compare_command)
-app.command("replay")(replay_command)
-app.command("sweep")(compare.sweep_command)
-app.command("reproduce")(compare.reproduce_command)
-app.command("leaderboard")(compare.leaderboard_command)
-app.command("train")(compare.train_command)
-app.command("policies")(policies_command)
+
+COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+    "demo": (compare.demo_command, ("berth demo", "berth demo --out my-demo --workers 2")),
+    "compare": (
+        compare.compare_command,
+        (
+            "berth compare small --policy ogasched --policy fairness --seeds 4",
+            "berth compare small --policy drf --set horizon=500 -o csv",
+        ),
+    ),
+    "sweep": (
+        compare.sweep_command,
+        ("berth sweep sweep.yaml --out results", "berth sweep sweep.yaml --out results --on ray"),
+    ),
+    "leaderboard": (
+        compare.leaderboard_command,
+        ("berth leaderboard --quick", "berth leaderboard --policy my_policies:MyPolicy --out results"),
+    ),
+    "reproduce": (
+        compare.reproduce_command,
+        ("berth reproduce list", "berth reproduce ogasched/table-3 --quick"),
+    ),
+    "train": (
+        compare.train_command,
+        ("berth train drl-small --out my-policy", "berth train drl-small drl-scarce --method ppo --steps 100"),
+    ),
+    "policies": (policies_command, ("berth policies", "berth policies -o json")),
+    "replay": (
+        replay_command,
+        (
+            "berth replay jobs.swf.gz --policy fcfs --policy easy",
+            "berth replay jobs.csv --load 0.9 --first 10000 --out results",
+        ),
+    ),
+    "serve": (
+        serve_command,
+        ("berth serve", "berth serve --engine slurm --policy completion --store /var/lib/berth/berth.db"),
+    ),
+    "submit": (
+        submit_command,
+        ("berth submit --tasks 4 --resources cpu=2,gpu=1 -- python train.py", "berth submit -f job.yaml"),
+    ),
+    "jobs": (jobs_command, ("berth jobs --phase waiting --user ann", "berth jobs --all -o csv")),
+    "plan": (plan_command, ("berth plan --tasks 4 --resources cpu=2,gpu=1 --estimate 2h", "berth plan -f job.yaml")),
+    "learned": (learned_command, ("berth learned --type train/resnet50",)),
+    "decisions": (decisions_command, ("berth decisions --limit 5",)),
+    "rehearse": (
+        rehearse_command,
+        ("berth rehearse rehearsal.yaml --seeds 4 --out results", "berth rehearse rehearsal.yaml --service"),
+    ),
+}
+"""Commands without subcommands, with examples."""
+SUBCOMMANDS = {
+    "scenarios": scenarios_app,
+    "trace": trace_app,
+    "workload": workload.app,
+    "job": job_app,
+    "servers": servers_app,
+    "policy": policy_app,
+    "token": token_app,
+    "cluster": cluster_app,
+    "slurm": slurm_app,
+}
+for name, (command, lines) in COMMANDS.items():
+    app.command(name, epilog=examples(*lines))(command)
+for name, commands in SUBCOMMANDS.items():
+    app.add_typer(commands, name=name)
 
 
 def _show_version(value: bool) -> None:
@@ -71,13 +125,13 @@ def _show_version(value: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error comes from (anywhere in the line).")
+        bool, typer.Option("--debug", help="Print a traceback on errors. It may stand anywhere in the line.")
     ] = False,
 ) -> None:
-    """Compare online-learning policies that schedule multi-server jobs. Start with: berth demo"""
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

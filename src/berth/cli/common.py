@@ -1,15 +1,17 @@
-"""What commands share: options, ways to answer, and a word when they are stopped."""
+"""Options, completion and progress that commands share."""
 
 from __future__ import annotations
 
-import json
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from berth.cli.answers import answered, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,31 +23,28 @@ debugging = False
 """Whether the command line says --debug."""
 
 __all__ = [
-    "Output",
-    "OutputOption",
+    "PlaceArgument",
     "QuietOption",
     "WorkersOption",
     "cell_progress",
     "complete_live_policy",
     "complete_policy",
     "complete_scenario",
+    "file_to_write",
     "finish",
-    "print_json",
     "progress",
     "told_when_stopped",
 ]
 
 
-class Output(StrEnum):
-    """How a command answers."""
-
-    table = "table"
-    json = "json"
-
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to answer; json is for programs.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one a core.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Use this many processes. Default: one a core.")
+]
+PlaceArgument = Annotated[Path | None, typer.Argument(metavar="OUT", hidden=True)]
+"""An earlier form of `--out`."""
+PROGRESS_SECONDS = 30.0
+"""Seconds between two lines of progress where standard error is no terminal."""
 
 
 def complete_scenario(incomplete: str) -> list[tuple[str, str]]:
@@ -66,13 +65,16 @@ def complete_live_policy(incomplete: str) -> list[str]:
     return [*(name for name in LIVE if name.startswith(incomplete)), *complete_policy(incomplete)]
 
 
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+def file_to_write(out: Path | None, place: Path | None) -> Path:
+    """The file of `--out`, which may also stand alone at the end of the line."""
+    if (out is None) == (place is None):
+        raise typer.BadParameter("expected one file to write: --out FILE")
+    return out or place or Path()
 
 
 @contextmanager
 def told_when_stopped() -> Iterator[None]:
-    """Ctrl-C says what is kept and how to go on; here, because typer would end without a word."""
+    """Print what is kept and how to continue after Ctrl-C; typer alone would end without a message."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -81,8 +83,11 @@ def told_when_stopped() -> Iterator[None]:
 
 
 @contextmanager
-def progress(quiet: bool, reporter: Callable[[Bar], Any], unit: str = "") -> Iterator[Any]:
-    """A progress bar on stderr, drawn on a terminal only; `reporter(bar)` is what a command calls, None if `quiet`."""
+def progress(quiet: bool, reporter: Callable[[Bar], Any], unit: str, speed: bool = False) -> Iterator[Any]:
+    """Show progress on stderr: a bar on a terminal, else a line every 30 s.
+
+    Gives `reporter(bar)`, which a command calls as it advances; None if `quiet`.
+    """
     with told_when_stopped():
         if quiet:
             yield None
@@ -91,17 +96,46 @@ def progress(quiet: bool, reporter: Callable[[Bar], Any], unit: str = "") -> Ite
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True, highlight=False)
-        speed = [TextColumn(unit + "  {task.fields[speed]}")] if unit else []
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), *speed)
-        left = TimeRemainingColumn(compact=bool(unit))
+        pace = [TextColumn(unit + "  {task.fields[speed]}")] if speed else []
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), *pace)
+        left = TimeRemainingColumn(compact=speed)
         hidden = not console.is_terminal
         with Progress(*columns, left, console=console, transient=True, disable=hidden, expand=True) as bar:
-            yield reporter(bar)
+            if hidden:
+                with _lines(bar, unit):
+                    yield reporter(bar)
+            else:
+                yield reporter(bar)
+
+
+@contextmanager
+def _lines(bar: Bar, unit: str) -> Iterator[None]:
+    """Print how far the latest task is, every 30 s; from a thread, because one step may take minutes."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(PROGRESS_SECONDS):
+            task = bar.tasks[-1] if bar.tasks else None
+            done = (
+                "working"
+                if task is None or task.total is None
+                else f"{task.completed:,.0f} of {task.total:,.0f} {unit}"
+            )
+            note = f" ({task.description})" if task is not None and task.description != unit else ""
+            typer.echo(f"berth: {done} after {time.monotonic() - began:.0f} s{note}", err=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager
 def cell_progress(quiet: bool) -> Iterator[Any]:
-    """Shows how far a comparison is, on stderr: a bar on a terminal, else a line at either end."""
+    """Show how far a comparison is, with a line at either end where stderr is no terminal."""
     last: list[Progress] = []
     begun: list[tuple[float, int]] = []
 
@@ -112,7 +146,7 @@ def cell_progress(quiet: bool) -> Iterator[Any]:
             if not last and not bar.console.is_terminal:
                 bar.console.print(f"berth: {now.total} cells, {now.reused} of them already there")
             last[:] = [now]
-            if not begun and now.slots:  # compiling comes first and is not to count
+            if not begun and now.slots:  # the time to compile does not count
                 begun.append((time.monotonic(), now.slots))
             seconds = time.monotonic() - begun[0][0] if begun else 0.0
             speed = f"{(now.slots - begun[0][1]) / seconds:,.0f} slots/s" if seconds > 1 else ""
@@ -121,7 +155,7 @@ def cell_progress(quiet: bool) -> Iterator[Any]:
 
         return show
 
-    with progress(quiet, reporter, "cells") as show:
+    with progress(quiet, reporter, "cells", speed=True) as show:
         yield show
     if last:
         from rich.console import Console
@@ -131,15 +165,19 @@ def cell_progress(quiet: bool) -> Iterator[Any]:
 
 
 def finish(
-    found: Any, output: Output, show: Callable[[Any, Console], None], where: str, failed: Mapping[str, str]
+    found: Any,
+    output: str,
+    rows: Callable[[], Iterable[Mapping[str, Any]]],
+    show: Callable[[Any, Console], None],
+    where: str,
+    failed: Mapping[str, str],
 ) -> None:
-    """Print the result and where its files are, list the cells that failed, and exit with 1 if there are any."""
-    if output is Output.json:
-        print_json(found.as_dict())
-    else:
-        from rich.console import Console
+    """Print the result and where its files are, list the cells that failed, and exit with 1 if there are any.
 
-        show(found, Console(highlight=False))
+    CSV has `rows()`.
+    """
+    if not answered(found.as_dict(), output, rows() if output == "csv" else None):
+        show(found, terminal())
         if where:
             typer.echo(where)
     for cell, error in failed.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -255,6 +256,11 @@ def test_jobs_are_listed_with_filters_and_in_every_form(run: Run, live: Live) ->
     assert lines[0].split() == ["ID", "TYPE", "PHASE", "USER", "QUEUE", "TASKS", "SUBMITTED", "WHERE"]
     assert [line.split()[0] for line in lines[1:]] == ["l2", "l1"]
     assert "RESOURCES" in run("jobs", "-o", "wide")[1].splitlines()[0]
+    rows = list(csv.DictReader(io.StringIO(run("jobs", "--type", "a1", "-o", "csv")[1])))
+    assert [(row["id"], row["tasks"], row["resources"]) for row in rows] == [
+        (n, "1", "task:cpu=1") for n in ("l2", "l1")
+    ]
+    assert run("learned", "-o", "wide")[0] == 2
     assert run("jobs", "--user", "nobody")[:2] == (0, "no jobs\n")
     assert run("job", "cancel", "l1", "l2")[0] == 0
     for name in ("l1", "l2"):
@@ -373,6 +379,11 @@ def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatc
         ["ops", "operate", "ops"],
     ]
     assert not any(secret in out for secret in secrets.values())
+    assert {token["role"] for token in json.loads(run("token", "list", "--store", store, "-o", "json")[1])} == {
+        "read",
+        "submit",
+        "operate",
+    }
     with serving(tmp_path) as guarded:
         monkeypatch.setenv("BERTH_URL", guarded.url)
         code, _, err = run("jobs")

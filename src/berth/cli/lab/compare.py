@@ -7,21 +7,19 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from berth.cli import common
+from berth.cli.answers import Output, OutputOption, answered, terminal
 from berth.cli.common import (
-    Output,
-    OutputOption,
     QuietOption,
     WorkersOption,
     cell_progress,
     complete_policy,
     complete_scenario,
     finish,
-    print_json,
     progress,
 )
 
@@ -41,7 +39,7 @@ __all__ = [
 
 
 class Arrivals(StrEnum):
-    """Do policies see who has a job before they decide?"""
+    """Whether policies see which ports have a job before they decide."""
 
     hidden = "hidden"
     revealed = "revealed"
@@ -49,11 +47,12 @@ class Arrivals(StrEnum):
 
 
 def demo_command(
-    out: Annotated[Path, typer.Option("--out", help="Where results and report go.")] = Path("berth-demo"),
+    out: Annotated[Path, typer.Option("--out", help="Directory for results and report.")] = Path("berth-demo"),
     workers: WorkersOption = None,
+    output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare all policies on a small cluster, and write a report to look at."""
+    """Compare policies on a small cluster and write a report."""
     from berth.lab.compare import compare
     from berth.lab.show.tables import print_comparison
 
@@ -63,7 +62,7 @@ def demo_command(
         f"\nReport: {(out / 'report.html').resolve()}\nNext:   berth compare small --policy ogasched --policy fairness"
     )
     where += " --set arrivals.probability=0.3"
-    finish(comparison, Output.table, print_comparison, where, _failures(comparison))
+    finish(comparison, output, partial(_summary, comparison), print_comparison, where, _failures(comparison))
 
 
 def compare_command(
@@ -75,34 +74,42 @@ def compare_command(
         typer.Option(
             "--policy",
             "-p",
-            help="A policy, such as ogasched or ogasched:step=0.5 (repeat). Default: those of the scenario.",
+            help="Run this policy, such as ogasched or ogasched:step=0.5 (repeat). Default: those of the scenario.",
             autocompletion=complete_policy,
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, … N−1.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Run seeds 0 to N-1.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option("--seed", min=0, help="One seed (repeat), instead of --seeds.")
+        list[int] | None, typer.Option("--seed", min=0, help="Run this seed (repeat), instead of --seeds.")
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option("--baseline", help="The policy that others are compared with.", autocompletion=complete_policy),
+        typer.Option("--baseline", help="Compare the other policies with this one.", autocompletion=complete_policy),
     ] = None,
     arrivals: Annotated[
-        Arrivals | None, typer.Option("--arrivals", help="Do policies see who has a job before they decide?")
+        Arrivals | None,
+        typer.Option("--arrivals", help="Hide arrivals from policies until they decide, or reveal them."),
     ] = None,
     oracle: Annotated[
         list[str] | None,
-        typer.Option("--oracle", help="stationary, slot or information (repeat), or none. Default: the scenario's."),
+        typer.Option(
+            "--oracle",
+            help="Add an oracle: stationary, slot or information (repeat), or none. Default: those of the scenario.",
+        ),
     ] = None,
     override: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: horizon=500 (repeat).")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as horizon=500 (repeat)."),
     ] = None,
     workers: WorkersOption = None,
     output: OutputOption = Output.table,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for results and report.")] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare policies on a scenario, paired by seed, with the same information for all."""
+    """Compare policies on a scenario.
+
+    Policies are paired by seed and get the same information.
+    """
     if seeds is not None and seed:
         raise typer.BadParameter("give --seeds or --seed, not both")
     from berth.lab.compare import compare
@@ -123,7 +130,7 @@ def compare_command(
             progress=show,
         )
     where = "" if out is None else f"\nReport: {(out / 'report.html').resolve()}"
-    finish(comparison, output, print_comparison, where, _failures(comparison))
+    finish(comparison, output, partial(_summary, comparison), print_comparison, where, _failures(comparison))
 
 
 def _failures(comparison: Comparison) -> dict[str, str]:
@@ -133,20 +140,33 @@ def _failures(comparison: Comparison) -> dict[str, str]:
     }
 
 
+def _summary(comparison: Comparison) -> list[dict[str, Any]]:
+    """The rows of its CSV."""
+    return [row.flat(comparison.family.left_out) for row in comparison.rows]
+
+
 def sweep_command(
-    file: Annotated[Path, typer.Argument(help="The sweep file (YAML): a scenario, and what is changed in it.")],
-    out: Annotated[Path, typer.Option("--out", help="Where cells and tables go; the same command goes on there.")],
-    on: Annotated[str, typer.Option("--on", help="local: processes of this machine; ray: a Ray cluster.")] = "local",
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML): a scenario and the settings to vary.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Directory for cells and tables; finished cells are not repeated.")
+    ],
+    on: Annotated[
+        str, typer.Option("--on", help="Run on processes of this machine (local) or on a Ray cluster (ray).")
+    ] = "local",
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of the Ray cluster, as 10.0.0.1:6379; without, one is started."),
+        typer.Option("--address", help="Address of the Ray cluster, such as 10.0.0.1:6379. Default: start one."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds, instead of the file's.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Run seeds 0 to N-1 instead of those of the file.")
+    ] = None,
     workers: WorkersOption = None,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a sweep; stop it at any time, the same command goes on.
+    """Compare policies over many settings of a scenario.
+
+    Stop it at any time; the same command resumes.
 
     Exit code: 0 everything done, 1 some cells failed, 2 bad input.
     """
@@ -156,7 +176,8 @@ def sweep_command(
     with cell_progress(quiet) as show:
         result = sweep(file, out=out, workers=workers, on=on, address=address, seeds=seeds, progress=show)
     failed = {f"point {n}, {cell}": error for n, found in result.failed.items() for cell, error in found.items()}
-    finish(result, output, print_sweep, f"\nTable: {(out / 'summary.parquet').resolve()}", failed)
+    table = f"\nTable: {(out / 'summary.parquet').resolve()}"
+    finish(result, output, lambda: result.frame().to_dicts(), print_sweep, table, failed)
 
 
 def leaderboard_command(
@@ -165,23 +186,25 @@ def leaderboard_command(
         typer.Option(
             "--policy",
             "-p",
-            help="One more policy, such as mymodule:MyPolicy (repeat); then only its family is run.",
+            help="Add a policy, such as my_policies:MyPolicy, and run its family only (repeat).",
             autocompletion=complete_policy,
         ),
     ] = None,
     family: Annotated[
-        list[str] | None, typer.Option("--family", help="allocation, selection or placement (repeat).")
+        list[str] | None, typer.Option("--family", help="Run this family: allocation, selection or placement (repeat).")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A few slots of everything, to see that it runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a few slots of each scenario, as a test.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", help="Where cells and tables go; the same command goes on there.")
+        Path, typer.Option("--out", help="Directory for cells and tables; finished cells are not repeated.")
     ] = Path("berth-leaderboard"),
-    docs: Annotated[Path | None, typer.Option("--docs", help="Also write the page to this file.")] = None,
+    docs: Annotated[Path | None, typer.Option("--docs", help="Also write the results as a Markdown page.")] = None,
     workers: WorkersOption = None,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Run every built-in policy on the standard scenarios; stop it at any time, the same command goes on.
+    """Rank all policies on the standard scenarios.
+
+    Stop it at any time; the same command resumes.
 
     Exit code: 0 everything done, 1 some cells failed, 2 bad input.
     """
@@ -196,7 +219,8 @@ def leaderboard_command(
     page = render_leaderboard(found, shlex.join(words), machine())
     for file in (out / "leaderboard.md", *((docs,) if docs is not None else ())):
         file.write_text(page, encoding="utf-8")
-    finish(found, output, print_leaderboard, f"Page: {(out / 'leaderboard.md').resolve()}", found.failed)
+    where = f"Page: {(out / 'leaderboard.md').resolve()}"
+    finish(found, output, lambda: found.frame().to_dicts(), print_leaderboard, where, found.failed)
 
 
 def complete_experiment(incomplete: str) -> list[str]:
@@ -209,25 +233,27 @@ def reproduce_command(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...",
-            help="list, all, a paper (ogasched), an experiment (ogasched/table-3), or a file of your own.",
+            metavar="NAME",
+            help="list, all, a paper (ogasched), an experiment (ogasched/table-3), or an experiment file.",
             autocompletion=complete_experiment,
         ),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Small settings and few seeds: seconds each.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run small settings and few seeds, in seconds each.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", help="Where cells, report and tables go; the same command goes on there.")
+        Path, typer.Option("--out", help="Directory for cells, report and tables; finished cells are not repeated.")
     ] = Path("berth-reproduce"),
     traces: Annotated[
         Path | None,
-        typer.Option("--traces", metavar="DIR", help="Folder of real traces that experiments name; else BERTH_TRACES."),
+        typer.Option("--traces", metavar="DIR", help="Directory of the real traces. Default: BERTH_TRACES."),
     ] = None,
     docs: Annotated[Path | None, typer.Option("--docs", help="Also write the results as a Markdown page.")] = None,
     workers: WorkersOption = None,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Run experiments of the papers and say which claims hold; stop it at any time, the same command goes on.
+    """Run the experiments of the papers and check their claims.
+
+    Stop it at any time; the same command resumes.
 
     Exit code: 0 everything done, whatever the verdicts; 1 some cells failed; 2 bad input.
     """
@@ -235,15 +261,11 @@ def reproduce_command(
 
     if names[0] == "list":
         wanted = chosen(names[1:] or ["all"])
-        if output is Output.json:
-            keys = ("name", "paper", "figure", "title", "what", "data", "minutes")
-            print_json([{key: getattr(experiment, key) for key in keys} for experiment in wanted])
-            return
-        from rich.console import Console
+        keys = ("name", "paper", "figure", "title", "what", "data", "minutes")
+        if not answered([{key: getattr(experiment, key) for key in keys} for experiment in wanted], output):
+            from berth.lab.reproduce.report import print_experiments
 
-        from berth.lab.reproduce.report import print_experiments
-
-        print_experiments(wanted, Console(highlight=False))
+            print_experiments(wanted, terminal())
         return
     from berth.lab.reproduce.report import print_reproduced, render_markdown
     from berth.lab.reproduce.run import reproduce
@@ -254,46 +276,66 @@ def reproduce_command(
         options = [*(["--quick"] if quick else []), *(["--traces", "DIR"] if traces is not None else [])]
         said = shlex.join(["berth", "reproduce", *names, *options, "--docs", str(docs)])
         docs.write_text(render_markdown(found, said), encoding="utf-8")
-    finish(found, output, print_reproduced, f"\nReport: {(out / 'report.html').resolve()}", found.failed)
+    where = f"\nReport: {(out / 'report.html').resolve()}"
+    finish(found, output, partial(_claims, found.as_dict()), print_reproduced, where, found.failed)
+
+
+def _claims(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the CSV of a reproduction: a row for each claim."""
+    return [{"experiment": one["experiment"], **claim} for one in found["experiments"] for claim in one["claims"]]
 
 
 def train_command(
     scenario: Annotated[
         list[str],
-        typer.Argument(help="Scenarios of the placement family, by name or file.", autocompletion=complete_scenario),
+        typer.Argument(help="Names or files of scenarios of the placement family.", autocompletion=complete_scenario),
     ],
     method: Annotated[
         str,
-        typer.Option("--method", help="es, reinforce, ppo, rule (three numbers), ddpg or ddpg-direct (as printed)."),
+        typer.Option(
+            "--method", help="Train with es, reinforce, ppo, rule (three numbers), ddpg or ddpg-direct (as printed)."
+        ),
     ] = "es",
-    out: Annotated[Path, typer.Option("--out", help="Where checkpoint, policy and curve go.")] = Path("berth-train"),
-    steps: Annotated[int, typer.Option("--steps", min=1, help="The most steps to train.")] = 200,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each scenario in a step.")] = 4,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Pairs of changed networks in a step of es.")] = 16,
+    out: Annotated[Path, typer.Option("--out", help="Directory for checkpoint, policy and curve.")] = Path(
+        "berth-train"
+    ),
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Train at most this many steps.")] = 200,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Simulate each scenario this often in a step.")] = 4,
+    pairs: Annotated[
+        int, typer.Option("--pairs", min=1, help="Try this many pairs of perturbed networks in a step of es.")
+    ] = 16,
     waiting: Annotated[
         str,
-        typer.Option("--waiting", help="queue, commit-immediate or commit-any: what becomes of tasks without room."),
+        typer.Option("--waiting", help="Treat tasks that do not fit as queue, commit-immediate or commit-any."),
     ] = "queue",
     only_order: Annotated[
-        bool, typer.Option("--only-order", help="Learn only the order: launches count in full, nothing has a price.")
+        bool, typer.Option("--only-order", help="Learn only the order of tasks: count launches in full, ignore prices.")
     ] = False,
     hidden: Annotated[int, typer.Option("--hidden", min=1, help="Size of the hidden layers.")] = 12,
-    attention: Annotated[int, typer.Option("--attention", min=0, help="Size of keys; 0: none (Deep Sets).")] = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights and noise.")] = 0,
+    attention: Annotated[
+        int, typer.Option("--attention", min=0, help="Size of attention keys; 0 uses Deep Sets instead.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for weights and noise.")] = 0,
     patience: Annotated[
-        int, typer.Option("--patience", min=1, help="Validations without progress before it ends.")
+        int, typer.Option("--patience", min=1, help="Stop after this many validations without progress.")
     ] = 8,
     device: Annotated[
-        str, typer.Option("--device", help="cpu or cuda: es plays thousands of runs at once there.")
+        str, typer.Option("--device", help="Train on cpu or cuda; es simulates thousands of runs at once on cuda.")
     ] = "cpu",
     override: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all scenarios (repeat).")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting of all scenarios, such as horizon=500 (repeat)."
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the runs of es.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Use this many processes for the runs of es.")] = 1,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a policy for placement on simulated runs; stop it at any time, the same command goes on."""
+    """Train a policy for placement on simulated runs.
+
+    Stop it at any time; the same command resumes.
+    """
     from berth.families.placement.training.train import TrainingPlan, train_on
     from berth.scenario import parse_overrides
 
@@ -311,7 +353,7 @@ def train_command(
         patience=patience,
         device=device,
     )
-    with progress(quiet, partial(_steps, steps)) as show:
+    with progress(quiet, partial(_steps, steps), "steps") as show:
         try:
             trained = train_on(plan, parse_overrides(override or ()), out, show, workers)
         except KeyboardInterrupt:
@@ -319,8 +361,7 @@ def train_command(
                 f"{out} keeps what was reached" if (out / "checkpoint.json").exists() else "too early to keep anything"
             )
             raise KeyboardInterrupt(f"stopped; {kept}, the same command goes on") from None
-    if output is Output.json:
-        print_json({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps})
+    if answered({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps}, output):
         return
     gain = 100 * (trained.gain - 1)
     typer.echo(f"{gain:+.2f} % over greedy with a queue in validation, after {trained.steps} steps")
@@ -331,7 +372,7 @@ def train_command(
 
 
 def _steps(steps: int, bar: Bar) -> Callable[[int, float, float], None]:
-    """What shows how far a training is: the bar, or a line now and then."""
+    """Show how far a training is: the bar, or a line at every tenth of it."""
     task, console = bar.add_task("compiling, where this was not done before", total=steps), bar.console
     if not console.is_terminal:
         console.print(f"berth: up to {steps} steps; a first start compiles kernels before")

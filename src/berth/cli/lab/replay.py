@@ -1,4 +1,4 @@
-"""`berth replay`: play a trace again under other policies."""
+"""`berth replay`: simulate a trace under other policies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.common import Output, OutputOption, QuietOption, complete_policy, print_json, progress
+from berth.cli.answers import Output, OutputOption, answered, terminal
+from berth.cli.common import QuietOption, complete_policy, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -21,76 +22,80 @@ FIRST_SECONDS = 2.0
 
 def replay_command(
     file: Annotated[
-        Path, typer.Argument(help="The trace: its main table, plain or gzip, in any format that is known.")
+        Path, typer.Argument(help="A trace: its main table, plain or gzip (formats: berth trace formats).")
     ],
     policy: Annotated[
         list[str] | None,
         typer.Option(
             "--policy",
             "-p",
-            help="A policy of the placement family, such as easy or fcfs:backfill=any,fit=best (repeat). Default: the "
-            "classic ones.",
+            help="Run this policy of the placement family, such as easy or fcfs:backfill=any,fit=best (repeat). "
+            "Default: fcfs, sjf, easy and conservative; others where jobs share GPUs.",
             autocompletion=complete_policy,
         ),
     ] = None,
     processors: Annotated[
         float | None,
-        typer.Option("--processors", help="Play it on one pool of so many, instead of on the trace's machines."),
+        typer.Option(
+            "--processors", help="Replay on one pool of this many processors, instead of the trace's machines."
+        ),
     ] = None,
     resource: Annotated[
-        str | None, typer.Option("--resource", help="What the pool has: cpu, gpu, … Default: what jobs ask for first.")
+        str | None,
+        typer.Option("--resource", help="Resource of the pool: cpu, gpu, … Default: the first that jobs ask for."),
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Policies know how long jobs run, instead of what users said.")
+        bool, typer.Option("--exact", help="Tell policies the exact run times instead of the users' estimates.")
     ] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Jobs are ended when their estimate is over.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End jobs when their estimate is over.")] = False,
     outages: Annotated[
-        bool, typer.Option("--outages", help="Machines are away when the trace says so; their jobs start again.")
+        bool, typer.Option("--outages", help="Apply the outages of the trace; interrupted jobs start again.")
     ] = False,
-    first: Annotated[int | None, typer.Option("--first", min=1, max=10**9, help="Only the first so many jobs.")] = None,
+    first: Annotated[
+        int | None, typer.Option("--first", min=1, max=10**9, help="Replay only the first N jobs.")
+    ] = None,
     load: Annotated[
         float | None,
-        typer.Option("--load", help="Draw submissions together or apart until the offered load is this, such as 0.9."),
+        typer.Option("--load", help="Rescale inter-arrival times to this offered load, such as 0.9."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of policies that draw.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for randomised policies.")] = 0,
     format: Annotated[
-        str | None, typer.Option("--format", help="Of the trace, where it is not recognised (berth trace formats).")
+        str | None, typer.Option("--format", help="Format of the trace, if not recognised (see: berth trace formats).")
     ] = None,
     machines: Annotated[
-        Path | None, typer.Option("--machines", help="Its table of machines, where that does not lie beside it.")
+        Path | None, typer.Option("--machines", help="Table of machines, if not beside the trace.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with lines that cannot be read.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Directory for tables, pictures and manifest.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with rows that cannot be read.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory for tables, plots and manifest.")] = None,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Play a trace under batch policies: waits, slowdowns, utilisation, fairness.
+    """Simulate a trace under batch policies.
 
-    With -o json and one policy the answer is an object, with several a list of such objects.
+    The table has waits, slowdowns, utilisation and fairness. With -o json, one policy gives an object and several give
+    a list of objects.
     """
     from berth.lab.replay import ReplaySetting, replay
 
     setting = ReplaySetting(processors, resource, exact, stop, outages, first, load, seed)
-    with progress(quiet, _moments) as show:
+    with progress(quiet, _moments, "moments") as show:
         result = replay(file, policy, setting, format=format, machines=machines, strict=strict, out=out, progress=show)
-    if output is Output.json:
-        print_json(result.rows[0] if len(result.rows) == 1 and len(policy or ()) == 1 else result.rows)
+    one = len(result.rows) == 1 and len(policy or ()) == 1
+    if answered(result.rows[0] if one else result.rows, output):
         for name, reason in result.refused.items():
             typer.echo(f"berth: not here: {name}: {reason}", err=True)
         if result.unreadable:
             typer.echo(f"berth: lines were left out, the first: {result.unreadable}", err=True)
         return
-    from rich.console import Console
-
     from berth.lab.replay.results import print_replay
 
-    print_replay(result, Console(highlight=False))
+    print_replay(result, terminal())
     if out is not None:
         typer.echo(f"\nTables and pictures: {out.resolve()}")
 
 
 def _moments(bar: Bar) -> Callable[[str, int, int], None]:
-    """What shows which policy is being played and how far it is; short replays show nothing."""
+    """Show which policy runs and how far it is; short replays show nothing."""
     tasks: dict[str, Any] = {}
     due = time.monotonic() + FIRST_SECONDS
     told: set[str] = set()

@@ -1,4 +1,4 @@
-"""`berth trace`: look at workload traces, check them, bring them into berth's own format."""
+"""`berth trace`: check, summarise, convert and plot workload traces."""
 
 from __future__ import annotations
 
@@ -7,54 +7,53 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.common import Output, OutputOption, QuietOption, print_json, told_when_stopped
+from berth.cli.answers import Output, OutputOption, answered, print_table, terminal
+from berth.cli.common import PlaceArgument, QuietOption, file_to_write, told_when_stopped
+from berth.cli.help import examples
 
 if TYPE_CHECKING:
     import polars as pl
 
     from berth.traces.formats import Reading
+    from berth.traces.lint import Findings
 
 __all__ = ["trace_app"]
 
-trace_app = typer.Typer(
-    help="Workload traces: check them, look at them, convert and draw them.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
+trace_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
-FileArgument = Annotated[Path, typer.Argument(help="The trace: its main table, plain or gzip.")]
+FileArgument = Annotated[Path, typer.Argument(help="A trace: its main table, plain or gzip.")]
 FormatOption = Annotated[
-    str | None, typer.Option("--format", help="Its format, where that is not recognised (see: berth trace formats).")
+    str | None, typer.Option("--format", help="Format of the trace, if not recognised (see: berth trace formats).")
 ]
-MachinesOption = Annotated[
-    Path | None, typer.Option("--machines", help="Its table of machines, where that does not lie beside it.")
-]
+MachinesOption = Annotated[Path | None, typer.Option("--machines", help="Table of machines, if not beside the trace.")]
 STEP_SECONDS, FIRST_SECONDS = 10.0, 1.0
 
 
-@trace_app.callback()
+@trace_app.callback(epilog=examples("berth trace check jobs.swf.gz", "berth trace info jobs.csv"))
 def _help(context: typer.Context) -> None:
-    """Workload traces: check them, look at them, convert and draw them."""
+    """Check, summarise, convert or plot a workload trace."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-@trace_app.command()
+@trace_app.command(epilog=examples("berth trace check jobs.swf.gz", "berth trace check jobs.csv --strict -o json"))
 def check(
     file: FileArgument,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a trace with any row that cannot be read or used.")
+        bool, typer.Option("--strict", help="Refuse a trace with rows that cannot be read or used.")
     ] = False,
     format: FormatOption = None,
     machines: MachinesOption = None,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a trace: what it holds, which rows are impossible, what is done about them.
+    """Check a trace for rows that cannot be read or used.
+
+    The table says what is done about them.
 
     Exit code: 0 every row can be read and used (if repaired), 1 some rows cannot, 2 bad input, or --strict refused.
     """
@@ -63,19 +62,16 @@ def check(
 
     with _progress(open_trace(file, format, machines=machines, strict=strict), quiet) as reading:
         findings = lint(reading)
-    if output is Output.json:
-        print_json(findings.as_dict())
-    else:
-        from rich.console import Console
-
+    problems = [problem.as_dict() for problem in (*findings.skipped, *findings.problems)]
+    if not answered(findings.as_dict(), output, problems):
         from berth.lab.show.traces import print_check
 
-        print_check(findings, Console(highlight=False))
+        print_check(findings, terminal())
     if not findings.clean:
         raise typer.Exit(1)
 
 
-@trace_app.command()
+@trace_app.command(epilog=examples("berth trace info jobs.swf.gz", "berth trace info jobs.csv -o yaml"))
 def info(
     file: FileArgument,
     format: FormatOption = None,
@@ -83,44 +79,52 @@ def info(
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Sum up a trace: load, percentiles and small histograms of its usable jobs."""
+    """Summarise a trace.
+
+    The tables have the load, and percentiles and histograms of the usable jobs.
+    """
     from berth.traces.formats import open_trace
     from berth.traces.lint import lint
 
     with _progress(open_trace(file, format, machines=machines), quiet) as reading:
         findings = lint(reading)
-    if output is Output.json:
-        print_json(findings.as_dict())
-        return
-    from rich.console import Console
+    if not answered(findings.as_dict(), output, _spreads(findings)):
+        from berth.lab.show.traces import print_info
 
-    from berth.lab.show.traces import print_info
-
-    print_info(findings, Console(highlight=False))
+        print_info(findings, terminal())
 
 
-@trace_app.command()
+def _spreads(findings: Findings) -> list[dict[str, Any]]:
+    """The rows of the CSV of `berth trace info`."""
+    return [{"name": name, **spread} for name, spread in findings.as_dict()["spreads"].items()]
+
+
+@trace_app.command(epilog=examples("berth trace convert jobs.swf.gz --out jobs.parquet"))
 def convert(
     file: FileArgument,
-    out: Annotated[Path, typer.Argument(help="Where to write: NAME.csv, NAME.csv.gz or NAME.parquet.")],
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with any row that cannot be read.")] = False,
+    place: PlaceArgument = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write: NAME.csv, NAME.csv.gz or NAME.parquet.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with rows that cannot be read.")] = False,
     format: FormatOption = None,
     machines: MachinesOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a trace in the generic format: jobs to OUT, machines and outages beside it.
+    """Convert a trace to the generic format.
 
-    Rows are written as they stand, also impossible ones. Exit code: 0 all rows were written, 1 some could not be read
-    and are left out, 2 bad input; then nothing is written.
+    Jobs go to --out, machines and outages beside it. Rows are not repaired. Exit code: 0 all rows were written, 1 some
+    could not be read and are left out, 2 bad input; then nothing is written.
     """
     from berth.traces.formats import open_trace
     from berth.traces.formats.generic import write_trace
 
+    to = file_to_write(out, place)
     read = open_trace(file, format, machines=machines, strict=strict)
     rows: list[int] = []
-    with _progress(read, quiet, f"; {out} was not written", rows) as reading:
-        written = write_trace(reading, out, overwrite=force)
+    with _progress(read, quiet, f"; {to} was not written", rows) as reading:
+        written = write_trace(reading, to, overwrite=force)
     typer.echo(f"{sum(rows):,} rows: {', '.join(str(path) for path in written)}")
     lost = reading.report.skipped
     for reason, count in lost.items():
@@ -129,15 +133,15 @@ def convert(
         raise typer.Exit(1)
 
 
-@trace_app.command()
+@trace_app.command(epilog=examples("berth trace plot jobs.swf.gz --out jobs.png"))
 def plot(
     file: FileArgument,
-    out: Annotated[Path, typer.Option("--out", help="Where to draw: a .png or .svg.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write: NAME.png or NAME.svg.")],
     format: FormatOption = None,
     machines: MachinesOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Draw arrivals over time and by hour of the day, sizes, run times, waits and demand."""
+    """Plot arrivals, sizes, run times, waits and demand."""
     from berth.lab.show.traces import picture_kind, save_trace_plot
     from berth.traces.formats import open_trace
     from berth.traces.lint import lint
@@ -149,23 +153,19 @@ def plot(
     typer.echo(f"Picture: {out.resolve()}")
 
 
-@trace_app.command()
+@trace_app.command(epilog=examples("berth trace formats"))
 def formats(output: OutputOption = Output.table) -> None:
-    """List the formats that can be read."""
+    """List the formats that berth reads."""
     from berth.traces.formats import format_names, trace_format
 
-    titles = {name: trace_format(name).title for name in format_names()}
-    if output is Output.json:
-        print_json([{"name": name, "title": title} for name, title in titles.items()])
-        return
-    width = max(map(len, titles))
-    for name, title in titles.items():
-        typer.echo(f"{name:<{width}}  {title}")
+    rows = [{"name": name, "title": trace_format(name).title} for name in format_names()]
+    if not answered(rows, output):
+        print_table(rows, ("name", "title"))
 
 
 @contextmanager
 def _progress(reading: Reading, quiet: bool, lost: str = "", sizes: list[int] | None = None) -> Iterator[Reading]:
-    """Shows on stderr how many rows a long file has given so far; Ctrl-C says that, and what is `lost`.
+    """Show on stderr how many rows of a long file were read; Ctrl-C prints that, and what is `lost`.
 
     `sizes` gets the number of rows of each table.
     """

@@ -1,15 +1,17 @@
-"""`berth workload`: workloads fitted to traces. Thin, and nothing heavy is imported before a command runs."""
+"""`berth workload`: list, fit and generate workloads."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.common import Output, OutputOption, print_json
+from berth.cli.answers import Output, OutputOption, answered, print_table
+from berth.cli.common import PlaceArgument, file_to_write
+from berth.cli.help import examples
 
 if TYPE_CHECKING:
     from berth.traces.fitting.closeness import Closeness
@@ -18,45 +20,52 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Workloads fitted to public traces, or to your own.", rich_markup_mode=None)
+app = typer.Typer(
+    help="Fit a workload to a trace, or generate jobs from one.",
+    epilog=examples("berth workload list", "berth workload generate philly --out jobs.csv --jobs 1000"),
+    rich_markup_mode=None,
+)
 
-FormatOption = Annotated[str | None, typer.Option("--format", help="Format of the trace, where it is not recognised.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Which draw.")]
+MachinesOption = Annotated[Path | None, typer.Option("--machines", help="Table of machines, if not beside the trace.")]
+FormatOption = Annotated[str | None, typer.Option("--format", help="Format of the trace, if not recognised.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed for the jobs that are drawn.")]
 TraceArgument = Annotated[Path, typer.Argument(help="A trace in any format that berth reads.")]
 WorkloadArgument = Annotated[str, typer.Argument(help="Name of a workload, or a workload file.")]
 
 
-@app.command("list")
+@app.command("list", epilog=examples("berth workload list"))
 def list_command(output: OutputOption = Output.table) -> None:
-    """The workloads that come with berth, and where they come from."""
+    """List the workloads that come with berth."""
     from berth.traces.fitting.generate import job_rate, offered_load
     from berth.traces.fitting.workload import load_workload, workload_names
 
     found = [load_workload(name) for name in workload_names()]
-    if output is Output.json:
-        print_json([_summary(workload) for workload in found])
-        return
-    width = shutil.get_terminal_size((80, 24)).columns
-    typer.echo(f"{'name':<16} {'machines':>8} {'jobs/h':>8} {'load':>5}  title")
-    for workload in found:
-        machines = sum(machine.count for machine in workload.machines)
-        rate, load = 3600 * job_rate(workload), float(offered_load(workload).max())
-        line = f"{workload.name:<16} {machines:>8} {_short(rate):>8} {load:>5.2g}  {workload.title}"
-        typer.echo(line if len(line) <= width else line[: width - 1] + "…")
+    rows = [
+        {
+            "name": workload.name,
+            "machines": str(sum(machine.count for machine in workload.machines)),
+            "jobs/h": _short(3600 * job_rate(workload)),
+            "load": f"{float(offered_load(workload).max()):.2g}",
+            "title": workload.title,
+        }
+        for workload in found
+    ]
+    if not answered([_summary(workload) for workload in found], output, rows):
+        print_table(rows, ("name", "machines", "jobs/h", "load", "title"))
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-@app.command("show")
+@app.command("show", epilog=examples("berth workload show philly"))
 def show_command(workload: WorkloadArgument, output: OutputOption = Output.table) -> None:
-    """Where a workload comes from, what was supposed, and its classes of jobs."""
+    """Print the source, assumptions and job classes of a workload."""
     from berth.traces.fitting.workload import load_workload
 
     found = load_workload(workload)
-    if output is Output.json:
-        print_json(_summary(found))
+    summary = _summary(found)
+    if answered(summary, output, summary["classes"]):
         return
     origin = found.provenance
     typer.echo(found.title)
@@ -72,22 +81,33 @@ def show_command(workload: WorkloadArgument, output: OutputOption = Output.table
         typer.echo(f"{entry.name:<24} {entry.share:>6.1%} {entry.pieces.mean():>8.2f} {entry.run_s.mean():>9.4g}")
 
 
-@app.command("fit")
+@app.command(
+    "fit",
+    epilog=examples(
+        "berth workload fit jobs.csv --out my-cluster.json",
+        "berth workload fit jobs.swf.gz --machine cpu=64 --load 0.8 --out my-cluster.json",
+    ),
+)
 def fit_command(
     file: TraceArgument,
-    out: Annotated[Path, typer.Option("--out", help="The workload file to write.")],
-    name: Annotated[str | None, typer.Option("--name", help="The file's name where left out.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="File to write: NAME.json.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the workload. Default: the name of the file.")
+    ] = None,
     format: FormatOption = None,
-    machines: Annotated[Path | None, typer.Option("--machines", help="Its table of machines.")] = None,
+    machines: MachinesOption = None,
     machine: Annotated[
         str | None,
-        typer.Option("--machine", help="What a machine has where the trace names none, such as cpu=64,gpu=8."),
+        typer.Option("--machine", help="Resources of a machine if the trace names no machines, such as cpu=64,gpu=8."),
     ] = None,
-    load: Annotated[float, typer.Option("--load", help="The mean load of such machines.")] = 0.7,
-    licence: Annotated[str, typer.Option("--terms", help="The terms of the trace, to be kept with the fit.")] = "",
-    overwrite: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    load: Annotated[float, typer.Option("--load", help="Offered load of the machines of --machine.")] = 0.7,
+    licence: Annotated[str, typer.Option("--terms", help="Keep these terms of use of the trace with the fit.")] = "",
+    overwrite: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Fit a workload to a trace and write it as a small file: shares and quantiles, none of its rows."""
+    """Fit a workload to a trace.
+
+    The file has shares and quantiles, and none of the rows of the trace.
+    """
     from berth.about import VERSION
     from berth.errors import InvalidInput
     from berth.traces.fitting.fit import fit
@@ -109,42 +129,63 @@ def fit_command(
     typer.echo(f"{out}: {found.provenance.rows:,} jobs, {len(found.classes)} classes, {out.stat().st_size:,} bytes")
 
 
-@app.command("generate")
+@app.command(
+    "generate",
+    epilog=examples(
+        "berth workload generate philly --out jobs.csv --jobs 1000",
+        "berth workload generate openb --out jobs.parquet --hours 24 --machines 200 --load 0.9",
+    ),
+)
 def generate_command(
     workload: WorkloadArgument,
-    out: Annotated[Path, typer.Argument(help="A CSV or Parquet file for the jobs; machines go beside it.")],
-    jobs: Annotated[int | None, typer.Option("--jobs", min=0, help="How many jobs.")] = None,
-    hours: Annotated[float | None, typer.Option("--hours", min=0, help="Or those of so many hours.")] = None,
-    load: Annotated[float | None, typer.Option("--load", help="Mean share of the scarcest resource taken.")] = None,
-    machines: Annotated[int | None, typer.Option("--machines", min=1, help="How many machines.")] = None,
+    place: PlaceArgument = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="File for the jobs: NAME.csv, NAME.csv.gz or NAME.parquet; machines go beside it."),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=0, help="Generate this many jobs. Default: 10000.")] = None,
+    hours: Annotated[float | None, typer.Option("--hours", min=0, help="Generate the jobs of this many hours.")] = None,
+    load: Annotated[
+        float | None, typer.Option("--load", help="Offered load: the mean share in use of the scarcest resource.")
+    ] = None,
+    machines: Annotated[
+        int | None, typer.Option("--machines", min=1, help="Scale the workload to this many machines.")
+    ] = None,
     seed: SeedOption = 0,
-    overwrite: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
-    """Write jobs of a workload, in the format that berth reads itself."""
+    """Generate jobs of a workload, as a trace."""
     from berth.traces.fitting.generate import generate
     from berth.traces.fitting.workload import load_workload
     from berth.traces.formats.generic import write_trace
 
+    to = file_to_write(out, place)
     given = jobs if jobs is not None or hours is not None else 10_000
     trace = generate(load_workload(workload), jobs=given, hours=hours, load=load, machines=machines, seed=seed)
-    files = write_trace(trace, out, overwrite=overwrite)
+    files = write_trace(trace, to, overwrite=overwrite)
     number = int(trace.machines["count"].sum())
     typer.echo(f"{', '.join(map(str, files))}: {len(trace):,} jobs on {number:,} machines{_drawn_load(trace)}")
 
 
-@app.command("compare")
+@app.command(
+    "compare",
+    epilog=examples("berth workload compare jobs.csv", "berth workload compare jobs.csv philly --plot closeness.png"),
+)
 def compare_command(
     file: TraceArgument,
     workload: Annotated[
-        str | None, typer.Argument(help="Name of a workload, or a workload file; a fit of the trace where left out.")
+        str | None, typer.Argument(help="Name of a workload, or a workload file. Default: a fit of the trace.")
     ] = None,
     format: FormatOption = None,
-    machines: Annotated[Path | None, typer.Option("--machines", help="Its table of machines.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw distribution functions into this image.")] = None,
+    machines: MachinesOption = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Plot the distribution functions into this file.")] = None,
     seed: SeedOption = 0,
     output: OutputOption = Output.table,
 ) -> None:
-    """How close a fit is to a trace: Kolmogorov–Smirnov statistics and Wasserstein distances, marginal by marginal."""
+    """Measure how close a workload is to a trace.
+
+    The table has a Kolmogorov–Smirnov statistic and a Wasserstein distance for each marginal distribution.
+    """
     from berth.traces.fitting.closeness import compared, held_out, plot_closeness
     from berth.traces.fitting.fit import fit
     from berth.traces.fitting.workload import load_workload
@@ -156,9 +197,9 @@ def compare_command(
     forecast, halves = held_out(trace, seed)
     if plot is not None:
         plot_closeness(trace, made, plot)
-    if output is Output.json:
-        named = {"fit": rows, "fit_of_first_half_against_second": forecast, "first_half_against_second": halves}
-        print_json({name: [vars(row) for row in listed] for name, listed in named.items()})
+    named = {"fit": rows, "fit_of_first_half_against_second": forecast, "first_half_against_second": halves}
+    answer = {name: [vars(row) for row in listed] for name, listed in named.items()}
+    if answered(answer, output, [{"compared": name, **row} for name, listed in answer.items() for row in listed]):
         return
     _print(rows, forecast, halves)
     if plot is not None:
@@ -190,7 +231,7 @@ def _amounts(text: str | None) -> dict[str, float] | None:
     return found
 
 
-def _summary(workload: Workload) -> dict[str, object]:
+def _summary(workload: Workload) -> dict[str, Any]:
     from berth.traces.fitting.generate import job_rate, offered_load
 
     return {

@@ -13,19 +13,25 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from berth.cli.live.common import Format, FormatOption, UrlOption, shown, table
+from berth.cli.answers import Output, OutputOption, WideOption, WideOutput, answered, print_table
+from berth.cli.help import examples
+from berth.cli.live.common import UrlOption
 from berth.errors import BerthError, InvalidInput
 from berth.live.client import Client, Code, ServiceRefused, ServiceSilent, path
 
 __all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
 
-job_app = typer.Typer(help="One job: how it stands, why it waits, and its end.", rich_markup_mode=None)
+job_app = typer.Typer(
+    help="Show, explain, cancel or wait for a job.",
+    epilog=examples("berth job explain train-1", "berth job cancel train-1"),
+    rich_markup_mode=None,
+)
 
 MOST = 16 * 2**20
 """Bytes of a file of jobs."""
 ENDED = ("finished", "failed", "cancelled")
 SHORTEST_LOOK, LONGEST_LOOK = 0.1, 2.0
-"""Seconds between two looks at jobs that are waited for."""
+"""Seconds between two polls of `berth job wait`."""
 COLUMNS = ("id", "type", "phase", "user", "queue", "tasks", "submitted", "where")
 WIDE = (*COLUMNS, "team", "priority", "attempt", "started", "ended", "resources", "reason")
 
@@ -37,7 +43,7 @@ class NotSubmitted(BerthError):
 
 
 class PhaseName(StrEnum):
-    """How a job stands."""
+    """The phase of a job."""
 
     waiting = "waiting"
     starting = "starting"
@@ -52,40 +58,45 @@ Command = TypeVar("Command", bound=Callable[..., None])
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 FileOption = Annotated[
     Path | None,
-    typer.Option("--file", "-f", help="A YAML manifest, or a script with #BERTH lines; - reads standard input."),
+    typer.Option("--file", "-f", help="Read a YAML manifest, or a script with #BERTH lines; - reads standard input."),
 ]
-TypeOption = Annotated[str | None, typer.Option("--type", help="Jobs of one type are expected to run alike.")]
-QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Where it waits.")]
-TeamOption = Annotated[str | None, typer.Option("--team", help="Whose share it counts against.")]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Type of job; berth learns speeds by type.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-q", help="Name of the queue.")]
+TeamOption = Annotated[str | None, typer.Option("--team", help="Team whose share the job counts against.")]
 SUBMIT_OPTIONS: dict[str, Any] = {
     "name": Annotated[str | None, typer.Option("--name", "-J", help="Id of the job. Default: a new one.")],
     "type": TypeOption,
-    "tasks": Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Tasks that start together.")],
-    "minimum": Annotated[int | None, typer.Option("--minimum", min=1, help="Tasks that are enough to start.")],
+    "tasks": Annotated[int | None, typer.Option("--tasks", "-n", min=1, help="Start this many tasks together.")],
+    "minimum": Annotated[int | None, typer.Option("--minimum", min=1, help="Start with at least this many tasks.")],
     "per_server": Annotated[
-        int | None, typer.Option("--per-server", min=1, help="The most tasks on one server; as many as fit by default.")
+        int | None,
+        typer.Option("--per-server", min=1, help="Put at most this many tasks on a server. Default: as many as fit."),
     ],
     "resources": Annotated[
-        str | None, typer.Option("--resources", "-r", help="Of each task, such as cpu=4,memory=16Gi,gpu=1.")
+        str | None, typer.Option("--resources", "-r", help="Resources of each task, such as cpu=4,memory=16Gi,gpu=1.")
     ],
     "queue": QueueOption,
     "team": TeamOption,
-    "priority": Annotated[int | None, typer.Option("--priority", help="Higher comes first.")],
-    "needs": Annotated[list[str] | None, typer.Option("--needs", help="A label of its servers, label=value (repeat).")],
-    "work": Annotated[str | None, typer.Option("--work", help="How long it runs at speed 1, such as 2h.")],
-    "estimate": Annotated[str | None, typer.Option("--estimate", help="How long it will run, as far as you know.")],
-    "limit": Annotated[
-        str | None, typer.Option("--time", "-t", help="Time limit, such as 2h: the job is ended when it runs longer.")
+    "priority": Annotated[int | None, typer.Option("--priority", help="Priority; higher values come first.")],
+    "needs": Annotated[
+        list[str] | None, typer.Option("--needs", help="Use only servers with this label, label=value (repeat).")
     ],
-    "retries": Annotated[int | None, typer.Option("--retries", min=0, help="Started again so often after it failed.")],
+    "work": Annotated[str | None, typer.Option("--work", help="Run time at speed 1, such as 2h.")],
+    "estimate": Annotated[str | None, typer.Option("--estimate", help="Expected run time, such as 2h.")],
+    "limit": Annotated[
+        str | None, typer.Option("--time", "-t", help="End the job when it runs longer than this, such as 2h.")
+    ],
+    "retries": Annotated[
+        int | None, typer.Option("--retries", min=0, help="Start the job again up to this often after failures.")
+    ],
     "workdir": Annotated[
         str | None,
-        typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Where it runs; by default where you are now."),
+        typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Run in this directory. Default: the current one."),
     ],
 }
 """Options of `berth submit`, by the key of a job's manifest that each stands for."""
 PLAN_OPTIONS = {key: option for key, option in SUBMIT_OPTIONS.items() if key not in ("name", "retries", "workdir")}
-CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What it runs.")]
+CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Command line of the job.")]
 
 
 def _with_options(options: Mapping[str, Any]) -> Callable[[Command], Command]:
@@ -187,14 +198,16 @@ def submit_command(
     command: CommandArgument = None,
     file: FileOption = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="An idempotency key: the same twice is accepted once.")
+        str | None, typer.Option("--key", help="Idempotency key: repeating it does not submit twice.")
     ] = None,
-    parsable: Annotated[bool, typer.Option("--parsable", help="Print ids alone, one a line.")] = False,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Print only ids, one a line.")] = False,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
     **job: Any,
 ) -> None:
-    """Submit a job, or those of a file. What is printed was accepted, and is not lost any more.
+    """Submit a job, or the jobs of a file.
+
+    Jobs that are printed are accepted and durable.
 
     Exit code: 0 accepted; 2 bad input; 3 no service; 4 not allowed; 6 in conflict with an earlier job; 7 not now.
     """
@@ -202,7 +215,7 @@ def submit_command(
     answer = _submit(Client(url), specs, key or f"cli-{uuid.uuid4().hex}")
     for warning in answer.get("warnings", ()):
         typer.echo(f"berth: warning: {warning}", err=True)
-    if shown(answer["jobs"], output):
+    if answered(answer["jobs"], output):
         return
     for record in answer["jobs"]:
         typer.echo(record["id"] if parsable else f"submitted {record['id']}")
@@ -235,17 +248,20 @@ def _row(job: dict[str, Any]) -> dict[str, str]:
 
 
 def jobs_command(
-    phase: Annotated[list[PhaseName] | None, typer.Option("--phase", help="How they stand (repeat).")] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Whose.")] = None,
+    phase: Annotated[list[PhaseName] | None, typer.Option("--phase", help="List jobs in this phase (repeat).")] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="List jobs of this user.")] = None,
     team: TeamOption = None,
     queue: QueueOption = None,
     type: TypeOption = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that have ended.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")] = 100,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most this many jobs.")] = 100,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: WideOption = WideOutput.table,
 ) -> None:
-    """List jobs, the latest first: those that have not ended, unless told otherwise."""
+    """List jobs, the latest first.
+
+    Without --all and --phase, it lists jobs that have not ended.
+    """
     alive = (PhaseName.waiting, PhaseName.starting, PhaseName.running, PhaseName.ending)
     phases = [name.value for name in (phase or (() if everything else alive))]
     client, after = Client(url), None
@@ -265,30 +281,40 @@ def jobs_command(
         after = page["after"]
         if after is None:
             break
-    if shown(listed, output):
+    rows = [_row(job) for job in listed]
+    if answered(listed, output, _cut(rows)):
         return
     if not listed:
         typer.echo("no jobs")
         return
-    table([_row(job) for job in listed], WIDE if output is Format.wide else COLUMNS)
+    print_table(rows, WIDE if output is WideOutput.wide else COLUMNS)
 
 
-@job_app.command("show")
-def show(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
-    """All that is known of a job."""
+def _cut(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows of the CSV of jobs: the columns of the wide table."""
+    return [{column: row.get(column, "") for column in WIDE} for row in rows]
+
+
+JobArgument = Annotated[str, typer.Argument(help="Id of a job.")]
+JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of jobs.")]
+
+
+@job_app.command("show", epilog=examples("berth job show train-1", "berth job show train-1 -o json"))
+def show(job: JobArgument, url: UrlOption = None, output: OutputOption = Output.table) -> None:
+    """Print everything about a job, as YAML by default."""
     record = Client(url).get(path("jobs", job))
-    shown(record, Format.yaml if output in (Format.table, Format.wide) else output)
+    answered(record, Output.yaml if output is Output.table else output)
 
 
-@job_app.command("cancel")
+@job_app.command("cancel", epilog=examples("berth job cancel train-1 train-2"))
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...")],
+    jobs: JobsArgument,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
 ) -> None:
-    """End jobs.
+    """Cancel jobs.
 
-    Exit code: 0 all of them; else that of the first that was refused, such as 5 for a job that is not there.
+    Exit code: 0 all of them; else that of the first that was refused, such as 5 for a job that does not exist.
     """
     client = Client(url)
     cancelled, code = [], 0
@@ -298,19 +324,19 @@ def cancel(
         except (ServiceRefused, ServiceSilent) as error:  # the others are to end nevertheless
             typer.echo(f"berth: error: {error}", err=True)
             code = code or error.code
-    if not shown(cancelled, output):
+    if not answered(cancelled, output, _cut([_row(job) for job in cancelled])):
         for ended in cancelled:
             typer.echo(f"{ended['id']} {ended['phase']}")
     if code:
         raise typer.Exit(code)
 
 
-@job_app.command("wait")
+@job_app.command("wait", epilog=examples("berth job wait train-1 train-2 --timeout 2h"))
 def wait(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...")],
-    timeout: Annotated[str | None, typer.Option("--timeout", help="At most so long, such as 10m.")] = None,
+    jobs: JobsArgument,
+    timeout: Annotated[str | None, typer.Option("--timeout", help="Wait at most this long, such as 10m.")] = None,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
 ) -> None:
     """Wait until jobs have ended.
 
@@ -339,7 +365,7 @@ def wait(
             break
         time.sleep(min(pause, max(end_by - time.monotonic(), 0.0)))
         pause = min(1.5 * pause, LONGEST_LOOK)
-    if not shown(list(ended.values()), output):
+    if not answered(list(ended.values()), output, _cut([_row(job) for job in ended.values()])):
         for record in ended.values():
             why = ": ".join(part for part in (record["reason"], record.get("last_output")) if part)
             typer.echo(f"{record['id']} {record['phase']}{f' ({why})' if why else ''}")
@@ -349,11 +375,14 @@ def wait(
         raise typer.Exit(Code.job_failed)
 
 
-@job_app.command("explain")
-def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table) -> None:
-    """Why a job waits: everything in its way, the smallest change that would help, and when it may start."""
+@job_app.command("explain", epilog=examples("berth job explain train-1"))
+def explain(job: JobArgument, url: UrlOption = None, output: OutputOption = Output.table) -> None:
+    """Explain why a job waits.
+
+    The answer has everything in its way, the smallest change that would help, and when it may start.
+    """
     explanation = Client(url).get(path("jobs", job, "explain"))
-    if not shown(explanation, output):
+    if not answered(explanation, output):
         typer.echo(explanation["text"])
 
 
@@ -361,16 +390,18 @@ def explain(job: str, url: UrlOption = None, output: FormatOption = Format.table
 def plan_command(
     file: FileOption = None,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
     **job: Any,
 ) -> None:
-    """Where would a job go now, or what would it wait for? Nothing is submitted.
+    """Forecast when and where a job would start.
+
+    Nothing is submitted.
 
     Exit code: 0 it would start now; 10 it would wait; 2 bad input; 3 no service.
     """
     client = Client(url)
     plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, job, None)]
-    if not shown(plans if len(plans) > 1 else plans[0], output):
+    if not answered(plans if len(plans) > 1 else plans[0], output):
         for plan in plans:
             typer.echo(plan["text"])
     if not all(plan["starts"] for plan in plans):

@@ -1,4 +1,4 @@
-"""`berth cluster`, a real cluster of Slurm or Ray on this machine, and `berth slurm`, scripts for an operator."""
+"""`berth cluster`: a Slurm or Ray cluster on this machine. `berth slurm`: scripts for operators of Slurm."""
 
 from __future__ import annotations
 
@@ -8,27 +8,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.live.common import Format, FormatOption, shown
+from berth.cli.answers import Output, OutputOption, answered
+from berth.cli.help import examples
 
 if TYPE_CHECKING:
     from berth.live.clusters.supervisor import Standing
 
 __all__ = ["cluster_app", "slurm_app"]
 
-cluster_app = typer.Typer(help="A real Slurm or Ray cluster on this machine, to try things on.", rich_markup_mode=None)
-slurm_app = typer.Typer(help="Scripts for an operator of Slurm; `berth serve --engine slurm`.", rich_markup_mode=None)
+cluster_app = typer.Typer(
+    help="Run a real Slurm or Ray cluster on this machine, for tests.",
+    epilog=examples("berth cluster up slurm", "berth cluster down slurm"),
+    rich_markup_mode=None,
+)
+slurm_app = typer.Typer(
+    help="Print scripts for operators of Slurm.",
+    epilog=examples("berth slurm hook /var/spool/berth > berth-hook"),
+    rich_markup_mode=None,
+)
 
 
 class KindName(StrEnum):
-    """Whose cluster."""
+    """The kind of a cluster."""
 
     slurm = "slurm"
     ray = "ray"
 
 
-KindArgument = Annotated[KindName, typer.Argument(help="Whose cluster.")]
+KindArgument = Annotated[KindName, typer.Argument(help="Kind of cluster.")]
 DirectoryOption = Annotated[
-    Path | None, typer.Option("--directory", help="Where it keeps its files; a temporary place of yours by default.")
+    Path | None,
+    typer.Option("--directory", help="Directory of the cluster's files. Default: a temporary one of the user."),
 ]
 
 
@@ -48,15 +58,15 @@ def _told(cluster: Standing) -> dict[str, Any]:
     }
 
 
-@cluster_app.command("up")
+@cluster_app.command("up", epilog=examples("berth cluster up slurm --nodes 8 --gpus 2", "berth cluster up ray"))
 def up_command(
     kind: KindArgument,
-    nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=512, help="Nodes that it has.")] = 4,
-    cpus: Annotated[int, typer.Option("--cpus", min=1, max=4096, help="Processors that each claims to have.")] = 4,
-    gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs that each claims to have.")] = 0,
+    nodes: Annotated[int, typer.Option("--nodes", "-N", min=1, max=512, help="Start this many nodes.")] = 4,
+    cpus: Annotated[int, typer.Option("--cpus", min=1, max=4096, help="Processors that each node reports.")] = 4,
+    gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs that each node reports.")] = 0,
     directory: DirectoryOption = None,
 ) -> None:
-    """Start one; it stays up until `berth cluster down`."""
+    """Start a cluster; it runs until `berth cluster down`."""
     from berth.live.clusters.supervisor import up
 
     typer.echo(f"starting {kind.value} with {nodes} node{'s' if nodes > 1 else ''} …", err=True)
@@ -65,22 +75,22 @@ def up_command(
     typer.echo("\n".join(f"  {line}" for line in cluster.use))
 
 
-@cluster_app.command("down")
+@cluster_app.command("down", epilog=examples("berth cluster down slurm"))
 def down_command(
     kind: KindArgument,
     directory: DirectoryOption = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave its files where they are.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the files of the cluster.")] = False,
 ) -> None:
-    """End it, and everything that it started; nothing else is touched."""
+    """Stop a cluster and all processes that it started."""
     from berth.live.clusters.supervisor import down
 
     where = _directory(kind, directory)
     typer.echo(f"{kind.value} is down" if down(where, keep) else f"no cluster was up in {where}")
 
 
-@cluster_app.command("env")
+@cluster_app.command("env", epilog=examples('eval "$(berth cluster env slurm)"'))
 def env_command(kind: KindArgument, directory: DirectoryOption = None) -> None:
-    """Print what a shell needs to use it: eval "$(berth cluster env slurm)"."""
+    """Print environment variables that a shell needs."""
     typer.echo("\n".join(line for line in _up(kind, directory).use if line.startswith("export ")))
 
 
@@ -95,12 +105,16 @@ def _up(kind: KindName, directory: Path | None) -> Standing:
     return cluster
 
 
-@cluster_app.command("status")
-def status_command(kind: KindArgument, directory: DirectoryOption = None, output: FormatOption = Format.table) -> None:
-    """Say whether it is up, and which of its daemons run; the exit code is 1 where not all of them do."""
+@cluster_app.command("status", epilog=examples("berth cluster status slurm", "berth cluster status ray -o json"))
+def status_command(kind: KindArgument, directory: DirectoryOption = None, output: OutputOption = Output.table) -> None:
+    """Print whether a cluster and its daemons run.
+
+    Exit code: 0 all daemons run; 1 not all of them do, or no cluster is up.
+    """
     cluster = _up(kind, directory)
     ended = [name for name in cluster.daemons if name not in cluster.running]
-    if shown(_told(cluster), output):
+    told = _told(cluster)
+    if answered(told, output, [{"daemon": name, **one} for name, one in told["daemons"].items()]):
         raise typer.Exit(1 if ended else 0)
     typer.echo(f"{cluster.kind} in {cluster.directory}: {len(cluster.running)} of {len(cluster.daemons)} daemons run")
     for name in ended:
@@ -112,21 +126,28 @@ def status_command(kind: KindArgument, directory: DirectoryOption = None, output
         raise typer.Exit(1)
 
 
-@slurm_app.command("hook")
+@slurm_app.command("hook", epilog=examples("berth slurm hook /var/spool/berth > berth-hook"))
 def hook_command(
-    directory: Annotated[Path, typer.Argument(help="Where it tells berth: `hooks` of the engine's settings.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Directory of the hook's messages: `hooks` of the engine's settings.")
+    ],
 ) -> None:
-    """Print a script for PrologSlurmctld and EpilogSlurmctld: it tells berth at once when jobs begin and end."""
+    """Print a script for PrologSlurmctld and EpilogSlurmctld.
+
+    The script tells berth at once when jobs begin and end.
+    """
     from berth.live.engines.slurm.hooks import hook_script
 
     print(hook_script(directory), end="")
 
 
-@slurm_app.command("hold")
+@slurm_app.command("hold", epilog=examples("berth slurm hold batch > job_submit.lua"))
 def hold_command(
-    partition: Annotated[str, typer.Argument(help="Whose jobs berth places: `companion` of the engine's settings.")],
+    partition: Annotated[
+        str, typer.Argument(help="Partition whose jobs berth places: `companion` of the engine's settings.")
+    ],
 ) -> None:
-    """Print a job_submit.lua that holds the jobs of a partition until berth releases them."""
+    """Print a job_submit.lua that holds jobs until berth releases them."""
     from berth.live.engines.slurm.hooks import hold_script
 
     print(hold_script(partition), end="")

@@ -1,4 +1,4 @@
-"""`berth rehearse`: what a policy would do on a cluster, before a switch."""
+"""`berth rehearse`: try policies on a simulated copy of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.common import Output, OutputOption, QuietOption, WorkersOption, print_json, progress
+from berth.cli.answers import Output, OutputOption, answered, terminal
+from berth.cli.common import QuietOption, WorkersOption, complete_live_policy, progress
 from berth.cli.live.common import UrlOption
 
 if TYPE_CHECKING:
@@ -30,23 +31,32 @@ KIND = "berth rehearsal"
 def rehearse_command(
     file: Annotated[Path, typer.Argument(help="A rehearsal file: servers, a stream of jobs, policies.")],
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", "-p", help="Policies instead of those of the file (repeat).")
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="Rehearse this policy instead of those of the file (repeat).",
+            autocompletion=complete_live_policy,
+        ),
     ] = None,
     service: Annotated[
-        bool, typer.Option("--service", help="Take the servers of a running service instead of the file's.")
+        bool, typer.Option("--service", help="Use the servers of a running service instead of those of the file.")
     ] = False,
     url: UrlOption = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds 0 to N-1 instead of the file's.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Run seeds 0 to N-1 instead of those of the file.")
+    ] = None,
     workers: WorkersOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Directory for results; runs that are there are not repeated.")
+        Path | None, typer.Option("--out", help="Directory for results; finished runs are not repeated.")
     ] = None,
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Rehearse policies on a cluster: the service's own scheduler in virtual time, against a plain one.
+    """Rehearse policies on a simulated copy of a cluster.
 
-    Every scheduler meets the same jobs, at the same times, with the same luck. Ratios are taken within each seed.
+    The scheduler of the service runs in virtual time, beside a plain one. All schedulers get the same jobs at the same
+    times. Ratios are taken within each seed.
     """
     from berth.lab.run.plans import worker_count
     from berth.lab.run.store import opened, versions
@@ -60,20 +70,16 @@ def rehearse_command(
     settings = settings.changed(**changes)
     plan = settings.plan()
     facts = {"rehearsal": settings.model_dump(mode="json"), "file": str(file)}
-    with opened(out, KIND) as directory, progress(quiet, _runs) as show:
+    with opened(out, KIND) as directory, progress(quiet, _runs, "runs") as show:
         if directory is not None:
             directory.create({**facts, "versions": versions()})
         runs = played(plan, settings.played(), directory, worker_count(workers), show)
         rows = rows_of(plan, runs)
         if directory is not None:
             _write(directory, plan, runs, rows, facts)
-    if output is Output.json:
-        print_json([row.as_dict() for row in rows])
+    if answered([row.as_dict() for row in rows], output, _flat(rows)):
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(table_of(plan, rows))
+    terminal().print(table_of(plan, rows))
     for row in rows:
         if row.refused:
             refused = f"{row.refused:,} decisions of {row.runner} were refused, and made by the fallback"
@@ -137,13 +143,9 @@ def played(
     return rehearse(plan, workers=workers, kept=kept, done=done)
 
 
-def _write(directory: ResultDirectory, plan: Rehearsal, runs: Sequence[Run], rows: Sequence[Row], facts: Any) -> None:
-    import polars as pl
-
-    from berth.lab.run.store import now, versions
-
-    about = {"settings": json.dumps(facts, sort_keys=True), "berth": versions()["berth"]}
-    flat = [
+def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows for a table file: an estimate becomes three columns."""
+    return [
         {key: value if not isinstance(value, dict) else value["mean"] for key, value in row.as_dict().items()}
         | {
             f"{key}_{end}": value[end]
@@ -153,6 +155,15 @@ def _write(directory: ResultDirectory, plan: Rehearsal, runs: Sequence[Run], row
         }
         for row in rows
     ]
+
+
+def _write(directory: ResultDirectory, plan: Rehearsal, runs: Sequence[Run], rows: Sequence[Row], facts: Any) -> None:
+    import polars as pl
+
+    from berth.lab.run.store import now, versions
+
+    about = {"settings": json.dumps(facts, sort_keys=True), "berth": versions()["berth"]}
+    flat = _flat(rows)
     told = {name: pl.lit(text) for name, text in about.items()}
     directory.write_table("jobs.parquet", pl.concat(made.frame() for made in runs).with_columns(**told))
     directory.write_table("summary.parquet", pl.DataFrame(flat, infer_schema_length=None).with_columns(**told))

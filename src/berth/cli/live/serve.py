@@ -1,4 +1,4 @@
-"""`berth serve` and `berth token`: run the scheduler, and say who may talk to it."""
+"""`berth serve` and `berth token`: run the scheduler, and manage its tokens."""
 
 from __future__ import annotations
 
@@ -10,24 +10,35 @@ from typing import Annotated
 
 import typer
 
+from berth.cli.answers import Output, OutputOption, answered, print_table
 from berth.cli.common import complete_live_policy
+from berth.cli.help import examples
 
 __all__ = ["serve_command", "token_app"]
 
-token_app = typer.Typer(help="Who may talk to a service.", rich_markup_mode=None)
+token_app = typer.Typer(
+    help="Create, rotate, list or revoke tokens of a service.",
+    epilog=examples("berth token create ann", "berth token list"),
+    rich_markup_mode=None,
+)
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", envvar="BERTH_STORE", help="An SQLite file, or postgresql://…; berth.db by default."),
+    typer.Option(
+        "--store", envvar="BERTH_STORE", help="SQLite file or postgresql://… of the service. Default: berth.db."
+    ),
 ]
 
 ExpiresOption = Annotated[
-    str | None, typer.Option("--expires", help="Let the token expire after this long, such as 90d; default: never.")
+    str | None, typer.Option("--expires", help="Let the token expire after this long, such as 90d. Default: never.")
 ]
 
 
+NameArgument = Annotated[str, typer.Argument(help="Name of a token.")]
+
+
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """The form of log lines."""
 
     text = "text"
     json = "json"
@@ -43,9 +54,10 @@ class TokenRole(StrEnum):
 
 
 def serve_command(
-    host: Annotated[str | None, typer.Option("--host", help="Where to listen; 127.0.0.1 by default.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen at. Default: 127.0.0.1.")] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="8642 by default; 0 takes any that is free.")
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="Port to listen at; 0 takes a free one. Default: 8642."),
     ] = None,
     store: StoreOption = None,
     engine: Annotated[
@@ -53,31 +65,37 @@ def serve_command(
         typer.Option(
             "--engine",
             envvar="BERTH_ENGINE",
-            help="Where jobs run: simulated (the default), simulated:FILE, slurm, slurm:FILE, ray or ray:ADDRESS.",
+            help="Run jobs on simulated (the default), simulated:FILE, slurm, slurm:FILE, ray or ray:ADDRESS.",
         ),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", "-p", help="Who decides; kept from last time.", autocompletion=complete_live_policy),
+        typer.Option(
+            "--policy",
+            "-p",
+            help="Policy that decides. Default: that of the last start.",
+            autocompletion=complete_live_policy,
+        ),
     ] = None,
     faster: Annotated[
-        float | None, typer.Option("--faster", help="Of a simulated cluster: seconds that pass in one.")
+        float | None, typer.Option("--faster", help="Run a simulated cluster this many times faster than real time.")
     ] = None,
     learn_by: Annotated[
-        str | None, typer.Option("--learn-by", help="A label: servers that share its value are learned as one.")
+        str | None, typer.Option("--learn-by", help="Learn servers with the same value of this label as one.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="A YAML file; options stand above it.")
+        Path | None, typer.Option("--config", envvar="BERTH_CONFIG", help="YAML file of settings; options override it.")
     ] = None,
     open_: Annotated[
         bool | None,
         typer.Option("--open", help="Let every local user operate a service with a real engine while it has no token."),
     ] = None,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How log lines look.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="Form of log lines.")] = LogFormat.text,
 ) -> None:
-    """Run the scheduler with its API and pages; without options on a simulated cluster, kept in berth.db.
+    """Run the scheduler, with its API and dashboard.
 
-    Everything that is accepted is durable: end it however you like, the same command goes on.
+    Without options it runs a simulated cluster and keeps its state in berth.db. Accepted jobs are durable: stop or kill
+    the service at any time, and the same command resumes.
     """
     from berth.live.service.serving import read_config, serve
 
@@ -99,15 +117,25 @@ def serve_command(
     serve(settings, settings, log_format=log_format.value, ready=ready)
 
 
-@token_app.command("create")
+@token_app.command(
+    "create", epilog=examples("berth token create ann", "berth token create ops --role operate --expires 90d")
+)
 def create(
-    name: Annotated[str, typer.Argument(help="What the token is called.")],
-    role: Annotated[TokenRole, typer.Option("--role", help="What it allows.")] = TokenRole.submit,
-    user: Annotated[str | None, typer.Option("--user", help="Whose jobs it submits; its name by default.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the token.")],
+    role: Annotated[
+        TokenRole, typer.Option("--role", help="Role; each includes the ones before it.")
+    ] = TokenRole.submit,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", help="User of the jobs that it submits. Default: the name of the token."),
+    ] = None,
     expires: ExpiresOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Make a token and print it, once: the store keeps only a digest."""
+    """Create a token and print its secret.
+
+    The secret is printed once; the store keeps only a digest.
+    """
     from berth.live.core.jobs import check_id
     from berth.live.service.database import is_new
     from berth.live.service.store import Store, Token
@@ -129,18 +157,20 @@ def create(
     typer.echo(secret)
 
 
-@token_app.command("rotate")
+@token_app.command("rotate", epilog=examples("berth token rotate ann --grace 1h"))
 def rotate(
-    name: Annotated[str, typer.Argument(help="The name of a token.")],
+    name: NameArgument,
     grace: Annotated[
-        str | None, typer.Option("--grace", help="Keep the old secret valid for this long, such as 1h; default: not.")
+        str | None,
+        typer.Option("--grace", help="Keep the old secret valid for this long, such as 1h. Default: not at all."),
     ] = None,
     expires: ExpiresOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Give a token a new secret and print it, once. A token that expires gets its lifetime again.
+    """Replace the secret of a token and print the new one.
 
-    The old secret ends at once, or after --grace. A token that has expired can be rotated; a revoked one cannot.
+    The old secret ends at once, or after --grace. A token that expires gets its lifetime again. A token that has
+    expired can be rotated; a revoked one cannot.
     """
     from berth.errors import InvalidInput
     from berth.live.service.store import Store
@@ -185,10 +215,12 @@ def _there(store: str | None) -> str:
     return where
 
 
-@token_app.command("list")
-def list_tokens(store: StoreOption = None) -> None:
-    """List every token: its role and user, and when it was made, expires, was last rotated and was revoked."""
-    from berth.cli.live.common import table
+@token_app.command("list", epilog=examples("berth token list", "berth token list -o json"))
+def list_tokens(store: StoreOption = None, output: OutputOption = Output.table) -> None:
+    """List tokens.
+
+    Each line has role and user, and when the token was created, expires, was rotated and was revoked.
+    """
     from berth.live.service.store import Store
     from berth.live.service.views import iso
 
@@ -208,12 +240,13 @@ def list_tokens(store: StoreOption = None) -> None:
         ]
     finally:
         opened.close()
-    table(rows, ("name", "role", "user", "created", "expires", "rotated", "revoked"))
+    if not answered(rows, output):
+        print_table(rows, ("name", "role", "user", "created", "expires", "rotated", "revoked"))
 
 
-@token_app.command("revoke")
-def revoke(name: str, store: StoreOption = None) -> None:
-    """Let nobody in with a token any more; a running service knows within seconds."""
+@token_app.command("revoke", epilog=examples("berth token revoke ann"))
+def revoke(name: NameArgument, store: StoreOption = None) -> None:
+    """Revoke a token; a running service refuses it within seconds."""
     from berth.errors import InvalidInput
     from berth.live.service.store import Store
 

@@ -9,33 +9,39 @@ from typing import Annotated
 
 import typer
 
+from berth.cli.answers import Output, OutputOption, WideOption, WideOutput, answered, print_table
 from berth.cli.common import complete_live_policy
-from berth.cli.live.common import Format, FormatOption, UrlOption, shown, table
+from berth.cli.help import examples
+from berth.cli.live.common import UrlOption
 from berth.live.client import Client, path
 
 __all__ = ["decisions_command", "learned_command", "policy_app", "servers_app"]
 
 PREPARE_SECONDS = 660.0
-"""How long a command waits for the service to prepare a policy or to play a history."""
+"""How long a command waits for the service to prepare a policy or to replay a history."""
 PATIENCE = 3.0
-"""Seconds after which it says so."""
+"""Seconds after which the command says so."""
 
-servers_app = typer.Typer(help="The servers of a running service.", rich_markup_mode=None, invoke_without_command=True)
-policy_app = typer.Typer(help="Who decides in a running service.", rich_markup_mode=None, invoke_without_command=True)
+servers_app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+policy_app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+ServerArgument = Annotated[str, typer.Argument(help="Name of a server.")]
+PolicyArgument = Annotated[str, typer.Argument(help="Name of a policy.", autocompletion=complete_live_policy)]
 
 
 def _amounts(given: dict[str, str]) -> str:
     return ",".join(f"{name}={amount}" for name, amount in given.items())
 
 
-@servers_app.callback()
-def servers(context: typer.Context, url: UrlOption = None, output: FormatOption = Format.table) -> None:
-    """List servers, what is free of each, and what others than berth's jobs have taken of it."""
+@servers_app.callback(epilog=examples("berth servers -o wide", "berth servers drain gpu-3"))
+def servers(context: typer.Context, url: UrlOption = None, output: WideOption = WideOutput.table) -> None:
+    """List, drain or resume servers.
+
+    The table has what is free on each server, and what is taken by other jobs than those of berth.
+    """
     if context.invoked_subcommand:
         return
     found = Client(url).get(path("servers"))
-    if shown(found, output):
-        return
     rows = [
         {
             **{key: str(value or "") for key, value in server.items()},
@@ -46,41 +52,46 @@ def servers(context: typer.Context, url: UrlOption = None, output: FormatOption 
         }
         for server in found
     ]
-    more = ("labels", "speed", "kept_for") if output is Format.wide else ()
+    if answered(found, output, rows):
+        return
+    more = ("labels", "speed", "kept_for") if output is WideOutput.wide else ()
     why = ("closed",) if more or any(server["closed"] for server in found) else ()
     taken = ("taken",) if any(server["taken"] for server in found) else ()
-    table(rows, ("name", "state", "free", *taken, "capacity", *more, *why))
+    print_table(rows, ("name", "state", "free", *taken, "capacity", *more, *why))
 
 
-@servers_app.command("drain")
-def drain(server: str, url: UrlOption = None) -> None:
-    """Start nothing new on a server; what runs there goes on."""
+@servers_app.command("drain", epilog=examples("berth servers drain gpu-3"))
+def drain(server: ServerArgument, url: UrlOption = None) -> None:
+    """Start no new jobs on a server; running jobs continue."""
     typer.echo(f"{server} {Client(url).ask('POST', path('servers', server, 'drain'))['state']}")
 
 
-@servers_app.command("resume")
-def resume(server: str, url: UrlOption = None) -> None:
+@servers_app.command("resume", epilog=examples("berth servers resume gpu-3"))
+def resume(server: ServerArgument, url: UrlOption = None) -> None:
     """Use a drained server again."""
     typer.echo(f"{server} {Client(url).ask('POST', path('servers', server, 'resume'))['state']}")
 
 
-@policy_app.callback()
-def policy(context: typer.Context, url: UrlOption = None, output: FormatOption = Format.table) -> None:
-    """Who decides now, and how often it was refused."""
+@policy_app.callback(epilog=examples("berth policy", "berth policy switch completion"))
+def policy(context: typer.Context, url: UrlOption = None, output: OutputOption = Output.table) -> None:
+    """Show or switch the policy, or try another one.
+
+    Without a command, it prints the policy, the fallback and how often decisions were refused.
+    """
     if context.invoked_subcommand:
         return
     found = Client(url).get(path("policy"))
-    if not shown(found, output):
+    if not answered(found, output):
         refused = ", ".join(f"{count} {kind}" for kind, count in found["refusals"].items()) or "none"
         typer.echo(f"policy    {found['policy']}\nfallback  {found['fallback']}\nrefused   {refused}")
         if found.get("preparing"):
             typer.echo(f"preparing {found['preparing']}")
 
 
-@policy_app.command("switch")
+@policy_app.command("switch", epilog=examples('berth policy switch completion --reason "shadow was faster"'))
 def switch(
-    name: Annotated[str, typer.Argument(autocompletion=complete_live_policy)],
-    reason: Annotated[str, typer.Option("--reason", help="Kept in the journal.")] = "",
+    name: PolicyArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Keep this reason in the journal.")] = "",
     url: UrlOption = None,
 ) -> None:
     """Let another policy decide from now on."""
@@ -91,7 +102,7 @@ def switch(
 
 @contextmanager
 def _told_while_preparing(policy: str) -> Iterator[None]:
-    """Say what is waited for where a policy is not ready soon: the service tries it first, and may have to compile."""
+    """Print what the command waits for: the service tries a policy first, and may have to compile it."""
     words = f"berth: the service prepares {policy}, which may take a minute or two"
     timer = threading.Timer(PATIENCE, typer.echo, [words], {"err": True})
     timer.daemon = True
@@ -102,14 +113,17 @@ def _told_while_preparing(policy: str) -> Iterator[None]:
         timer.cancel()
 
 
-@policy_app.command("shadow")
+@policy_app.command("shadow", epilog=examples("berth policy shadow completion", "berth policy shadow --off"))
 def shadow(
-    name: Annotated[str | None, typer.Argument(autocompletion=complete_live_policy)] = None,
-    off: Annotated[bool, typer.Option("--off", help="Try no candidate any more.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Name of a policy.", autocompletion=complete_live_policy)] = None,
+    off: Annotated[bool, typer.Option("--off", help="Stop the candidate.")] = False,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
 ) -> None:
-    """Try a candidate that sees everything and decides nothing; without a name, how it does so far."""
+    """Run a candidate policy beside the one that decides.
+
+    The candidate sees everything and starts nothing. Without a name, it prints how the candidate does so far.
+    """
     if off:
         found = Client(url).ask("DELETE", path("shadow"))
     elif name is None:
@@ -117,34 +131,35 @@ def shadow(
     else:
         with _told_while_preparing(name):
             found = Client(url, PREPARE_SECONDS).ask("PUT", path("shadow"), {"policy": name})
-    if not shown(found, output):
+    if not answered(found, output):
         typer.echo(found["text"])
 
 
-@policy_app.command("what-if")
+@policy_app.command("what-if", epilog=examples("berth policy what-if in-order-best-fit --hours 48"))
 def what_if(
-    name: Annotated[str, typer.Argument(autocompletion=complete_live_policy)],
-    hours: Annotated[float, typer.Option("--hours", help="How far back.")] = 24.0,
+    name: PolicyArgument,
+    hours: Annotated[float, typer.Option("--hours", help="Replay this many hours.")] = 24.0,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
 ) -> None:
-    """Play the last hours again with another policy, and say what would have been different."""
+    """Replay the last hours with another policy and compare."""
     found = Client(url, PREPARE_SECONDS).ask("POST", path("what-if"), {"policy": name, "hours": hours})
-    if not shown(found, output):
+    if not answered(found, output):
         typer.echo(found["text"])
 
 
 def learned_command(
-    type: Annotated[str | None, typer.Option("--type", help="Of this type of job alone.")] = None,
+    type: Annotated[str | None, typer.Option("--type", help="Print only this type of job.")] = None,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
 ) -> None:
-    """How fast jobs of each type are expected to be on each server, how sure that is, and from which level it comes.
+    """Print the learned speeds of job types on servers.
 
-    Servers of a class on which a type never ran have one line together.
+    Each line has a speed, its 95 % interval and the level that it comes from. Servers of a class on which a type never
+    ran share a line.
     """
     found = Client(url).get(path("learned"), type=type)
-    if shown(found, output):
+    if answered(found, output):
         return
     if not found:
         typer.echo(f"nothing yet: no job{f' of type {type}' if type else ''} has finished")
@@ -156,17 +171,20 @@ def learned_command(
         others = f" and {line['servers'] - 1} more" if line["servers"] > 1 else ""
         said = {**{key: str(value) for key, value in line.items()}, **numbers, "class": line["group"]}
         rows.append({**said, "server": line["server"] + others})
-    table(rows, ("type", "server", "runs", "cut", "speed", "95%", "level", "class"))
+    print_table(rows, ("type", "server", "runs", "cut", "speed", "95%", "level", "class"))
 
 
 def decisions_command(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many, the latest.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many decisions.")] = 20,
     url: UrlOption = None,
-    output: FormatOption = Format.table,
+    output: OutputOption = Output.table,
 ) -> None:
-    """The latest decisions: who decided, how long it took, what was started, and what was refused."""
+    """List the latest decisions.
+
+    Each line has the policy, the time it took, the jobs that started and the reason of a refusal.
+    """
     found = Client(url).get(path("decisions"), limit=limit)
-    if shown(found, output):
+    if answered(found, output):
         return
     rows = [
         {
@@ -181,4 +199,4 @@ def decisions_command(
         }
         for decision in found
     ]
-    table(rows, ("number", "time", "by", "ms", "waiting", "started", "refused"))
+    print_table(rows, ("number", "time", "by", "ms", "waiting", "started", "refused"))

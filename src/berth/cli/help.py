@@ -1,0 +1,38 @@
+"""Help pages: commands in groups, and examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+__all__ = ["GROUPS", "GroupedCommands", "examples"]
+
+GROUPS = {
+    "Lab": ("demo", "compare", "sweep", "leaderboard", "reproduce", "train", "scenarios", "policies"),
+    "Traces": ("trace", "workload", "replay"),
+    "Scheduler": (
+        *("serve", "submit", "jobs", "job", "plan", "servers", "policy", "learned", "decisions"),
+        *("rehearse", "token"),
+    ),
+    "Clusters": ("cluster", "slurm"),
+}
+"""Commands by group, in the order of `berth --help`."""
+
+
+class GroupedCommands(TyperGroup):
+    """The main command: its help lists commands by group. Plain text, because rich takes long to import."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section for each group."""
+        widest = max(map(len, self.commands))
+        room = formatter.width - widest - 6
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                rows = [(f"{name:<{widest}}", self.commands[name].get_short_help_str(room)) for name in names]
+                formatter.write_dl(rows)
+
+
+def examples(*lines: str) -> str:
+    """The end of a help page: command lines that work as they stand."""
+    return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
