@@ -33,7 +33,7 @@ def test_importing_berth_is_light() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tutorial.md", "docs/write-a-policy.md", "docs/sweeps.md", "examples"]
+    "page", ["README.md", "docs/start-lab.md", "docs/write-a-policy.md", "docs/sweeps.md", "examples"]
 )
 def test_examples_import_no_inner_modules(page: str) -> None:
     files = [ROOT / page] if (ROOT / page).is_file() else sorted((ROOT / page).rglob("*.py"))

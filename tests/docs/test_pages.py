@@ -1,4 +1,4 @@
-"""Every command of the pages on real clusters is run, in the order in which a reader types them."""
+"""Run every command of the start pages and of the pages on real clusters, in the order in which a reader types them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from berth.live.clusters.slurm import missing_programs
 from berth.live.clusters.supervisor import down
 
 DOCS = Path(__file__).parents[2] / "docs"
+SERVICE = DOCS.parent / "src" / "berth" / "live" / "service"
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -36,7 +37,7 @@ def place() -> Iterator[Path]:
 
 def typed(page: str, place: Path, port: int) -> str:
     """What a shell prints when all commands of a page are typed one after another; it stops at the first that fails."""
-    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8").replace("--faster 60", "--faster 300"))
     assert blocks
     cleanup = "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n"
     script = place / "page.sh"
@@ -75,3 +76,27 @@ def test_ray(place: Path, free_port: int) -> None:
     assert "train-6 finished" in said
     assert re.search(r"^train +n\d.* class=\w+", said, re.MULTILINE)
     assert "ray is down" in said
+
+
+def test_start_lab(place: Path, free_port: int) -> None:
+    said = typed("start-lab.md", place, free_port)
+    page = (DOCS / "start-lab.md").read_text(encoding="utf-8")
+    numbers = re.findall(
+        r"^(?:ogasched|fairness|drf|fcfs|easy|sjf) .+$", page.partition("## In Python")[0], re.MULTILINE
+    )
+    assert len(numbers) == 8
+    assert all(line in said for line in numbers)
+    assert (place / "results" / "report.html").is_file()
+
+
+def test_start_scheduler(place: Path, free_port: int) -> None:
+    said = typed("start-scheduler.md", place, free_port)
+    assert "train-6 finished" in said
+    assert re.search(r"^train +gpu-\d.* class=gpu", said, re.MULTILINE)
+    assert "policy    completion" in said
+
+
+def test_every_metric_is_described() -> None:
+    made = set(re.findall(r'"(berth_\w+)"', (SERVICE / "metrics.py").read_text(encoding="utf-8")))
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(berth_\w+)`", page, re.MULTILINE)) == made

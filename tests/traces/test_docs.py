@@ -1,4 +1,4 @@
-"""The page on trace files: its example is the one that comes with berth, and it tells of every rule."""
+"""The page on traces: its example is the one that comes with berth, and it tells of every rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from berth.traces.rules import RULES
 from berth.traces.trace import JOB_COLUMNS, MACHINE_COLUMNS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "trace-files.md"
+PAGE = ROOT / "docs" / "traces.md"
 
 
 def test_the_example_is_read() -> None:
@@ -35,7 +35,8 @@ def test_the_example_is_read() -> None:
 
 def test_the_page_tells_of_every_column_and_rule() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| (.*?) \| (.*?)(?:: .*)? \|$", text.partition("| rule |")[2], re.MULTILINE))
+    table = text.partition("| rule |")[2].partition("\n\n")[0]
+    told = dict(re.findall(r"^\| (.*?) \| (.*?)(?:: .*)? \|$", table, re.MULTILINE))
     assert {rule.reason: rule.remedy for rule in RULES}.items() <= told.items()
     assert told.keys() - {rule.reason for rule in RULES} == {"no amount of a resource"}
     for column in (*JOB_COLUMNS, *MACHINE_COLUMNS):
