@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from berth.files.quantities import format_amounts
 from berth.live.core.jobs import Server
 from berth.live.core.records import ServerRecord
 
@@ -32,5 +33,5 @@ def classes_of(servers: Mapping[str, ServerRecord], learn_by: str | None = None)
 
 def _class(server: Server, telling: set[str]) -> str:
     words = [f"{label}={value}" for label, value in sorted(server.labels.items()) if label in telling]
-    words += [f"{name}:{milli / 1000:g}" for name, milli in sorted(server.capacity.items())]
+    words += [f"{name}:{amount}" for name, amount in sorted(format_amounts(server.capacity).items())]
     return " ".join([*words, *([f"speed:{server.speed:g}"] if server.speed != 1.0 else [])])
