@@ -139,7 +139,7 @@ def test_it_agrees_with_the_whole_explanation(
             assert any(block.startswith(why.split()[2]) for block in whole.blocks)
         elif why.startswith("it may start") and not limited:
             assert whole.blocks == ("nothing holds it back: it may start with the next decision",)
-        elif why.startswith("what is free"):
+        elif why.startswith("free room goes"):
             assert limited or any("not its turn" in block for block in whole.blocks)
         elif why.startswith(("queue", "it would not fit")):
             assert why in str(whole) or "it would not fit" in str(whole)

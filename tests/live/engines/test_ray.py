@@ -236,7 +236,7 @@ def test_another_store_has_the_cluster_only_when_the_first_is_through(ray_cluste
         return str(it.value)
 
     async def claimed(engine: RayEngine) -> Snapshot:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while True:
                 with suppress(EngineError):
                     return await engine.snapshot()

@@ -311,7 +311,7 @@ def test_how_attempts_end() -> None:
         ("TIMEOUT", "job", "time limit of 5 min"),
         ("OUT_OF_MEMORY", "job", "memory"),
         ("NODE_FAIL", "server", "lost node n1"),
-        ("CANCELLED", "cancelled", "somebody else"),
+        ("CANCELLED", "cancelled", "not by berth"),
         ("PREEMPTED", "engine", "another job"),
     ):
         end = ended(state, exit_code=3, limit=300.0)
