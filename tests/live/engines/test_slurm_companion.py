@@ -275,7 +275,9 @@ def test_what_berth_has_no_words_for_is_left_to_slurm(site: SlurmSite, caplog: p
             assert {said for said, number in free.items() if "JobHeld" in state(site, number)} == set()
             assert {said for said, number in held.items() if "JobHeld" not in state(site, number)} == set()
             for said, number in held.items():
-                lines = [line for line in caplog.messages if line.startswith(f"job {number} waits in Slurm and is ignored")]
+                lines = [
+                    line for line in caplog.messages if line.startswith(f"job {number} waits in Slurm and is ignored")
+                ]
                 assert len(lines) == 1, said
                 assert said in lines[0]
 
