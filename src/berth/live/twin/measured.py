@@ -82,30 +82,14 @@ def _times(
 
 
 @dataclass(frozen=True)
-class TrainingTrace:
+class TrainingTrace(MeasuredStream):
     """The jobs of a trace as training jobs with measured speeds: a task is a GPU, a run time that on the reference GPU.
 
     Traces do not tell what is trained. The seed draws it: any type of the table with as many GPUs, or with the next
     smaller number that the table has.
     """
 
-    trace: tuple[Gang, ...]
-    table: Throughputs
-    servers: tuple[Server, ...]
-    luck: float = 0.1
-    effect: float = 0.0
-
-    @property
-    def mixes(self) -> bool:
-        return False
-
-    @property
-    def demand(self) -> Amounts:
-        return {"gpu": MILLI}
-
-    @property
-    def speeds(self) -> Speeds:
-        return self.table.speed
+    trace: tuple[Gang, ...] = ()
 
     def gangs(self, seed: int) -> list[Gang]:
         rng, gangs = stream(seed, "training-trace"), []
@@ -118,9 +102,6 @@ class TrainingTrace:
             near, far = _times(self.table, type_, gang.work, models, self.luck, rng)
             gangs.append(replace(gang, type=type_, seconds=near, spread=far, demand=None))
         return gangs
-
-    def effects(self, seed: int) -> Mapping[str, float]:
-        return server_effects(self.servers, self.effect, seed)
 
 
 def _interleaved(counts: Mapping[str, Sequence[int]]) -> tuple[Server, ...]:

@@ -172,7 +172,8 @@ class RehearsalFile(Part):
             log = self.trace
             gangs = tuple(trace_gangs(self._folder / log.file, log.types or {OTHERS: {}}, log.jobs))
             if log.types is None:
-                return TrainingTrace(gangs, read_gavel(), self.there(), log.luck, log.server_spread)
+                shape = len(gangs), 0.0, log.luck, log.server_spread
+                return TrainingTrace(read_gavel(), self.there(), *shape, gangs)
             return TraceStream(gangs, self.there(), log.types, log.luck, log.server_spread)
         drawn = self.stream
         assert drawn is not None
