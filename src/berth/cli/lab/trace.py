@@ -115,7 +115,7 @@ def convert(
     """Convert a trace to the generic format.
 
     Jobs go to --out, machines and outages beside it. Rows are not repaired. Exit code: 0 all rows were written, 1 some
-    could not be read and are left out, 2 bad input; then nothing is written.
+    could not be read and were skipped, 2 bad input and nothing was written.
     """
     from berth.traces.formats import open_trace
     from berth.traces.formats.generic import write_trace

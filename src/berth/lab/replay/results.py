@@ -131,7 +131,7 @@ def with_earlier(folder: ResultDirectory, result: Replay) -> Replay:
 
 
 def print_replay(result: Replay, console: Console) -> None:
-    """Print one row per policy, then jobs that were left out, and policies that cannot serve the trace."""
+    """Print one row per policy, then skipped jobs, and policies that cannot serve the trace."""
     shared = any("fragmentation" in row for row in result.rows)
     heads = [
         "policy",

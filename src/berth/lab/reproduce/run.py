@@ -41,8 +41,8 @@ def reproduce(
 ) -> Reproduced:
     """Run experiments, given as `all`, a paper, PAPER/ID or a file; `quick` runs versions that take seconds.
 
-    `traces` is the folder with the trace files that experiments name, by default that of BERTH_TRACES; points whose
-    file is missing are left out, with the claims about them.
+    `traces` is the folder with the trace files that experiments name, by default that of BERTH_TRACES. Points whose
+    file is missing are skipped, with the claims about them.
 
     With `out`, every finished cell is saved there at once, and the report, plots and tables are written there.
     """

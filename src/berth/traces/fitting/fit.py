@@ -48,7 +48,7 @@ def prepared(trace: Trace) -> Trace:
     """Prepare a trace for fitting: its usable part, without resources that most jobs do not give.
 
     Missing amounts become the median of the others; missing estimates stay null. Whole weeks before the first job are
-    left out, which keeps hours and days in place.
+    dropped, which keeps hours and days in place.
     """
     told = [r for r in trace.resources if trace.jobs[r.name].null_count() < 0.5 * len(trace.jobs)]
     dropped = [resource.name for resource in trace.resources if resource not in told]

@@ -29,7 +29,7 @@ class GangSolver:
     2. *Round*: jobs in order of their value in the relaxation seat their components, each on the server where the
        relaxation gave it most and where its share still fits. A job that cannot seat its minimum is dropped.
     3. *Repair*: solve again with the seats as lower bounds; drop jobs that cost more than they earn and solve again.
-       Then try a few other orders, with an unseated job first or the least valuable one left out, and keep the best.
+       Then try a few other orders, with an unseated job first or without the least valuable one, and keep the best.
 
     >>> from berth.testing import example_problem
     >>> from berth.families.allocation.problem import Gang
