@@ -22,27 +22,33 @@ BEGAN = time.monotonic()
 
 # Files of tests that take longest, by the beginnings of their paths: they begin first, so that none is last and alone.
 # Most of these wait for clusters, and others compute meanwhile.
-LONGEST = (
-    "tests/testing/test_check_policy.py",
-    "tests/docs/test_pages.py",
-    "tests/live/engines/test_slurm_cluster.py",
+RAY = (
     "tests/live/engines/test_kills.py",
     "tests/live/engines/test_ray",
-    "tests/live/service/test_trouble.py",
+    "tests/live/engines/test_time_limits.py",
     "tests/lab/test_sweep_ray.py",
+)
+LONGEST = (
+    *RAY,
+    "tests/testing/test_check_policy.py",
+    "tests/live/engines/test_slurm_cluster.py",
+    "tests/live/service/test_trouble.py",
     "tests/live/engines",
     "tests/live/service",
+    "tests/docs/test_pages.py",
     "tests/lab",
     "tests/cli",
 )
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """Run the tests of a file in one process, so that its fixtures are made once, and all tests of Ray in one."""
+    """Run the tests of a file in one process, so that its fixtures are made once.
+
+    All tests of Ray run in one, so that there is one cluster at a time: its nodes take two processors for themselves.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::", 1)[0]
-        return "ray" if "/test_ray" in file else file
+        return "ray" if nodeid.startswith(RAY) else nodeid.split("::", 1)[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

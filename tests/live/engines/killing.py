@@ -37,7 +37,7 @@ LONGEST_GAP = 2.0
 """Seconds from the moment at which the cluster works until the next kill, at most."""
 EARLY = 0.25
 """The part of kills for which nobody waits until the cluster works."""
-LIMIT, LAST_LIMIT = 60.0, 120.0
+LIMIT, LAST_LIMIT = 180.0, 300.0
 """Seconds that something may take which has to happen, and the end of all jobs."""
 ENDED = ("finished", "failed", "cancelled")
 

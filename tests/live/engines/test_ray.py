@@ -236,7 +236,7 @@ def test_another_store_has_the_cluster_only_when_the_first_is_through(ray_cluste
         return str(it.value)
 
     async def claimed(engine: RayEngine) -> Snapshot:
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(400):
             while True:
                 with suppress(EngineError):
                     return await engine.snapshot()
@@ -284,7 +284,7 @@ def test_no_cluster_is_a_clear_error_in_bounded_time(monkeypatch: pytest.MonkeyP
             await engine.close()
         return str(found.value)
 
-    monkeypatch.setattr(remote, "ANSWER_SECONDS", 5.0)  # Ray itself would try for minutes
+    monkeypatch.setattr(remote, "SNAPSHOT_SECONDS", 5.0)  # Ray itself would try for minutes
     with socket.create_server(("127.0.0.29", 0)) as silent:
         address = f"127.0.0.29:{silent.getsockname()[1]}"
         assert asyncio.run(snapshot(address)) == f"the engine at {address} does not answer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -125,6 +126,18 @@ def test_with_few_descriptors_others_are_still_served(tmp_path: Path, raw: bytes
             assert descriptors(live) < 190
         served(live)
     assert len("".join(lines)) < 100_000
+
+
+def test_many_connections_at_once_do_not_take_all_descriptors(tmp_path: Path) -> None:
+    with poor(tmp_path, 200) as (live, lines):
+        live.process.send_signal(signal.SIGSTOP)  # so that all of them are queued when it resumes
+        try:
+            with connected(live, MANY, STREAM):
+                live.process.send_signal(signal.SIGCONT)
+                served(live)
+        finally:
+            live.process.send_signal(signal.SIGCONT)
+    assert "out of file descriptors" not in "".join(lines)
 
 
 def test_without_any_descriptor_the_service_neither_spins_nor_fills_its_log(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from berth.live.engines.wire import LINE, read_snapshot, write_order
 
 __all__ = ["RemoteEngine"]
 
-ANSWER_SECONDS = 30.0
+SNAPSHOT_SECONDS, ANSWER_SECONDS = 90.0, 30.0
+"""Seconds that an engine has to answer; to the first request, by which it may have to begin, it has more."""
 
 
 class RemoteEngine:
@@ -60,7 +61,7 @@ class RemoteEngine:
                 if not waiting.done():
                     waiting.set_exception(EngineError(f"the engine at {self._where} is gone"))
 
-    async def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, what: dict[str, Any], seconds: float) -> dict[str, Any]:
         if self._writer is None or self._reading is None or self._reading.done():
             raise EngineError(f"not connected to the engine at {self._where}")
         number = next(self._numbers)
@@ -68,7 +69,7 @@ class RemoteEngine:
         self._asked[number] = answer
         try:
             self._writer.write(json.dumps({"id": number, **what}).encode() + b"\n")
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(seconds):
                 found = await answer
         except (OSError, TimeoutError):
             raise EngineError(f"the engine at {self._where} does not answer") from None
@@ -81,7 +82,7 @@ class RemoteEngine:
     async def snapshot(self) -> Snapshot:
         """Reconnect, and ask for the current state."""
         await self._connect()
-        return read_snapshot((await self._ask({"do": "snapshot"}))["snapshot"])
+        return read_snapshot((await self._ask({"do": "snapshot"}, SNAPSHOT_SECONDS))["snapshot"])
 
     async def events(self) -> AsyncIterator[Event]:
         """Events, until the connection breaks."""
@@ -92,7 +93,7 @@ class RemoteEngine:
 
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Send a command."""
-        await self._ask(write_order(0.0, command, job))
+        await self._ask(write_order(0.0, command, job), ANSWER_SECONDS)
 
     async def close(self) -> None:
         """Disconnect; jobs there go on running."""

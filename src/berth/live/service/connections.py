@@ -23,6 +23,8 @@ PATIENCE = {"head": 10.0, "body": 10.0, "reading": 60.0}
 """Seconds for the client to send the head of a request, and to send any part of a body or read any of an answer."""
 BODY_SECONDS = 120.0
 """Seconds for the client to send a whole body."""
+BATCH = 16
+"""Connections that are taken before those already open get their turn."""
 REFUSALS = {408: b"Request Timeout", 503: b"Service Unavailable"}
 
 log = logging.getLogger(__name__)
@@ -105,18 +107,28 @@ class Listener(socket.socket):
     """A listening socket that drops new connections while the process has no file descriptor left for them.
 
     It keeps a descriptor in reserve for that. Otherwise the connections would stay in the kernel's queue, and keep
-    waking the event loop.
+    waking the event loop. It takes connections in small batches: the event loop would take a whole queue of them
+    before the limit on connections closes any.
     """
 
     _spare: int | None = None
+    _taken = 0
 
     def listen(self, *arguments: Any) -> None:
         super().listen(*arguments)
         self._reserve()
 
     def accept(self) -> tuple[socket.socket, Any]:
+        if self._taken == BATCH:
+            self._taken = 0
+            raise BlockingIOError(errno.EAGAIN, "the connections that are open come first")
         try:
-            return super().accept()
+            found = super().accept()
+            self._taken += 1
+            return found
+        except BlockingIOError:
+            self._taken = 0
+            raise
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or self._spare is None:
                 raise

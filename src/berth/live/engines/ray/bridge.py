@@ -22,8 +22,8 @@ from berth.live.engines.wire import LINE
 
 __all__ = ["keeper_of", "main"]
 
-TOO_LONG = 10.0
-"""Seconds after which a keeper that does not answer is given up."""
+FIRST, TOO_LONG = 50.0, 10.0
+"""Seconds after which a keeper that does not answer is given up; at first it may have to start, with its agents."""
 
 
 def keeper_of(address: str, lease: float) -> Any:
@@ -60,6 +60,7 @@ class Bridge:
     def __init__(self, address: str, lease: float, *owner: str) -> None:
         self._address, self._lease, self._owner = address, lease, owner
         self._keeper: Any = None
+        self._answered = False
         self._connecting = asyncio.Lock()
         self._news: asyncio.Task[None] | None = None
         self._doing: set[asyncio.Task[None]] = set()
@@ -89,9 +90,10 @@ class Bridge:
         async with self._connecting:
             if self._keeper is None:
                 self._keeper = await asyncio.to_thread(keeper_of, self._address, self._lease)
-        async with asyncio.timeout(TOO_LONG):
+        async with asyncio.timeout(TOO_LONG if self._answered else FIRST):
             told = {**asked, "owner": self._owner}
             found: dict[str, Any] = json.loads(await self._keeper.ask.remote(json.dumps(told)))
+        self._answered = True
         return found
 
     async def _listen(self, life: str, told: int) -> None:

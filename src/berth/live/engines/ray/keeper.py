@@ -28,8 +28,8 @@ MARGIN = 2.0
 """Seconds after the end of a lease until the keeper relies on the end of the leased tasks."""
 LOOK = 1.0
 """Seconds between two checks of the nodes."""
-FIRST_WORD = 20.0
-"""Seconds that agents have to begin: the first request waits this long for them, and then they are retried."""
+FIRST_WORD, BEGUN = 20.0, 120.0
+"""Seconds that the first request waits for the agents, and after which an agent that has not begun is replaced."""
 TWINS = 60.0
 """Seconds after which two nodes of one name count as two: before, one of them may be lost and not yet detected."""
 AWAY = 6.0
@@ -301,7 +301,7 @@ class Keeper:
         now = time.monotonic()
         there = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
         for node in list(self._nodes.values()):
-            late = now - node.born > FIRST_WORD if node.heard is None else now - node.heard > self._lease
+            late = now - node.born > BEGUN if node.heard is None else now - node.heard > self._lease
             if node.id not in there or late:
                 self._lose(node)
         self._twins = {node: since for node, since in self._twins.items() if node in there}
