@@ -356,7 +356,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {entry["name"] for entry in json.loads(capsys.readouterr().out)} == set(NAMES)
     assert main(["workload", "show", "google-2019"]) == 0
     assert "supposed" in capsys.readouterr().out
-    assert main(["workload", "generate", "nasa-ipsc", str(jobs), "--jobs", "300", "--machines", "16"]) == 0
+    assert main(["workload", "generate", "nasa-ipsc", str(jobs), "--jobs", "300", "--scale-to", "16"]) == 0
     assert len(load_trace(jobs)) == 300
     assert main(["workload", "generate", "nasa-ipsc", str(jobs)]) == 2
     assert "a file that is there" in capsys.readouterr().err

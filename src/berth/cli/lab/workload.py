@@ -133,7 +133,7 @@ def fit_command(
     "generate",
     epilog=examples(
         "berth workload generate philly --out jobs.csv --jobs 1000",
-        "berth workload generate openb --out jobs.parquet --hours 24 --machines 200 --load 0.9",
+        "berth workload generate openb --out jobs.parquet --hours 24 --scale-to 200 --load 0.9",
     ),
 )
 def generate_command(
@@ -149,7 +149,7 @@ def generate_command(
         float | None, typer.Option("--load", help="Offered load: the mean share in use of the scarcest resource.")
     ] = None,
     machines: Annotated[
-        int | None, typer.Option("--machines", min=1, help="Scale the workload to this many machines.")
+        int | None, typer.Option("--scale-to", min=1, help="Scale the workload to this many machines.")
     ] = None,
     seed: SeedOption = 0,
     overwrite: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,

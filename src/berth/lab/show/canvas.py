@@ -142,7 +142,7 @@ def _tell_apart(axes: Axes) -> None:
 def new_figure(
     width: float = 7.2, height: float = 3.9, columns: int = 1, rows: int = 1, **more: Any
 ) -> tuple[Figure, Any]:
-    """A figure of so many inches and its axes, (rows, columns)."""
+    """A figure of this size in inches and its axes, (rows, columns)."""
     figure = Picture(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **more)

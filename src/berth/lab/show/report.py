@@ -50,7 +50,7 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
 
 
 def summary(comparison: Comparison) -> str:
-    """The tables alone with what they say, to stand in a page of somebody else's."""
+    """The tables with their captions, without a page around them."""
     parts = []
     for information in comparison.information:
         rows = [row for row in comparison.rows if row.information == information]

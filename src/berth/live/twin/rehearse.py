@@ -24,7 +24,7 @@ class Rehearsal:
     """What is played: a stream, schedulers, seeds, and the engine's latencies.
 
     Ratios are to the scheduler `plain`. `told` is the scheduler that is told the speeds: what it gains over `plain` is
-    what there is to gain.
+    the most that learning can gain.
     """
 
     stream: Stream

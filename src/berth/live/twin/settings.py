@@ -129,7 +129,7 @@ class RehearsalFile(Part):
         )
 
     def plan(self) -> Rehearsal:
-        """What is to be played."""
+        """What to play."""
         named = [Runner.parse(text) for text in self.policies]
         learner = next((one for one in reversed(named) if not one.plain), None)
         told = Runner.parse(self.told) if self.told else learner

@@ -97,7 +97,7 @@ class JobClass(Part):
     run_s: Mix
     estimate_ratio: Mix | None = Field(default=None, description="the user's estimate over the run time")
     estimated: Share = Field(default=0.0, description="share of the jobs with an estimate")
-    demands: list[Demand] = Field(default_factory=list, description="the commonest")
+    demands: list[Demand] = Field(default_factory=list, description="the most common ones")
     rest: list[Quantiles] | None = Field(default=None, description="amounts of all other jobs, by resource")
     needs: str | None = Field(default=None, description="of all others")
     whole_seconds: bool = False

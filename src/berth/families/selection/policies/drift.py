@@ -1,4 +1,4 @@
-"""Notice drift: which memory foretells gains best.
+"""Notice drift: which memory predicts gains best.
 
 Axes: E channels, M memories.
 """

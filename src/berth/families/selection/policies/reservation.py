@@ -30,7 +30,7 @@ class Reservation(IndexPolicy):
 
     What is known of ports, servers and classes of servers is the prior of channels that were never opened: no channel
     must be tried. How often knowledge will be used is how often it could have been used so far: a port that had n jobs
-    expects n more. When gains change, it notices that a shorter memory foretells them better, and forgets.
+    expects n more. When gains change, it notices that a shorter memory predicts them better, and forgets.
 
     Settings:
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Attempts:
-    """Reports in `told` what happens to attempts, and sets `wake` when Slurm is to be polled soon.
+    """Reports in `told` what happens to attempts, and sets `wake` when Slurm should be polled soon.
 
     `nodes` and `boot` are the last known nodes, and when slurmctld was started.
     """

@@ -68,7 +68,7 @@ class AttemptRecord:
     parted: float | None = None
     """Since when some tasks are missing."""
     doubted: bool = False
-    """Whether it was seen cancelled, and its nodes are to be checked first."""
+    """Whether it was seen cancelled, and its nodes must be checked first."""
     hooked: dict[str, float] = field(default_factory=dict)
     """When hooks reported its begin and end."""
     kept: str = ""
