@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 BIN = HOME / ("Scripts" if os.name == "nt" else "bin")
 os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")  # the documentation tool's advertisement
+# Tests start hundreds of processes: without compiled files each of them would compile every module that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 SPELLED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "src", "benchmarks", "scripts", "examples", "dev.py")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 

@@ -223,7 +223,9 @@ def test_two_schedulers_that_start_the_same_attempt_begin_it_once(
     drive(play)
 
 
-def test_another_store_has_the_cluster_only_when_the_first_is_through(ray_cluster: LocalRay) -> None:
+def test_another_store_has_the_cluster_only_when_the_first_is_through(drive: Drive, ray_cluster: LocalRay) -> None:
+    drive(lambda driver: driver.listener.close())  # while it listens, the cluster is being served
+
     def job(name: str, seconds: float) -> tuple[Start, Job]:
         made = Job(name, "t", (Role("w", 1, {"cpu": 1000}),), payload={"command": ["sleep", str(seconds)]})
         return Start(name, 1, (Place("n1", "w", 1),)), made
