@@ -110,6 +110,61 @@ def easy(order: Order) -> Callable[..., list[int]]:
     return decide
 
 
+Score = Callable[[float, float, float, float], float]
+
+
+def ranked(
+    jobs: Sequence[Job], processors: float, score: Score, backfill: str, committed: bool, singly: bool
+) -> list[float]:
+    """A queue by a score of (wait, estimate, size, submit), the least first, that is computed at every moment.
+
+    `committed`: what was picked and does not fit stays picked. `singly`: arrivals and ends are moments of their own.
+    """
+    start = [-1.0] * len(jobs)
+    running: list[int] = []
+    waiting: list[int] = []
+    coming = list(range(len(jobs)))
+    head: int | None = None
+    shadow = 0.0
+    while coming or running:
+        now = min([jobs[i][0] for i in coming[:1]] + [start[i] + jobs[i][2] for i in running])
+        ended = [i for i in running if start[i] + jobs[i][2] == now]
+        arriving = [i for i in coming if jobs[i][0] == now]
+        if singly:
+            arriving, ended = (arriving[:1], []) if arriving else ([], ended[:1])
+        running = [i for i in running if i not in ended]
+        coming = [i for i in coming if i not in arriving]
+        waiting += arriving
+        kept = head if committed else None
+        queue = sorted(waiting, key=lambda i: (score(now - jobs[i][0], jobs[i][3], jobs[i][1], jobs[i][0]), i))
+        queue.sort(key=lambda i: i != kept)
+        free = processors - sum(jobs[i][1] for i in running)
+        before, head = head, None
+        chosen: list[int] = []
+        while queue and jobs[queue[0]][1] <= free:
+            free -= jobs[queue[0]][1]
+            chosen.append(queue.pop(0))
+        if queue:
+            head = queue.pop(0)
+            ends = [(max(start[i] + jobs[i][3], now), jobs[i][1]) for i in running]
+            ends += [(now + jobs[i][3], jobs[i][1]) for i in chosen]
+            if backfill != "shadow" or head != before:
+                shadow = min(t for t, _ in ends if free + sum(n for end, n in ends if end <= t) >= jobs[head][1])
+            extra = free + sum(n for end, n in ends if end <= shadow) - jobs[head][1]
+            for i in sorted(queue) if backfill == "shadow" else queue:
+                size, end = jobs[i][1], now + jobs[i][3]
+                passes = {"none": False, "any": True, "shadow": end < shadow, "easy": end <= shadow or size <= extra}
+                if size <= free and passes[backfill]:
+                    free -= size
+                    extra -= size if end > shadow else 0.0
+                    chosen.append(i)
+        for i in chosen:
+            start[i] = now
+            waiting.remove(i)
+            running.append(i)
+    return start
+
+
 def conservative(jobs: Sequence[Job], processors: float) -> list[float]:
     """Conservative backfilling: everybody has a reservation, which only ever moves forward.
 

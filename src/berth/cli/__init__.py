@@ -20,6 +20,7 @@ from berth.cli.lab import compare, workload
 from berth.cli.lab.catalog import policies_command, scenarios_app
 from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
+from berth.cli.lab.verify import verify_command
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
 from berth.cli.live.local_cluster import cluster_app, slurm_app
 from berth.cli.live.rehearse import rehearse_command
@@ -69,6 +70,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
         compare.reproduce_command,
         ("berth reproduce list", "berth reproduce ogasched/table-3 --quick"),
     ),
+    "verify": (verify_command, ("berth verify", "berth verify rlscheduler --traces traces")),
     "train": (
         compare.train_command,
         ("berth train drl-small --out my-policy", "berth train drl-small drl-scarce --method ppo --steps 100"),

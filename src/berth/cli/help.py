@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 __all__ = ["GROUPS", "GroupedCommands", "examples"]
 
 GROUPS = {
-    "Lab": ("demo", "compare", "sweep", "leaderboard", "reproduce", "train", "scenarios", "policies"),
+    "Lab": ("demo", "compare", "sweep", "leaderboard", "reproduce", "verify", "train", "scenarios", "policies"),
     "Traces": ("trace", "workload", "replay"),
     "Scheduler": (
         *("serve", "submit", "jobs", "job", "plan", "servers", "policy", "learned", "decisions"),

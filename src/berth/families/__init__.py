@@ -52,6 +52,8 @@ class Family:
         return _loaded(f"berth.live.core.drivers.{self.name}:{self.name.capitalize()}Driver")
 
 
+PRIORITIES = ("Priority", "LJF", "SAF", "WFP3", "UNICEP", "F1", "F2", "F3", "F4")
+
 _ALL = (
     Family(
         "allocation",
@@ -102,6 +104,7 @@ _ALL = (
             "fcfs": "berth.families.placement.policies.fcfs:FCFS",
             "sjf": "berth.families.placement.policies.sjf:SJF",
             "easy": "berth.families.placement.policies.easy:EASY",
+            **{name.lower(): f"berth.families.placement.policies.priority:{name}" for name in PRIORITIES},
             "conservative": "berth.families.placement.policies.conservative:Conservative",
             "best-fit": "berth.families.placement.policies.best_fit:BestFit",
             "tetris": "berth.families.placement.policies.tetris:Tetris",

@@ -84,8 +84,7 @@ def _at_once(policy: Any, batch: BatchJobs, setting: ReplaySetting) -> Floats | 
     form = None if pool is None or pooled is None else pooled(tasks)
     if pool is None or form is None:
         return None
-    backfill, key = form
-    return run_pool(tasks.arrival, pool.size, pool.run, pool.estimate, pool.capacity, backfill=backfill, key=key)
+    return run_pool(tasks.arrival, pool.size, pool.run, pool.estimate, pool.capacity, **form._asdict())
 
 
 def _one_by_one(

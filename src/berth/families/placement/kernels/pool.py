@@ -24,7 +24,7 @@ import numpy as np
 
 from berth.kernels.compiled import inlined, inner, lean
 
-__all__ = ["ANY", "EASY", "STRICT", "Jobs", "Pool", "expect", "forget", "play_pool", "pop", "push"]
+__all__ = ["ANY", "EASY", "STRICT", "Jobs", "Pool", "expect", "forget", "play_pool", "pop", "push", "reserve", "room"]
 
 STRICT, EASY, ANY = 0, 1, 2
 ROOM = 1e-9  # tolerance of a sum of floats, relative to 1 + the limit
@@ -186,7 +186,7 @@ def forget(pool: Pool, end: float, job: int) -> None:
 
 
 @inlined
-def _room(pool: Pool, amount: float) -> Any:
+def room(pool: Pool, amount: float) -> Any:
     """Largest size that fits into this amount, with a tolerance for sums of floats."""
     return amount + ROOM * (1.0 + pool.number[CAPACITY])
 
@@ -203,10 +203,10 @@ def _start(jobs: Jobs, pool: Pool, job: int, now: float, mode: int) -> None:
 
 
 @inner
-def _reserve(jobs: Jobs, pool: Pool, need: float, now: float) -> None:
+def reserve(jobs: Jobs, pool: Pool, need: float, now: float) -> None:
     """Compute when `need` processors will be free by the estimates, and how many more there will be then."""
     free, place, size, time = pool.number[FREE], 0, pool.count[KNOWN], now
-    while place < size and need > _room(pool, free):
+    while place < size and need > room(pool, free):
         time = max(pool.known_end[place], now)
         free += jobs.size[pool.known_job[place]]
         place += 1
@@ -221,7 +221,7 @@ def _reserve(jobs: Jobs, pool: Pool, need: float, now: float) -> None:
 def _backfill(jobs: Jobs, pool: Pool, place: int, now: float) -> None:
     """Start jobs from this position on that do not delay the head."""
     while place >= 0:
-        free, extra = _room(pool, pool.number[FREE]), _room(pool, pool.number[EXTRA])
+        free, extra = room(pool, pool.number[FREE]), room(pool, pool.number[EXTRA])
         small = _next(pool, place, min(free, extra), now, np.inf)
         short = _next(pool, place, free, now, pool.number[SHADOW])
         place = short if small < 0 or 0 <= short < small else small
@@ -243,14 +243,14 @@ def _decide(jobs: Jobs, pool: Pool, now: float, mode: int) -> Any:
         if place < 0:
             return -1
         head = jobs.at[place]
-        if jobs.size[head] > _room(pool, pool.number[FREE]):
+        if jobs.size[head] > room(pool, pool.number[FREE]):
             if mode == EASY:
-                _reserve(jobs, pool, jobs.size[head], now)
+                reserve(jobs, pool, jobs.size[head], now)
                 _backfill(jobs, pool, place + 1, now)
                 return place
             if mode == STRICT:
                 return place
-            place = _next(pool, place + 1, _room(pool, pool.number[FREE]), now, np.inf)
+            place = _next(pool, place + 1, room(pool, pool.number[FREE]), now, np.inf)
             if place < 0:
                 return -1
             head = jobs.at[place]
@@ -292,9 +292,9 @@ def play_pool(jobs: Jobs, pool: Pool, mode: int) -> int:
             if mode == STRICT:
                 continue
             if mode == EASY and pool.number[SHADOW] >= now:
-                small = jobs.size[first] <= _room(pool, pool.number[FREE])
+                small = jobs.size[first] <= room(pool, pool.number[FREE])
                 late = now + jobs.estimate[first] > pool.number[SHADOW]
-                if small and (not late or jobs.size[first] <= _room(pool, pool.number[EXTRA])):
+                if small and (not late or jobs.size[first] <= room(pool, pool.number[EXTRA])):
                     if late:
                         pool.number[EXTRA] -= jobs.size[first]
                     _start(jobs, pool, first, now, mode)

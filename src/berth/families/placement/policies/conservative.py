@@ -8,7 +8,7 @@ from berth.errors import UnsupportedProblem
 from berth.families.placement.kernels.gathering import Free, Pieces, Rows
 from berth.families.placement.kernels.queueing import Ends
 from berth.families.placement.kernels.reservations import Staircase, plan_all
-from berth.families.placement.policies.queued import FITS, QueuedPolicy
+from berth.families.placement.policies.queued import FITS, PoolForm, QueuedPolicy
 from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.model import Floats, Ints
 
@@ -46,8 +46,8 @@ class Conservative(QueuedPolicy):
         self._ends: dict[int, float] = {}  # known ends of the tasks that ran
         self._up: Ints | None = None
 
-    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
-        return "conservative", None
+    def pool(self, tasks: Tasks) -> PoolForm | None:
+        return PoolForm("conservative")
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
         late, early = self._surprises(slot)

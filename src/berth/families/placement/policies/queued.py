@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from berth.families.placement.problem import (
 )
 from berth.model import Floats, Ints
 
-__all__ = ["BACKFILL", "FITS", "InOrder", "QueuedPolicy"]
+__all__ = ["BACKFILL", "FITS", "InOrder", "PoolForm", "QueuedPolicy"]
 
 FITS = {"first": FIRST, "best": BEST, "worst": WORST, "aligned": ALIGNED, "whole": WHOLE}
 """Rules to find servers for a task: see `berth.families.placement.kernels.gathering`."""
@@ -41,6 +42,18 @@ BACKFILL = {"none": STRICT, "easy": EASY, "any": ANY}
 
 CLASSES = 64
 """Number of task classes that are counted; the most common are exact."""
+
+
+class PoolForm(NamedTuple):
+    """How a policy decides on one pool of processors, for kernels that play whole logs.
+
+    The queue is in the order of `key` (N,), or of a `score` of wait, estimate, size and submission; ties by arrival.
+    """
+
+    backfill: str
+    key: Floats | None = None
+    score: Callable[..., Any] | None = None
+    committed: bool = False
 
 
 class QueuedPolicy(ABC):
@@ -69,8 +82,8 @@ class QueuedPolicy(ABC):
         if {"start", "decide"} & vars(cls).keys() and "pool" not in vars(cls):
             cls.pool = QueuedPolicy.pool  # type: ignore[method-assign]
 
-    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
-        """Pool form, for a kernel that plays whole logs: backfilling and the key of each task, or None."""
+    def pool(self, tasks: Tasks) -> PoolForm | None:
+        """The form on one pool, or None if there is none."""
         return None
 
     @abstractmethod
@@ -153,11 +166,15 @@ class InOrder(QueuedPolicy):
         """A number for each task (n,): smaller ones come first, ties by arrival."""
         return np.zeros(len(tasks))
 
-    def pool(self, tasks: Tasks) -> tuple[str, Floats | None] | None:
-        return self.backfill, self.key(tasks)
+    def queue(self, slot: PlacementSlot) -> Ints:
+        """Waiting tasks, (n,), the first in the queue first."""
+        return np.argsort(self.key(slot.tasks), kind="stable")
+
+    def pool(self, tasks: Tasks) -> PoolForm | None:
+        return PoolForm(self.backfill, self.key(tasks))
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
-        order = np.argsort(self.key(slot.tasks), kind="stable")
+        order = self.queue(slot)
         held = slot.berths
         by_end = np.argsort(held.end, kind="stable")
         size, resources = len(by_end), free.amount.shape[1]
