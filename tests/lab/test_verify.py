@@ -6,10 +6,14 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from berth.cli import main
 from berth.lab.verify import CHECKS, Line, render_verified, verify
+from berth.lab.verify.openb import filled
+from tests.reference import node_scores
 
 PAGE = Path(__file__).parents[2] / "docs" / "verified.md"
 
@@ -37,6 +41,7 @@ def test_the_page_has_every_result_with_its_verdict() -> None:
         assert check.protocol in text
     rows = re.findall(r"^\| .* \|$", text, re.MULTILINE)
     assert sum("| equal |" in row for row in rows) >= 24
+    assert sum("| within two standard errors |" in row or "| equal |" in row for row in rows) == 36
     assert not any("| different |" in row for row in rows)
 
 
@@ -55,3 +60,36 @@ def test_what_others_published_comes_out(capsys: pytest.CaptureFixture[str]) -> 
     assert not any(line.verdict == "different" for lines in found.values() for line in lines)
     assert main(["verify", "hpcopt", "-q"]) == 0
     assert "makespan (s)" in capsys.readouterr().out
+
+
+NODES = {
+    "sn": [f"n{i}" for i in range(12)],
+    "cpu_milli": [32_000] * 12,
+    "memory_mib": [65_536] * 12,
+    "gpu": [0, 0] + [2, 4] * 5,
+    "model": [None, None] + ["T4", "V100"] * 5,
+}
+
+
+def made(seed: int, count: int = 60) -> pl.DataFrame:
+    """Pods with shares, whole GPUs and none, some for one model only."""
+    rng = np.random.default_rng(seed)
+    number = rng.choice([0, 1, 1, 1, 2], count)
+    part = np.where(number == 1, rng.choice([200, 500, 1000], count), np.where(number > 1, 1000, 0))
+    return pl.DataFrame(
+        {
+            "cpu_milli": rng.choice([1000, 4000, 9000], count),
+            "memory_mib": rng.choice([1024, 8192], count),
+            "num_gpu": number,
+            "gpu_milli": part,
+            "gpu_spec": rng.choice(["", "V100", "T4|V100"], count),
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rule", range(6))
+def test_places_of_pods_are_those_of_the_reference(rule: int, seed: int) -> None:
+    """The kernel keeps scores and computes few again; the reference computes all of them for every pod."""
+    nodes, pods = pl.DataFrame(NODES), made(seed)
+    assert filled(nodes, pods, rule, seed) == pytest.approx(node_scores.filled(nodes, pods, rule, seed))

@@ -1,0 +1,64 @@
+"""Published results of others, computed again: `berth verify`.
+
+Each check repeats a protocol exactly, on the same public data, and holds every printed number against berth's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from berth import about
+from berth.errors import InvalidInput, UnknownName
+from berth.lab.verify.batch import HPCOPT, RLSCHEDULER
+from berth.lab.verify.lines import Check, Line, Progress
+from berth.lab.verify.openb import FGD
+
+__all__ = ["CHECKS", "Check", "Line", "render_verified", "verify"]
+
+CHECKS: Mapping[str, Check] = {"rlscheduler": RLSCHEDULER, "hpcopt": HPCOPT, "fgd": FGD}
+"""Published results by name."""
+
+
+def verify(
+    names: Sequence[str] = (), traces: str | os.PathLike[str] | None = None, progress: Progress | None = None
+) -> dict[str, list[Line]]:
+    """Compute published results again, all or those named; `traces` is the folder of public traces."""
+    unknown = next((name for name in names if name not in CHECKS), None)
+    if unknown is not None:
+        raise UnknownName("published result", unknown, CHECKS)
+    folder = Path(traces or os.environ.get("BERTH_TRACES") or "")
+    found: dict[str, list[Line]] = {}
+    for name in names or CHECKS:
+        check = CHECKS[name]
+        for file in check.files:
+            if not (folder / file).is_file():
+                expected = "a folder of public traces (--traces, or BERTH_TRACES)"
+                raise InvalidInput(expected, found=f"no {folder / file}", key="traces")
+        found[name] = check.lines(folder, progress or (lambda where, done, total: None))
+    return found
+
+
+def render_verified(found: Mapping[str, Sequence[Line]], command: str) -> str:
+    """The documentation page."""
+    count = sum(line.theirs is not None for lines in found.values() for line in lines)
+    good = sum(line.verdict not in ("different", "not published") for lines in found.values() for line in lines)
+    text = [
+        "# Published results of others, verified",
+        "",
+        f"Written by `{command}`, berth {about.VERSION}. Results that others published are computed again from the "
+        f"same public data, by the protocol that they used: {good} of {count} published numbers come out. A number is "
+        "*equal* if all printed digits are.",
+        "",
+    ]
+    for name, lines in found.items():
+        check = CHECKS[name]
+        text += [f"## {check.title}", "", f"`berth verify {name}`. {check.source}.", "", check.protocol, ""]
+        text += ["| where | what | published | berth | verdict | |", "|---|---|---|---|---|---|"]
+        for line in lines:
+            theirs = "" if line.theirs is None else f"{line.theirs:,.{line.digits}f}"
+            cells = (line.where, line.what, theirs, f"{line.ours:,.{line.digits}f}", line.verdict, line.note)
+            text.append(f"| {' | '.join(cells)} |")
+        text += ["", *([check.remark, ""] if check.remark else [])]
+    return "\n".join(text).rstrip() + "\n"
