@@ -128,7 +128,7 @@ def ranked(
     shadow = 0.0
     while coming or running:
         now = min([jobs[i][0] for i in coming[:1]] + [start[i] + jobs[i][2] for i in running])
-        ended = [i for i in running if start[i] + jobs[i][2] == now]
+        ended = sorted(i for i in running if start[i] + jobs[i][2] == now)
         arriving = [i for i in coming if jobs[i][0] == now]
         if singly:
             arriving, ended = (arriving[:1], []) if arriving else ([], ended[:1])

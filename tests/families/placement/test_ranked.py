@@ -35,7 +35,7 @@ def overtaker(wait: float, estimate: float, size: float, submit: float) -> float
 
 @pytest.mark.parametrize(
     ("backfill", "committed", "singly"),
-    itertools.product(["none", "any", "easy", "shadow"], [False, True], [False, True]),
+    list(itertools.product(["none", "any", "easy", "shadow"], [False, True], [False, True])),
 )
 @pytest.mark.parametrize("score", SCORES)
 @settings(max_examples=60, deadline=None)
@@ -102,7 +102,7 @@ def test_rules_order_jobs_as_they_say() -> None:
 
 
 def test_a_rule_of_ones_own_is_an_expression_or_a_function(capsys: pytest.CaptureFixture[str]) -> None:
-    own = f"priority:score={__name__}.overtaker".replace(".overtaker", ":overtaker")
+    own = f"priority:score={__name__}.overtaker"
     words = ["replay", str(EXAMPLE), "--processors", "8", "-q", "-o", "csv"]
     assert main([*words, "-p", "priority:score=estimate", "-p", "sjf", "-p", own]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -113,13 +113,14 @@ def test_a_rule_of_ones_own_is_an_expression_or_a_function(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("score", "said"),
     [
-        ("wait.real", "an expression of wait, estimate, size and submit"),
+        ("wait.real", "expected module.function"),
+        ("wait + length", "an expression of wait, estimate, size and submit"),
         ("__import__('os')", "an expression of"),
         ("wait +", "an expression of"),
         ("length", "an expression of"),
         ("'text'", "an expression of"),
-        ("nowhere:rule", "expected module:function"),
-        ("math:pi", "a function of wait, estimate, size and submit"),
+        ("nowhere.rule", "expected module.function"),
+        ("math.pi", "a function of wait, estimate, size and submit"),
     ],
 )
 def test_other_scores_are_refused(score: str, said: str) -> None:

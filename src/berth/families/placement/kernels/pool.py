@@ -105,6 +105,12 @@ def _next(pool: Pool, first: int, size: float, now: float, limit: float) -> Any:
 # ---------------------------------------------------------------------------- running jobs
 
 
+@inlined
+def _before(time: float, job: int, other_time: float, other: int) -> Any:
+    """Whether a job ends before another; of those that end together, the one that arrived first."""
+    return time < other_time or (time == other_time and job < other)
+
+
 @inner
 def push(pool: Pool, time: float, job: int) -> None:
     """Add a job that runs until `time`."""
@@ -112,7 +118,7 @@ def push(pool: Pool, time: float, job: int) -> None:
     pool.count[RUNNING] = place + 1
     while place:
         above = (place - 1) // 2
-        if pool.heap_time[above] <= time:
+        if not _before(time, job, pool.heap_time[above], pool.heap_job[above]):
             break
         pool.heap_time[place] = pool.heap_time[above]
         pool.heap_job[place] = pool.heap_job[above]
@@ -133,9 +139,12 @@ def pop(pool: Pool) -> Any:
         below = 2 * place + 1
         if below >= size:
             break
-        if below + 1 < size and pool.heap_time[below + 1] < pool.heap_time[below]:
-            below += 1
-        if pool.heap_time[below] >= time:
+        right = below + 1
+        if right < size and _before(
+            pool.heap_time[right], pool.heap_job[right], pool.heap_time[below], pool.heap_job[below]
+        ):
+            below = right
+        if not _before(pool.heap_time[below], pool.heap_job[below], time, moved):
             break
         pool.heap_time[place] = pool.heap_time[below]
         pool.heap_job[place] = pool.heap_job[below]

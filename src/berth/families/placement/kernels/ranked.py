@@ -1,7 +1,7 @@
 """One pool of processors with a queue whose order changes as jobs wait.
 
 Ended jobs leave first, then jobs arrive, and then jobs start; or, with `singly`, each end and each arrival is a moment
-of its own, and arrivals come before ends of the same time, as in RLScheduler.
+of its own: of the same time arrivals come first, as in RLScheduler, and then ends in the order of arrival.
 
 The order is by a score of each job, the least first, and ties by arrival; the score may depend on the wait, so it is
 computed at every moment at which jobs end or arrive. A job that was picked and does not fit either stays picked until

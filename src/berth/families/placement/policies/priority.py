@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -32,24 +33,25 @@ _ALLOWED = (
     ast.unaryop,
 )
 PICKS = ("again", "committed")
+_PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 @cache
 def score_function(score: str) -> Callable[..., Any]:
-    """A score as a function of wait, estimate, size and submit: an expression of these, or module:function.
+    """A score as a function of wait, estimate, size and submit: an expression of these, or module.function.
 
     >>> score_function("wait / estimate + log2(size)")(10.0, 5.0, 4.0, 0.0)
     4.0
-    >>> score_function("wait.real")
+    >>> score_function("wait + length")
     Traceback (most recent call last):
-    berth.errors.InvalidInput: score: got 'wait.real', expected an expression of wait, estimate, size and submit ...
+    berth.errors.InvalidInput: score: got 'wait + length', expected an expression of wait, estimate, size and submit ...
     """
-    if ":" in score:
-        path, _, name = score.partition(":")
+    if _PLACE.fullmatch(score):
+        path, _, name = score.rpartition(".")
         try:
             found = getattr(importlib.import_module(path), name)
         except (ImportError, AttributeError) as error:
-            raise InvalidInput("module:function", value=score, found=str(error), key="score") from error
+            raise InvalidInput("module.function", found=f"{score}: {error}", key="score") from error
         if not callable(found):
             raise InvalidInput("a function of wait, estimate, size and submit", value=score, key="score")
         return found  # type: ignore[no-any-return]
@@ -83,7 +85,7 @@ class Priority(InOrder):
     The score is computed from a task's `wait` and `estimate` in seconds, its `size` in processors (GPUs where the
     cluster has them), and its time of submission, `submit`.
 
-    Settings: `score`, an expression such as `-wait/estimate`, or `module:function` with these four arguments; `fit` as
+    Settings: `score`, an expression such as `-wait/estimate`, or `module.function` with these four arguments; `fit` as
     in fcfs, and `backfill`, where `shadow` also is RLScheduler's backfilling; `pick` (`again`: the first is found anew
     at every moment; `committed`: it stays first until it starts).
 
@@ -111,7 +113,7 @@ class Priority(InOrder):
             raise InvalidInput(f"one of {', '.join(PICKS)}", value=pick, key="pick")
         self.pick = pick
         self.score = score_function(str(score) or self.rule)
-        self._fixed = "wait" not in (str(score) or self.rule) and ":" not in str(score)
+        self._fixed = "wait" not in (str(score) or self.rule) and not _PLACE.fullmatch(str(score))
         self._head = -1  # id of the task that was picked and does not fit
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
