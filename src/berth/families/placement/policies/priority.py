@@ -112,9 +112,15 @@ class Priority(InOrder):
         if pick not in PICKS:
             raise InvalidInput(f"one of {', '.join(PICKS)}", value=pick, key="pick")
         self.pick = pick
-        self.score = score_function(str(score) or self.rule)
-        self._fixed = "wait" not in (str(score) or self.rule) and not _PLACE.fullmatch(str(score))
+        self._score = str(score) or self.rule
+        self._fixed = "wait" not in self._score and not _PLACE.fullmatch(self._score)
+        score_function(self._score)  # refuse what is none
         self._head = -1  # id of the task that was picked and does not fit
+
+    @property
+    def score(self) -> Callable[..., Any]:
+        """The score as a function of wait, estimate, size and submission."""
+        return score_function(self._score)
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
         if self._fixed and self.pick == "again" and self.backfill != "shadow":
@@ -128,8 +134,9 @@ class Priority(InOrder):
 
     def _scores(self, tasks: Tasks, time: float) -> Floats:
         arguments = time - tasks.arrival, tasks.work, self.sizes(tasks), tasks.arrival
+        score = self.score
         with np.errstate(all="ignore"):
-            found = np.array([float(self.score(*map(np.float64, task))) for task in zip(*arguments, strict=True)])
+            found = np.array([float(score(*map(np.float64, task))) for task in zip(*arguments, strict=True)])
         return np.where(np.isnan(found), 0.0, found)
 
     def queue(self, slot: PlacementSlot) -> Ints:
