@@ -33,7 +33,9 @@ def verify_command(
     output: OutputOption = Output.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Compute published results of others again, and print theirs beside berth's.
+    """Compute published results of others again.
+
+    The table has the published numbers beside berth's.
 
     Exit code: 0 everything computed, whatever the verdicts; 2 bad input, such as a missing trace.
     """
