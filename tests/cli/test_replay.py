@@ -62,6 +62,8 @@ def test_several_of_which_one_can_serve_are_a_list_all_the_same(capsys: pytest.C
     assert main(["replay", CLEAN, "-p", "fcfs", "-p", "random-placement", "-o", "json"]) == 0
     shown = capsys.readouterr()
     assert [row["policy"] for row in as_json(shown.out)] == ["fcfs"]
+    assert main(["replay", CLEAN, "-p", "fcfs", "--processors", "4", "-o", "json"]) == 0
+    assert as_json(capsys.readouterr().out)["left_out"] == {"larger than any machine": 1}
     assert "berth: not here: random-placement: random-placement cannot serve a problem with gangs\n" in shown.err
 
 

@@ -73,7 +73,7 @@ def replay_command(
     """Simulate a trace under batch policies.
 
     The table has waits, slowdowns, utilisation and fairness. With -o json, one policy gives an object and several give
-    a list of objects.
+    a list of objects; left_out counts the jobs that could not be played or were repaired, by reason.
     """
     from berth.lab.replay import ReplaySetting, replay
 
@@ -81,7 +81,8 @@ def replay_command(
     with progress(quiet, _moments, "moments") as show:
         result = replay(file, policy, setting, format=format, machines=machines, strict=strict, out=out, progress=show)
     one = len(result.rows) == 1 and len(policy or ()) == 1
-    if answered(result.rows[0] if one else result.rows, output):
+    rows = [{**row, "left_out": dict(result.left_out)} for row in result.rows]
+    if answered(rows[0] if one else rows, output):
         for name, reason in result.refused.items():
             typer.echo(f"berth: not here: {name}: {reason}", err=True)
         if result.unreadable:
