@@ -86,7 +86,7 @@ def score(node: Node, pod: Pod, rule: int, typical: list[tuple[Pod, float]]) -> 
 
 
 def filled(nodes: pl.DataFrame, pods: pl.DataFrame, rule: int, seed: int) -> tuple[float, ...]:
-    nodes = nodes.filter(pl.col("gpu") > 0)
+    nodes = nodes.filter(pl.col("gpu") > 0).sort("sn")
     nodes = nodes[stream(seed, "nodes", "openb").permutation(len(nodes))]
     there: list[Node] = [
         {"cpu": cpu, "memory": memory, "devices": [1000] * gpu, "model": model, "kinds": []}

@@ -29,7 +29,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "batch.swf"
 
 
 def overtaker(wait: float, estimate: float, size: float, submit: float) -> float:
-    """A rule of one's own: whoever has waited for more than five seconds is first."""
+    """A rule as a user writes it: jobs that have waited for more than five seconds come first."""
     return estimate if wait < 5.0 else -1.0
 
 

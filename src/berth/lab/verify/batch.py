@@ -110,7 +110,7 @@ def _hpcopt(folder: Path, progress: Progress) -> list[Line]:
     submit, run, size = log["submit"][kept], log["run"][kept], log["allocated"][kept]
     progress("SDSC-SP2", 0, 1)
     wait = run_pool(submit, size, run, run, 128.0) - submit
-    slow = np.maximum((wait + run) / np.maximum(run, 60.0), 1.0)
+    slow = bounded_slowdown(wait, run, 60.0)
     ends = wait + submit + run
     where = f"SDSC-SP2, FIFO, {len(kept):,} jobs"
     return [
@@ -124,10 +124,12 @@ def _hpcopt(folder: Path, progress: Progress) -> list[Line]:
 RLSCHEDULER = Check(
     "Mean bounded slowdown of priority rules on windows of a log",
     "Zhang et al., RLScheduler, SC 2020, tables of baselines; the authors' public environment",
-    "Ten windows of 1,024 jobs, each on an empty pool. Size: the larger of requested and allocated; jobs of zero "
-    "run time are left out, and an unknown run time is 10 s. A picked job stays picked until it fits; each arrival "
-    "and each end is a moment of its own. Backfilling: in order of submission, before a shadow time that is fixed "
-    "when the job is picked. Slowdown is bounded with 10 s.",
+    "Ten windows of 1,024 jobs, each on an empty pool. The size of a job is the larger of its requested and allocated "
+    "processors. The environment drops jobs of zero run time, and sets an unknown run time to 10 s. The scheduler "
+    "picks the job with the least score and waits until it fits, whatever arrives meanwhile. It decides after every "
+    "single arrival and end, arrivals first. When the picked job does not fit, backfilling computes its start from the "
+    "estimates, once; until then other jobs start, in order of submission, if their estimates end before that time. "
+    "The bound of the slowdown is 10 s.",
     (LUBLIN, SP2),
     _rlscheduler,
     "**An error in the published baselines**: WFP3 and UNICEP there take −1 − submission for the wait of a queued "
@@ -137,7 +139,8 @@ RLSCHEDULER = Check(
 HPCOPT = Check(
     "First come, first served on a whole log",
     "ErenAri/HPC-workload-optimizer, 2026, FIFO baseline",
-    "128 processors. Size: allocated; jobs of zero run time are kept. Slowdown is bounded with 60 s.",
+    "128 processors. The size of a job is its allocated processors. Jobs of zero run time count. The bound of the "
+    "slowdown is 60 s.",
     (SP2,),
     _hpcopt,
 )
