@@ -134,9 +134,10 @@ class Priority(InOrder):
 
     def _scores(self, tasks: Tasks, time: float) -> Floats:
         arguments = time - tasks.arrival, tasks.work, self.sizes(tasks), tasks.arrival
-        score = self.score
+        # expressions take arrays; a function may decide by comparing numbers
+        score = np.vectorize(self.score, otypes=[np.float64]) if _PLACE.fullmatch(self._score) else self.score
         with np.errstate(all="ignore"):
-            found = np.array([float(score(*map(np.float64, task))) for task in zip(*arguments, strict=True)])
+            found = np.broadcast_to(score(*arguments), (len(tasks),)) if len(tasks) else np.zeros(0)
         return np.where(np.isnan(found), 0.0, found)
 
     def queue(self, slot: PlacementSlot) -> Ints:
