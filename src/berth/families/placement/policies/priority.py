@@ -40,7 +40,7 @@ _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 def score_function(score: str) -> Callable[..., Any]:
     """A score as a function of wait, estimate, size and submit: an expression of these, or module.function.
 
-    >>> score_function("wait / estimate + log2(size)")(10.0, 5.0, 4.0, 0.0)
+    >>> float(score_function("wait / estimate + log2(size)")(10.0, 5.0, 4.0, 0.0))
     4.0
     >>> score_function("wait + length")
     Traceback (most recent call last):
