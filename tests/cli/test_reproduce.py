@@ -52,7 +52,7 @@ def test_json_and_a_second_time(tmp_path: Path, capsys: pytest.CaptureFixture[st
     second = json.loads(capsys.readouterr().out)
     assert second["cells_reused"] == 12
     assert first["experiments"] == second["experiments"]
-    assert first["experiments"][0]["claims"][0]["verdict"] in ("reproduced", "direction only", "not reproduced")
+    assert first["experiments"][0]["claims"][0]["verdict"] in ("reproduced", "direction only", "undecided", "refuted")
 
 
 def test_bad_names_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

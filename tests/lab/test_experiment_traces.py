@@ -125,7 +125,7 @@ def test_without_a_folder_nothing_is_run_and_nothing_judged(tmp_path: Path) -> N
     (result,) = found.experiments
     assert result.settings == ()
     assert result.claims == ()
-    assert result.verdict is None
+    assert not any(result.verdicts.values())
     assert len(result.without_data) == 4
     assert result.data == "raw traces: none of them is there"
     told = f"{HERE}: there is no traces folder (set BERTH_TRACES or --traces)"

@@ -112,6 +112,9 @@ class Claim(_Part):
     compared with its lead at other points. `where` selects the points; effects are averaged over several. `value` is
     the effect that the paper prints; if it prints none, `direction` gives the sign. `until` uses the first slots only;
     `total` uses sums over a run instead of means per slot, for runs of different length.
+
+    `unclear` says what the paper leaves open and the claim depends on: then it cannot be judged, and `readings` are
+    other ways to read it, as overrides of this claim. The range of their effects is given instead.
     """
 
     says: Annotated[str, Field(min_length=1)]
@@ -128,9 +131,18 @@ class Claim(_Part):
     value: float | None = None
     direction: Literal["more", "less", "same"] | None = None
     best: str | None = None
+    unclear: Annotated[str, Field(min_length=1)] | None = None
+    readings: list[dict[str, Any]] = Field(default_factory=list)
+
+    @property
+    def other_readings(self) -> list[Claim]:
+        """The claim in its other readings."""
+        return [Claim.model_validate({**self.model_dump(), "readings": [], **reading}) for reading in self.readings]
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if self.readings and self.unclear is None:
+            raise ValueError("unclear, what the paper leaves open, for claims with readings")
         if self.over is None and self.against is None:
             raise ValueError("over, against or both")
         if self.against is not None and isinstance(self.over, float):
@@ -306,8 +318,13 @@ def load_experiment(name: str | Path) -> Experiment:
 def _check_names(experiment: Experiment, file: Path) -> None:
     """Refuse claims and plots that name a policy, an oracle or a point that the sweep does not have."""
     settings = settings_of(experiment)
-    for place, claim in enumerate(experiment.claims):
-        key = f"claims[{place}]"
+    listed = [(f"claims[{place}]", claim) for place, claim in enumerate(experiment.claims)]
+    listed += [
+        (f"{key}.readings[{number}]", reading)
+        for key, claim in listed
+        for number, reading in enumerate(claim.other_readings)
+    ]
+    for key, claim in listed:
         meant = {"where": claim.where} | ({} if claim.against is None else {"against": claim.against})
         for name, where in meant.items():
             if not any(setting.is_at(where) for setting in settings):

@@ -1,21 +1,61 @@
-"""Judge the claims of an experiment: the effect seed by seed, then the rule of `berth.lab.reproduce.results`."""
+"""Judge the claims of experiments: effects with their intervals, then the rule of `berth.lab.reproduce.results`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from berth.families import FAMILIES
 from berth.lab.reproduce.experiments import Claim
-from berth.lab.reproduce.results import ClaimResult, ExperimentResult, verdict_of
-from berth.statistics import Estimate, estimate
+from berth.lab.reproduce.results import ClaimResult, ExperimentResult, Verdict, verdict_of
+from berth.model import Floats
+from berth.statistics import Estimate, discoveries, studentised
 
 __all__ = ["effect", "judge"]
 
+Values = Mapping[int, float]
+"""A number by seed."""
 
-def judge(result: ExperimentResult) -> None:
-    """Fill in the claims; a claim may refer to points or slots absent from the quick version, or without data."""
-    judged: list[ClaimResult] = []
+
+def judge(results: Sequence[ExperimentResult]) -> None:
+    """Fill in the claims; a claim may refer to points or slots absent from the quick version, or without data.
+
+    The false discovery rate is controlled over all claims of all experiments, apart for each column of verdicts.
+    """
+    for result in results:
+        _measure(result)
+    found = [claim for result in results for claim in result.claims]
+    printed = discoveries(_chance(claim, claim.printed) for claim in found)
+    best = discoveries(_chance(claim, claim.best) for claim in found)
+    verdicts = iter(
+        replace(claim, verdict=_verdict(claim, claim.printed, one), best_verdict=_best_verdict(claim, other))
+        for claim, one, other in zip(found, printed, best, strict=True)
+    )
+    for result in results:
+        result.claims = tuple(next(verdicts) for _ in result.claims)
+
+
+def _chance(found: ClaimResult, effect: Estimate | None) -> float | None:
+    """The p-value that counts; none where no difference is claimed, or nothing can be judged."""
+    judged = found.claim.direction != "same" and found.claim.unclear is None
+    return effect.chance if effect is not None and judged else None
+
+
+def _verdict(found: ClaimResult, effect: Estimate | None, discovered: bool) -> Verdict:
+    if found.claim.unclear is not None:
+        return Verdict.unclear
+    return verdict_of(effect, found.claim.value, found.claim.direction, discovered)
+
+
+def _best_verdict(found: ClaimResult, discovered: bool) -> Verdict | None:
+    return None if found.best_policy is None else _verdict(found, found.best, discovered)
+
+
+def _measure(result: ExperimentResult) -> None:
+    """The effect of every claim that can be measured; none has a verdict yet."""
+    measured: list[ClaimResult] = []
     left: list[Claim] = []
     without: list[Claim] = []
     for claim in result.experiment.claims:
@@ -28,27 +68,25 @@ def judge(result: ExperimentResult) -> None:
         if result.quick and (not here or (claim.until or 0) > length):
             left.append(claim)
         else:
-            judged.append(_judged(result, claim))
-    result.claims, result.left_out, result.without_data = tuple(judged), tuple(left), tuple(without)
+            measured.append(_measured(result, claim))
+    result.claims, result.left_out, result.without_data = tuple(measured), tuple(left), tuple(without)
 
 
-def _judged(result: ExperimentResult, claim: Claim) -> ClaimResult:
+def _measured(result: ExperimentResult, claim: Claim) -> ClaimResult:
     policy = claim.policy or result.experiment.printed
     best_policy = claim.best or (None if claim.policy else result.experiment.best)
-    printed = effect(result, claim, policy, claim.metric)
     claimed = None
     if claim.metric == "reward" and _broke(result, claim, policy):
         claimed = effect(result, claim, policy, "claimed")
-    best = None if best_policy is None else effect(result, claim, best_policy, claim.metric)
+    readings = [effect(result, other, other.policy or policy, claim.metric) for other in claim.other_readings]
     return ClaimResult(
         claim,
         policy,
         best_policy,
-        printed,
+        effect(result, claim, policy, claim.metric),
         claimed,
-        best,
-        verdict_of(printed, claim.value, claim.direction),
-        None if best_policy is None else verdict_of(best, claim.value, claim.direction),
+        None if best_policy is None else effect(result, claim, best_policy, claim.metric),
+        tuple(reading for reading in readings if reading is not None),
     )
 
 
@@ -61,30 +99,36 @@ def _broke(result: ExperimentResult, claim: Claim, policy: str) -> bool:
 
 
 def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> Estimate | None:
-    """Relative lead of the policy's number over what the claim compares it with: mean and interval over seeds.
+    """Relative lead of the policy's number over what the claim compares it with, of means over seeds.
 
-    None if a seed has nothing to compare with.
+    None if there is nothing to compare with.
     """
     places = result.places(claim.where)
     others = [] if claim.against is None else result.places(claim.against)
     if claim.over is None:
-        ours, theirs = (
-            _averaged([result.values(p, policy, claim.arrivals, series, claim.until, claim.total) for p in points])
-            for points in (places, others)
-        )
-        return estimate(_above(ours, theirs).values())
-    here = [_pair(result, claim, policy, series, place) for place in places]
+        mine = [result.values(p, policy, claim.arrivals, series, claim.until, claim.total) for p in (*places, *others)]
+        count = len(places)
+        return _estimated(mine, lambda m: _above(m[..., :count].mean(axis=-1), m[..., count:].mean(axis=-1)))
+    pairs = [_pair(result, claim, policy, series, place) for place in (*places, *others)]
+    columns, here = [side for pair in pairs for side in pair], 2 * len(places)
     if claim.against is None:
-        return estimate(_averaged([_above(*pair) for pair in here]).values())
-    there = [_pair(result, claim, policy, series, place) for place in others]
-    as_ratio = all(value > 0 for pair in (*here, *there) for side in pair for value in side.values())
-    now, before = (_averaged([_lead(*pair, as_ratio) for pair in pairs]) for pairs in (here, there))
-    return estimate(_above(now, before).values())
+        return _estimated(columns, lambda m: _above(m[..., ::2], m[..., 1::2]).mean(axis=-1))
+    as_ratio = all(_mean(column) > 0 for column in columns)
+
+    def lead(m: Floats) -> Floats:
+        ours, theirs = m[..., ::2], m[..., 1::2]
+        return np.asarray((ours / theirs if as_ratio else ours - theirs).mean(axis=-1))
+
+    return _estimated(columns, lambda m: _above(lead(m[..., :here]), lead(m[..., here:])))
 
 
-def _pair(
-    result: ExperimentResult, claim: Claim, policy: str, series: str, place: int
-) -> tuple[dict[int, float], dict[int, float]]:
+def _estimated(columns: Sequence[Values], of_means: Callable[[Floats], Floats]) -> Estimate | None:
+    """An effect of the means of columns, over the seeds that all of them have."""
+    seeds = sorted(set.intersection(*(set(column) for column in columns))) if columns else []
+    return studentised(np.array([[column[seed] for column in columns] for seed in seeds]), of_means) if seeds else None
+
+
+def _pair(result: ExperimentResult, claim: Claim, policy: str, series: str, place: int) -> tuple[Values, Values]:
     """Values by seed of the policy at a point, and of what the claim compares it with."""
     family = FAMILIES[result.families[place]].lab
     oracle = claim.over in family.oracles and claim.over in (result.settings[place].run.oracles or ())
@@ -97,25 +141,10 @@ def _pair(
     return ours, result.values(place, claim.over, claim.arrivals, compared, claim.until, claim.total)
 
 
-def _lead(ours: Mapping[int, float], theirs: Mapping[int, float], as_ratio: bool) -> dict[int, float]:
-    """Lead of ours over theirs, seed by seed: the ratio, or the difference."""
-    seeds = sorted(ours.keys() & theirs.keys())
-    return {seed: ours[seed] / theirs[seed] if as_ratio else ours[seed] - theirs[seed] for seed in seeds}
+def _mean(column: Values) -> float:
+    return sum(column.values()) / len(column) if column else 0.0
 
 
-def _above(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """Relative excess of ours over theirs, seed by seed.
-
-    If theirs is not positive in some seed, differences are divided by the mean absolute value of theirs over all seeds.
-    """
-    seeds = sorted(ours.keys() & theirs.keys())
-    if all(theirs[seed] > 0 for seed in seeds):
-        return {seed: ours[seed] / theirs[seed] - 1.0 for seed in seeds}
-    size = math.fsum(abs(theirs[seed]) for seed in seeds) / len(seeds)
-    return {seed: (ours[seed] - theirs[seed]) / size if size else math.nan for seed in seeds}
-
-
-def _averaged(values: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """Mean over points, for each seed that all points have."""
-    seeds = set.intersection(*(set(found) for found in values)) if values else set()
-    return {seed: math.fsum(found[seed] for found in values) / len(values) for seed in sorted(seeds)}
+def _above(ours: Floats, theirs: Floats) -> Floats:
+    """Relative excess of ours over theirs."""
+    return np.asarray((ours - theirs) / np.abs(theirs))

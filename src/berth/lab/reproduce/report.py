@@ -21,9 +21,9 @@ from berth.statistics import Estimate
 
 __all__ = ["print_experiments", "print_reproduced", "render_markdown", "render_reproduced"]
 
-MARKS = {Verdict.reproduced: "✓", Verdict.direction: "≈", Verdict.failed: "✗"}
-CLASSES = {Verdict.reproduced: "good", Verdict.direction: "warn", Verdict.failed: "bad"}
-STYLES = {Verdict.reproduced: "green", Verdict.direction: "yellow", Verdict.failed: "red"}
+MARKS = dict(zip(Verdict, "✓≈?✗–", strict=True))
+CLASSES = dict(zip(Verdict, ("good", "warn", "quiet", "bad", "quiet"), strict=True))
+STYLES = dict(zip(Verdict, ("green", "yellow", "dim", "red", "dim"), strict=True))
 WIDE = 120
 """Terminal width from which the table also shows the unchecked effect."""
 SIDES = {"more": "more", "less": "less", "same": "the same"}
@@ -50,6 +50,15 @@ def found_effect(value: Estimate | None) -> str:
     return f"{percent(value.mean, sign=True)}{half}"
 
 
+def readings_text(result: ClaimResult) -> str:
+    """What the paper leaves open, and the range of effects over readings; empty if the claim can be judged."""
+    if result.claim.unclear is None:
+        return ""
+    means = [found.mean for found in (result.printed, *result.readings) if found is not None]
+    over = f": {percent(min(means), sign=True)} to {percent(max(means), sign=True)} over {len(means)} readings"
+    return f"{result.claim.unclear}{over if len(means) > 1 else ''}"
+
+
 def left_out_lines(result: ExperimentResult) -> list[str]:
     """What was not run or not judged, and why, one sentence each."""
     lines = [f"Not run: {text}." for text in result.not_run]
@@ -66,12 +75,13 @@ def _state(verdict: Verdict | None) -> str:
 
 
 def counted(verdicts: Sequence[Verdict | None]) -> str:
-    """Count the verdicts of each kind.
+    """Count the verdicts of each kind that there is.
 
-    >>> counted([Verdict.reproduced, Verdict.failed, Verdict.failed])
-    '1 reproduced, 0 direction only, 2 not reproduced'
+    >>> counted([Verdict.reproduced, Verdict.refuted, Verdict.refuted])
+    '1 reproduced, 2 refuted'
     """
-    return ", ".join(f"{sum(v is verdict for v in verdicts)} {verdict.value}" for verdict in Verdict)
+    counts = {verdict: sum(v is verdict for v in verdicts) for verdict in Verdict}
+    return ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count) or "none"
 
 
 def _scope(found: Reproduced) -> str:
@@ -120,13 +130,12 @@ def _overview(found: Reproduced) -> str:
     lines = []
     for result in found.experiments:
         e = result.experiment
-        states = [claim.verdict for claim in result.claims]
+        counts = "".join(f"<td>{count or ''}</td>" for count in result.verdicts.values())
         lines.append(
             f'<tr><td><a href="#{_anchor(e.name)}">{escape(e.name)}</a></td><td class="text">{escape(e.figure)}</td>'
-            f'<td class="text">{escape(e.title)}</td><td>{sum(s is Verdict.reproduced for s in states)} of '
-            f"{len(states)}</td><td>{_state(result.verdict)}</td></tr>"
+            f'<td class="text">{escape(e.title)}</td>{counts}</tr>'
         )
-    heads = ["experiment", "in the paper", "what", "claims reproduced", "weakest claim"]
+    heads = ["experiment", "in the paper", "what", *(verdict.value for verdict in Verdict)]
     return f"<div class='card'>{table(heads, lines, heads[1:3])}</div>"
 
 
@@ -160,7 +169,8 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str], looks: Mapping[st
         for n, svg in enumerate(svgs)
     )
     return (
-        f'<div class="card"><h3 id="{stem}">{escape(e.figure)}: {escape(e.title)} {_state(result.verdict)}</h3>'
+        f'<div class="card"><h3 id="{stem}">{escape(e.figure)}: {escape(e.title)}</h3>'
+        f"<p><strong>{_counts(result)}</strong></p>"
         f"<p>{escape(e.what)}</p>"
         f"<p><small>{escape(e.name)} · data: {escape(result.data)} · {len(result.settings)} points, "
         f"{result.seeds} seeds · as printed: {_policy(e.printed, looks)} · "
@@ -171,15 +181,23 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str], looks: Mapping[st
     )
 
 
+def _counts(result: ExperimentResult) -> str:
+    return counted([claim.verdict for claim in result.claims])
+
+
 def _claim(result: ClaimResult, unchecked: bool) -> str:
     cells = [paper_says(result.claim), found_effect(result.printed)]
     cells += [found_effect(result.claimed)] if unchecked else []
     cells += [found_effect(result.best), _state(result.verdict), _state(result.best_verdict)]
     return (
-        f'<tr class="wide"><td class="text">{escape(result.claim.says)}</td>'
+        f'<tr class="wide"><td class="text">{escape(result.claim.says)}{_note(result)}</td>'
         + "".join(f"<td>{cell}</td>" for cell in cells)
         + "</tr>"
     )
+
+
+def _note(result: ClaimResult) -> str:
+    return f"<br><small>{escape(text)}</small>" if (text := readings_text(result)) else ""
 
 
 def render_markdown(found: Reproduced, command: str) -> str:
@@ -214,11 +232,10 @@ def render_markdown(found: Reproduced, command: str) -> str:
 
 def _markdown(result: ExperimentResult) -> list[str]:
     e = result.experiment
-    verdict = MISSING if result.verdict is None else result.verdict.value
     lines = [
         f"### {e.figure}: {e.title}",
         "",
-        f"**{verdict}** · `berth reproduce {e.name}` · data: {result.data} · {result.seeds} seeds",
+        f"**{_counts(result)}** · `berth reproduce {e.name}` · data: {result.data} · {result.seeds} seeds",
         "",
         e.what,
         "",
@@ -232,7 +249,8 @@ def _markdown(result: ExperimentResult) -> list[str]:
         ]
     for claim in result.claims:
         best = MISSING if claim.best_verdict is None else claim.best_verdict.value
-        cells = [claim.claim.says, paper_says(claim.claim), found_effect(claim.printed), found_effect(claim.claimed)]
+        says = " ".join(filter(None, (claim.claim.says, (text := readings_text(claim)) and f"({text})")))
+        cells = [says, paper_says(claim.claim), found_effect(claim.printed), found_effect(claim.claimed)]
         cells += [found_effect(claim.best), claim.verdict.value, best]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     left = left_out_lines(result)
@@ -267,7 +285,7 @@ def print_reproduced(found: Reproduced, console: Console) -> None:
 
 def _print(result: ExperimentResult, console: Console) -> None:
     e = result.experiment
-    console.print(Text.assemble((f"{e.figure}: {e.title}", "bold"), f"  {e.name}  ", _coloured(result.verdict)))
+    console.print(Text.assemble((f"{e.figure}: {e.title}", "bold"), f"  {e.name}  {_counts(result)}"))
     unchecked = console.width >= WIDE and any(claim.claimed is not None for claim in result.claims)
     heads = ["claim", "paper", "as printed", *(["unchecked"] if unchecked else []), "berth's best", "verdict"]
     rows: list[list[str | Text]] = [

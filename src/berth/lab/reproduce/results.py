@@ -30,11 +30,20 @@ __all__ = [
     "Verdict",
     "kept",
     "verdict_of",
-    "weakest",
 ]
 
 POINTS = 300
 """Number of slots stored for curves."""
+
+
+class Verdict(StrEnum):
+    """Verdict on a claim."""
+
+    reproduced = "reproduced"
+    direction = "direction only"
+    undecided = "undecided"
+    refuted = "refuted"
+    unclear = "cannot be judged"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +90,8 @@ class ClaimResult:
     """A claim and its result: effects of the algorithm as printed and of berth's best, as fractions.
 
     `claimed` is the effect of the printed algorithm if infeasible decisions counted as they are; None if it broke no
-    constraint. `verdict` judges `printed`, `best_verdict` judges `best`.
+    constraint. `readings` are the printed algorithm's effects in other readings of the claim. `verdict` judges
+    `printed`, `best_verdict` judges `best`.
     """
 
     claim: Claim
@@ -90,8 +100,9 @@ class ClaimResult:
     printed: Estimate | None
     claimed: Estimate | None
     best: Estimate | None
-    verdict: Verdict
-    best_verdict: Verdict | None
+    readings: tuple[Estimate, ...] = ()
+    verdict: Verdict = Verdict.undecided
+    best_verdict: Verdict | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The claim as a dictionary, for JSON."""
@@ -109,6 +120,8 @@ class ClaimResult:
             "printed_unchecked": self.claimed and self.claimed.as_dict(),
             "best_policy": self.best_policy,
             "best": self.best and self.best.as_dict(),
+            "unclear": claim.unclear,
+            "readings": [reading.as_dict() for reading in self.readings],
             "verdict": self.verdict.value,
             "best_verdict": self.best_verdict and self.best_verdict.value,
         }
@@ -148,9 +161,9 @@ class ExperimentResult:
         return [f"{trace}: {why}" for trace, why in self.missing.items()]
 
     @property
-    def verdict(self) -> Verdict | None:
-        """Verdict of its weakest claim."""
-        return weakest(result.verdict for result in self.claims)
+    def verdicts(self) -> dict[Verdict, int]:
+        """How many claims have each verdict."""
+        return {verdict: sum(claim.verdict is verdict for claim in self.claims) for verdict in Verdict}
 
     @property
     def seeds(self) -> int:
@@ -197,7 +210,7 @@ class ExperimentResult:
             "not_run": self.not_run,
             "quick": self.quick,
             "seeds": self.seeds,
-            "verdict": self.verdict and self.verdict.value,
+            "verdicts": {verdict.value: count for verdict, count in self.verdicts.items()},
             "claims": [result.as_dict() for result in self.claims],
             "not_in_quick": [claim.says for claim in self.left_out],
             "without_data": [claim.says for claim in self.without_data],
@@ -255,56 +268,49 @@ class Reproduced:
 
 
 NEAR = 0.25
-"""Tolerance of the mean around the printed number, relative to that number."""
+"""Tolerance of the mean around the printed number, and of half of its interval, relative to that number."""
 SAME = 0.05
 """Largest effect that counts as none."""
 
 RULE = (
-    "An effect is the relative excess of one number over another, taken seed by seed; its mean over seeds has a 95 % "
-    "confidence interval. A claim is reproduced if that interval lies wholly on the paper's side of zero and contains "
-    f"the paper's number, or that number is within {100 * NEAR:g} % of itself from the mean. It is “direction only” if "
-    "the interval is on the paper's side of zero but the number differs, and not reproduced otherwise: an effect that "
-    "the seeds cannot distinguish from none does not count. If the paper prints no number, the side of zero decides; "
-    f"“the same” holds if the whole interval is within ± {100 * SAME:g} %. The verdict on an experiment is that of its "
-    "weakest claim. Verdicts are about the algorithm as printed, and its reward with feasible decisions."
+    "An effect is the difference of two means over seeds, relative to the second; its 95 % interval is a symmetric "
+    "bootstrap-t interval over seeds, with the jackknife's standard error. A claim's side of zero is decided if the "
+    "interval does not cross zero and the p-value is a discovery at a false discovery rate of 5 % over all claims "
+    "(Benjamini and Hochberg). A claim is **reproduced** if its side is the paper's, and the mean is within "
+    f"{100 * NEAR:g} % of the printed number with an interval no wider than that to each side; **direction only** if "
+    "the side is the paper's and the number is not confirmed; **refuted** if the side is the other one; **undecided** "
+    "if the side is open. If the paper prints no number, the side decides. “The same” is reproduced if the whole "
+    f"interval is within ± {100 * SAME:g} %, refuted if the whole interval is outside, and else undecided. A claim "
+    "**cannot be judged** if it depends on something that the paper does not say: then the range over readings is "
+    "given. Verdicts are about the algorithm as printed, and its reward with feasible decisions."
 )
 
 
-class Verdict(StrEnum):
-    """Verdict on a claim, the best first."""
-
-    reproduced = "reproduced"
-    direction = "direction only"
-    failed = "not reproduced"
-
-
-def verdict_of(found: Estimate | None, value: float | None = None, direction: str | None = None) -> Verdict:
+def verdict_of(
+    found: Estimate | None, value: float | None = None, direction: str | None = None, discovered: bool = True
+) -> Verdict:
     """Judge one effect; `value` is the paper's number, else `direction` is `more`, `less` or `same`.
 
-    >>> verdict_of(Estimate(0.12, 0.10, 0.14, 8), value=0.1133).value
+    >>> verdict_of(Estimate(0.12, 0.10, 0.14, 30), value=0.1133).value
     'reproduced'
-    >>> verdict_of(Estimate(0.30, 0.28, 0.32, 8), value=0.1133).value
+    >>> verdict_of(Estimate(0.30, 0.28, 0.32, 30), value=0.1133).value
     'direction only'
-    >>> verdict_of(Estimate(0.12, -0.01, 0.25, 8), value=0.1133).value
-    'not reproduced'
+    >>> verdict_of(Estimate(0.12, -0.01, 0.25, 30), value=0.1133).value
+    'undecided'
+    >>> verdict_of(Estimate(-0.12, -0.20, -0.04, 30), value=0.1133).value
+    'refuted'
     """
     if found is None or found.low is None or found.high is None:
-        return Verdict.failed
+        return Verdict.undecided
     if direction == "same":
-        return Verdict.reproduced if max(-found.low, found.high) <= SAME else Verdict.failed
+        if max(-found.low, found.high) <= SAME:
+            return Verdict.reproduced
+        return Verdict.refuted if found.low > SAME or found.high < -SAME else Verdict.undecided
+    if not discovered or found.low <= 0.0 <= found.high:
+        return Verdict.undecided
     upward = value > 0 if value is not None else direction == "more"
-    if not (found.low > 0 if upward else found.high < 0):
-        return Verdict.failed
-    if value is None or found.low <= value <= found.high or abs(found.mean - value) <= NEAR * abs(value):
+    if (found.mean > 0) is not upward:
+        return Verdict.refuted
+    if value is None or max(abs(found.mean - value), found.high - found.mean) <= NEAR * abs(value):
         return Verdict.reproduced
     return Verdict.direction
-
-
-def weakest(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """Worst verdict; None if there is none.
-
-    >>> weakest([Verdict.reproduced, Verdict.direction]).value
-    'direction only'
-    """
-    order = list(Verdict)
-    return max(verdicts, key=order.index, default=None)

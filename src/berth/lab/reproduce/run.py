@@ -72,8 +72,7 @@ def reproduce(
             reused += outcome.reused
 
         run_plans(plans, directory, partial(run_cells, workers=worker_count(workers)), progress, finished)
-        for result in results:
-            judge(result)
+        judge(results)
         where = None if out is None else os.fspath(out)
         found = Reproduced(tuple(results), quick, time.perf_counter() - began, reused, facts, where)
         if directory is not None:

@@ -34,7 +34,7 @@ th[aria-sort] button::after { content: " ↓"; } th[aria-sort="ascending"] butto
 .chip { display: inline-block; width: 26px; height: 8px; margin-right: .5rem; vertical-align: middle; }
 .tag { font-size: .8em; font-weight: 500; color: var(--quiet); border: 1px solid var(--line); border-radius: 9px;
   padding: .05rem .45rem; margin-left: .4rem; }
-.good, .warn, .bad { white-space: nowrap; } div.warn { white-space: normal; }
+.good, .warn, .bad, .quiet { white-space: nowrap; } .quiet { color: var(--quiet); } div.warn { white-space: normal; }
 nav a { white-space: nowrap; } .charts { display: block; columns: 30rem; column-gap: .8rem; }
 .charts > .card { break-inside: avoid; margin: 0 0 .8rem; }
 figure { margin: 0; } figure svg { min-width: 28rem; } figcaption { margin-top: .4rem; }
