@@ -11,8 +11,8 @@ its name the service finds 25 earlier runs of each type on each node, and with `
 `unmixed` a part of it is switched off (as in `berth rehearse`). Everything is paired by seed; results go to `--out` as
 Parquet, Markdown and pictures. Runs are kept there as they end; the same command goes on. `--equal` makes all nodes
 equally fast. Tasks only sleep, so that several runs share a machine (`--together`). A run during which the machine's
-host gave more than a tenth of its processor time to others, or in which a node lost a gang, is done again, under every
-scheduler alike, and the benchmark says so.
+host gave more than a tenth of its processor time to others, or less than a seventh of it was idle, or in which a node
+lost a gang, is done again, under every scheduler alike, and the benchmark says so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ TRIES = 4
 IDLE, STEAL = 3, 7
 """Columns of the first line of /proc/stat."""
 MOST_STOLEN = 0.1
-"""Of this machine's processor time, what its host may give to others during a run that counts."""
+LEAST_IDLE = 0.15
+"""Of the processor time during a run that counts: what the host may give to others, and what must be idle."""
 STORE = "berth.db"
 """The store of a service, as `serving` names it."""
 TASK = """#!/bin/sh
@@ -276,8 +277,9 @@ def kept_or_run(runner: str, seed: int, given: argparse.Namespace, settings: dic
             continue
         used = processor_time() - before
         stolen, idle = used[STEAL] / used.sum(), used[IDLE] / used.sum()
-        if stolen > MOST_STOLEN:
-            print(f"seed {seed}, {runner}: done again: others took {stolen:.0%} of this machine", flush=True)
+        if stolen > MOST_STOLEN or idle < LEAST_IDLE:
+            quiet = f"the machine was idle for {idle:.0%} of the time, its host took {stolen:.0%}"
+            print(f"seed {seed}, {runner}: done again: {quiet}", flush=True)
             continue
         beside = part.with_suffix(".new")
         about = {"settings": settings, "stolen": stolen, "idle": idle}

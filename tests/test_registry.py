@@ -219,7 +219,7 @@ def test_a_spec_builds_its_policy() -> None:
 
 
 def test_settings_are_the_keyword_only_parameters() -> None:
-    assert policy_settings(BinPacking) == {"quota": 0.75}
+    assert policy_settings(BinPacking) == {"quota": 1.0}
     assert policy_settings(Fairness) == {}
 
 

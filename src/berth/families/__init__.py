@@ -63,6 +63,7 @@ _ALL = (
             "ogasched-aware": "berth.families.allocation.policies.aware:OGASchedAware",
             "ogasched-gang": "berth.families.allocation.policies.gang:OGASchedGang",
             "ogasched-printed": "berth.families.allocation.policies.printed:OGASchedPrinted",
+            "ogasched-authors": "berth.families.allocation.policies.authors:OGASchedAuthors",
             "drf": "berth.families.allocation.policies.drf:DRF",
             "fairness": "berth.families.allocation.policies.fairness:Fairness",
             "binpacking": "berth.families.allocation.policies.binpacking:BinPacking",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.oracle import best_stationary, slot_optima
+from berth.families.allocation.policies.authors import OGASchedAuthors
 from berth.families.allocation.policies.aware import OGASchedAware
+from berth.families.allocation.policies.fairness import Fairness
 from berth.families.allocation.policies.ogasched import OGASched
 from berth.families.allocation.policies.printed import OGASchedPrinted
 from berth.families.allocation.policies.rates import ArrivalRates, OGASchedRates
-from berth.families.allocation.problem import AllocationProblem
+from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.families.allocation.utility import Utilities
 from berth.families.allocation.world import AllocationWorld
 from berth.families.arrivals import bernoulli_arrivals
@@ -21,6 +25,7 @@ from berth.registry import PolicySpec
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.testing import example_problem
+from tests.reference import authors
 
 SMALL = {"horizon": 400}
 
@@ -113,6 +118,34 @@ def test_a_printed_decision_can_claim_more_than_any_feasible_one_could_earn() ->
     world = AllocationWorld(problem, np.ones((5, 2)))
     printed = simulate(world, OGASchedPrinted(problem))
     assert printed.claimed[-1] > slot_optima(world).bound[-1]
+
+
+@given(seed=st.integers(0, 2**31), step=st.sampled_from([0.1, 0.999, 25.0]))
+@settings(max_examples=30, deadline=None)
+def test_the_authors_code_is_played_as_it_runs(seed: int, step: float) -> None:
+    rng = np.random.default_rng(seed)
+    ports, servers, resources = rng.integers(1, 5), rng.integers(1, 4), rng.integers(1, 4)
+    reach = [(port, server) for server in range(servers) for port in range(ports) if rng.random() < 0.7]
+    graph = Instance.from_arrays(
+        rng.uniform(1.0, 9.0, (servers, resources)), rng.uniform(0.5, 6.0, (ports, resources)), reach or [(0, 0)]
+    )
+    kinds = rng.integers(4, size=(servers, resources))
+    utilities = Utilities(("linear", "log", "reciprocal", "poly"), kinds, rng.uniform(1.0, 1.5, kinds.shape))
+    problem = AllocationProblem(graph, utilities, rng.uniform(0.01, 0.5, resources), arrivals_known=True)
+    arrivals = (rng.random((8, ports)) < 0.7).astype(float)
+    policy = OGASchedAuthors(problem, step=step)
+    for number, expected in enumerate(authors.played(problem, arrivals, step, 0.99)):
+        decision = policy.decide(AllocationSlot(number, graph.capacity, arrivals[number]))
+        np.testing.assert_allclose(decision, expected, atol=1e-9)
+
+
+def test_the_authors_code_begins_fair_and_needs_arrivals() -> None:
+    world = small_world(known=True)
+    first = next(iter(world))
+    decision = OGASchedAuthors(world.problem).decide(first)
+    np.testing.assert_allclose(decision, Fairness(world.problem).decide(first))
+    with pytest.raises(UnsupportedProblem, match="revealed"):
+        OGASchedAuthors(example_problem(arrivals_known=False))
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,15 @@ class Claim(_Part):
         return self
 
 
+class Unclear(_Part):
+    """Why nothing can be judged by a baseline, and the policies that it may also be read as."""
+
+    why: Annotated[str, Field(min_length=1)]
+    readings: list[str] = Field(default_factory=list)
+
+
 class Experiment(_Part):
-    """One figure or table of a paper."""
+    """One figure or table of a paper; what `unclear` says of a baseline holds for all claims to be over it."""
 
     name: Annotated[str, Field(description="PAPER/ID, from the path of the file")]
     paper: str
@@ -173,6 +180,7 @@ class Experiment(_Part):
     best: str
     plots: list[Plot] = Field(default_factory=list)
     claims: Annotated[list[Claim], Field(min_length=1)]
+    unclear: dict[str, Unclear] = Field(default_factory=dict)
     digest: str = Field(default="", exclude=True)
 
     @model_validator(mode="after")
@@ -184,7 +192,15 @@ class Experiment(_Part):
                 for key in ("scenario", "policies", "seeds"):
                     if not getattr(part, key):
                         raise ValueError(f"sweep: {key}, in the sweep or in each of its parts")
+        self.claims[:] = [self._as_far_as_clear(claim) for claim in self.claims]
         return self
+
+    def _as_far_as_clear(self, claim: Claim) -> Claim:
+        """The claim, with what is unclear about the baseline it is over."""
+        told = self.unclear.get(claim.over) if isinstance(claim.over, str) else None
+        if told is None or claim.unclear is not None:
+            return claim
+        return claim.model_copy(update={"unclear": told.why, "readings": [{"over": name} for name in told.readings]})
 
     @property
     def order(self) -> tuple[int, str]:

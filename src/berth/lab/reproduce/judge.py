@@ -105,6 +105,8 @@ def effect(result: ExperimentResult, claim: Claim, policy: str, series: str) -> 
     """
     places = result.places(claim.where)
     others = [] if claim.against is None else result.places(claim.against)
+    if not places or (claim.against is not None and not others):
+        return None
     if claim.over is None:
         mine = [result.values(p, policy, claim.arrivals, series, claim.until, claim.total) for p in (*places, *others)]
         count = len(places)

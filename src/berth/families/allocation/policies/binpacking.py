@@ -16,11 +16,11 @@ __all__ = ["BinPacking"]
 
 
 class BinPacking(Baseline):
-    """Ports in turn fill the fullest servers first, up to a quota per job.
+    """Ports in turn fill the fullest servers first, with what they request on each.
 
-    The papers' request is per channel, and with that alone a job takes min(request, rest) on every server it reaches in
-    any order: BINPACKING and SPREADING are then the same greedy. They differ once a job has a quota for all servers
-    together; `quota` is its share of the sum of the job's requests over its channels (1: no quota).
+    The papers' request is per channel, and so a job takes min(request, rest) on every server it reaches in any order:
+    BINPACKING and SPREADING are the same greedy. They differ where a job has a quota for all servers together;
+    `quota` is its share of the sum of the job's requests over its channels (1: no quota).
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()
@@ -31,7 +31,7 @@ class BinPacking(Baseline):
     reference = "OGASched, section 4, baseline BINPACKING (Kubernetes MostAllocated)"
     favour_full = True
 
-    def __init__(self, problem: AllocationProblem, rng: Any = None, *, quota: float = 0.75) -> None:
+    def __init__(self, problem: AllocationProblem, rng: Any = None, *, quota: float = 1.0) -> None:
         if not 0.0 < quota <= 1.0:
             raise InvalidInput("a share in (0, 1]", value=quota, key="quota")
         super().__init__(problem)

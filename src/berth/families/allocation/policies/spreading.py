@@ -8,7 +8,7 @@ __all__ = ["Spreading"]
 
 
 class Spreading(BinPacking):
-    """Ports in turn fill the emptiest servers first, up to a quota per job; see `BinPacking`.
+    """Ports in turn fill the emptiest servers first, with what they request on each; see `BinPacking`.
 
     >>> from berth.testing import example_problem, example_slot
     >>> problem = example_problem()

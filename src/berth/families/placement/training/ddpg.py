@@ -8,7 +8,6 @@ gain before. It divides by zero in the first batch, which is therefore left out.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -55,9 +54,15 @@ class DDPG:
         self.critic, self.critic_target = (_network((self.size + most, *HIDDEN, 1), False) for _ in range(2))
         self.actor_target.load_state_dict(self.actor.state_dict())
         self.critic_target.load_state_dict(self.critic.state_dict())
-        self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=ACTOR_RATE)
-        self.critic_adam = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_RATE)
-        self.memory: deque[tuple[Floats, Floats, float, Floats]] = deque(maxlen=REPLAY)
+        self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=ACTOR_RATE, fused=True)
+        self.critic_adam = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_RATE, fused=True)
+        self._follow: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = [
+            (list(old.parameters()), list(new.parameters()))
+            for old, new in ((self.actor_target, self.actor), (self.critic_target, self.critic))
+        ]
+        # the replay buffer: state, action, reward, the state some batches later
+        self.memory = [torch.zeros(REPLAY, width) for width in (self.size, most, 1, self.size)]
+        self.kept = 0
 
     def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
         """Play the runs, learning after every batch; return the noisy actor's gain relative to plain greedy."""
@@ -74,16 +79,13 @@ class DDPG:
 
     def learn(self, rng: np.random.Generator) -> None:
         """Take one gradient step from the replay buffer: eq. 14 to 16, then update the targets."""
-        if len(self.memory) < LOOK:
+        if self.kept < LOOK:
             return
-        picked = [self.memory[i] for i in rng.integers(len(self.memory), size=LOOK)]
-        state, action, reward, later = (
-            torch.as_tensor(np.array([row[part] for row in picked]), dtype=torch.float32) for part in range(4)
-        )
+        picked = torch.from_numpy(rng.integers(min(self.kept, REPLAY), size=LOOK))
+        state, action, reward, later = (part[picked] for part in self.memory)
         with torch.no_grad():
-            ahead = self.critic_target(torch.cat([later, self.actor_target(later)], dim=1))[:, 0]
-            target = reward + GAMMA**AHEAD * ahead
-        loss = ((self.critic(torch.cat([state, action], dim=1))[:, 0] - target) ** 2).mean()
+            target = reward + GAMMA**AHEAD * self.critic_target(torch.cat([later, self.actor_target(later)], dim=1))
+        loss = ((self.critic(torch.cat([state, action], dim=1)) - target) ** 2).mean()
         self.critic_adam.zero_grad()
         loss.backward()
         self.critic_adam.step()
@@ -92,9 +94,14 @@ class DDPG:
         hope.backward()
         self.actor_adam.step()
         with torch.no_grad():
-            for online, target_net in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
-                for new, old in zip(online.parameters(), target_net.parameters(), strict=True):
-                    old.mul_(1.0 - TAU).add_(TAU * new)
+            for old, new in self._follow:
+                torch._foreach_lerp_(old, new, TAU)
+
+    def remember(self, state: Floats, action: Floats, reward: float, later: Floats) -> None:
+        """Keep a transition; the oldest goes when the buffer is full."""
+        for part, value in zip(self.memory, (state, action, [reward], later), strict=True):
+            part[self.kept % REPLAY] = torch.as_tensor(value, dtype=torch.float32)
+        self.kept += 1
 
     def frozen(self, made: dict[str, Any]) -> Actor:
         """The actor in its form without torch."""
@@ -163,5 +170,5 @@ class _Player(OrderedPolicy):
         if len(self._steps) > AHEAD:
             state, action, _ = self._steps[-1 - AHEAD]
             reward = sum(GAMMA**k * self._steps[-1 - AHEAD + k][2] for k in range(AHEAD))
-            self.learner.memory.append((state, action, reward, self._steps[-1][0]))
+            self.learner.remember(state, action, reward, self._steps[-1][0])
         self.learner.learn(self.rng)
