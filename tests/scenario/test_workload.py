@@ -358,3 +358,15 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     fit(load_trace(LOG), "other").save(path)
     with pytest.raises(InvalidInput, match=r"workload\.digest"):
         load_scenario(dumped)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_window_without_jobs_is_a_run_without_reward(tmp_path: Path, family: str) -> None:
+    """Jobs come once a day; the run lasts five minutes."""
+    jobs = (f"{day} {day * 86400} -1 10 1 -1 -1 1 20 -1 1 1 1 1 1 -1 -1 -1\n" for day in range(1, 20))
+    (tmp_path / "rare.swf").write_text("; MaxProcs: 8\n" + "".join(jobs))
+    file = tmp_path / "rare.yaml"
+    file.write_text(f"family: {family}\nhorizon: 5\nworkload: {{trace: rare.swf, slot_seconds: 60}}\n")
+    world = load_scenario(str(file)).build(0, True)
+    result = simulate(world, PolicySpec.parse(SIMPLE[family]).build(world.problem, stream(0, "policy")))
+    assert result.reward.tolist() == [0.0] * 5

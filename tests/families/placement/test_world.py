@@ -117,6 +117,8 @@ def test_the_total_is_that_of_an_audit(name: str, waiting: str, idle: float) -> 
         assert result.total == pytest.approx(checked.gain, rel=1e-9)
         assert result.measures["gain"].sum() == pytest.approx(checked.value, rel=1e-9)
         assert result.measures["cost"].sum() == pytest.approx(checked.execution + checked.launch, rel=1e-9)
+        assert result.measures["execution"].sum() == pytest.approx(checked.execution, rel=1e-9)
+        assert result.measures["launch"].sum() == pytest.approx(checked.launch, rel=1e-9)
         assert sorted(watch.started) == np.flatnonzero(watch.server >= 0).tolist()
         assert result.measures["started"].sum() + result.measures["dropped"].sum() == len(built.tasks)
 

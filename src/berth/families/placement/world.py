@@ -98,7 +98,7 @@ class PlacementWorld:
     `runs` (N,) is the true work of tasks if `tasks.work` is only an estimate.
     """
 
-    measures = ("gain", "cost", "started", "dropped")
+    measures = ("gain", "cost", "execution", "launch", "started", "dropped")
     """`gain` is the value of started tasks, `dropped` the number of tasks rejected or worthless after waiting."""
 
     def __init__(
@@ -163,7 +163,7 @@ class PlacementWorld:
         self._events: list[tuple[float, int, int, int]] = []
         self._index = 0  # of the latest batch
         self._slot: PlacementSlot | None = None
-        self._told = (0.0, 0.0, 0.0, 0.0)
+        self._told: tuple[float, ...] = (0.0,) * len(self.measures)
         self._open_account()
 
     def _open_account(self) -> None:
@@ -348,7 +348,8 @@ class PlacementWorld:
         outcome = PlacementOutcome(
             slot.index, slot.time, started, ended, lost, self._value, self._execution, self._launch
         )
-        self._told = (self._value, self._execution + self._launch, float(len(started)), float(self._dropped))
+        costs = (self._execution + self._launch, self._execution, self._launch)
+        self._told = (self._value, *costs, float(len(started)), float(self._dropped))
         self._open_account()
         return outcome
 
