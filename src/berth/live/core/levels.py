@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["FACTORS", "LEAST", "SERVER", "SPREAD", "TYPE_SERVER", "Group", "Speed", "groups_of"]
 
@@ -44,7 +45,8 @@ class Speed:
         return max(math.hypot(self.deviation, sure), LEAST)
 
 
-def groups_of(type_: str, server: str, class_: str, spread: bool) -> list[Group | None]:
+@lru_cache(maxsize=1 << 16)
+def groups_of(type_: str, server: str, class_: str, spread: bool) -> tuple[Group | None, ...]:
     """The group of each factor; None where a factor says nothing."""
     parts = type_.split("/")
     path = parts[0] if len(parts) > 1 else None
@@ -52,4 +54,4 @@ def groups_of(type_: str, server: str, class_: str, spread: bool) -> list[Group 
     found: list[tuple[str | None, str]] = [("", ""), (path, ""), (longer, ""), (type_, "")]
     found += [("", class_), (path, class_), (longer, class_), (type_, class_), ("", server), (type_, server)]
     found += [("" if spread else None, ""), (path if spread else None, ""), (type_ if spread else None, "")]
-    return [None if one is None else (factor, one, other) for factor, (one, other) in enumerate(found)]
+    return tuple(None if one is None else (factor, one, other) for factor, (one, other) in enumerate(found))

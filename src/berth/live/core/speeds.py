@@ -84,6 +84,7 @@ class Learned:
         self._variance = [NOISE**2] * len(FACTORS)
         self._known: dict[str, Floats] = {}
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
+        self._apart: dict[str, float] = {}
         self._table: tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]] | None = None
         self.version = 0
         """Changes whenever estimates do."""
@@ -102,7 +103,7 @@ class Learned:
         self._changed()
 
     def _changed(self) -> None:
-        self.version, self._known, self._tiers, self._table = self.version + 1, {}, {}, None
+        self.version, self._known, self._tiers, self._apart, self._table = self.version + 1, {}, {}, {}, None
 
     def class_of(self, server: str) -> str:
         """The class of a server; its own name where nothing is known of it."""
@@ -154,7 +155,7 @@ class Learned:
             self._fade(server)
             seen = math.log(speed) - self._stated(server)
             self._add_to((type_, server, spread), seen, 1.0 / len(credited), 1, cut)
-            apart = 0.0 if not spread else self._spread(type_)
+            apart = 0.0 if not spread else math.log(self.apart(type_))
             off = math.log(speed) - expected - apart
             alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
         if alarmed or (self._total - self._fitted) * EVERY >= self._total:
@@ -265,13 +266,14 @@ class Learned:
         own = effects.get((SERVER, "", server), NOTHING)[0] + effects.get((TYPE_SERVER, type_, server), NOTHING)[0]
         return self._stated(server) + own
 
-    def _spread(self, type_: str) -> float:
-        keys = groups_of(type_, "", "", True)[SPREAD:]
-        return min(sum(self._effects.get(key, NOTHING)[0] for key in keys if key), 0.0)
-
     def apart(self, type_: str) -> float:
         """The speed of gangs of a type on several servers, relative to that on one."""
-        return math.exp(self._spread(type_))
+        known = self._apart.get(type_)
+        if known is None:
+            keys = groups_of(type_, "", "", True)[SPREAD:]
+            known = math.exp(min(sum(self._effects.get(key, NOTHING)[0] for key in keys if key), 0.0))
+            self._apart[type_] = known
+        return known
 
     def speeds(self, type_: str) -> Floats:
         """The expected speed of jobs of a type on each server (R,), in the order of the servers; not to be changed."""
