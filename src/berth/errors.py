@@ -33,8 +33,14 @@ __all__ = [
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """`; did you mean 'count'?`, or an empty text if no known name is close."""
-    near = difflib.get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    """`; did you mean 'count'?`, or an empty text if no known name is close.
+
+    >>> did_you_mean("prob", ["process", "probability"])
+    "; did you mean 'probability'?"
+    """
+    text, names = str(name), sorted(known)
+    begun = [one for one in names if len(text) > 2 and one.startswith(text)]
+    near = begun or difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -93,16 +99,18 @@ class InvalidInput(BerthError):
 
 
 class UnknownName(BerthError):
-    """Unknown name; suggests close ones.
+    """Unknown name; suggests a close one, or else lists all.
 
     >>> print(UnknownName("policy", "farness", ["fairness", "drf"]))
-    unknown policy 'farness'; did you mean 'fairness'? (known: drf, fairness)
+    unknown policy 'farness'; did you mean 'fairness'?
+    >>> print(UnknownName("policy", "best", ["fairness", "drf"]))
+    unknown policy 'best' (known: drf, fairness)
     """
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.what, self.name, self.known = what, name, sorted(known)
-        hint = did_you_mean(name, self.known)
-        super().__init__(f"unknown {what} {name!r}{hint} (known: {', '.join(self.known)})")
+        listed = f" (known: {', '.join(self.known)})" if self.known else " (there is none)"
+        super().__init__(f"unknown {what} {name!r}{did_you_mean(name, self.known) or listed}")
 
 
 class UnsupportedProblem(BerthError):

@@ -40,8 +40,8 @@ MISTAKES = [
     (DRAWN + "ports: {count: 3}\n", "lab.yaml:3: ports: got the same key again, expected each key once "
      "(it is on line 2)"),
     # keys
-    (DRAWN + "horizn: 3\n", "lab.yaml:3: horizn: got an unknown key, expected a known key; did you mean 'horizon'?"),
-    (DRAWN + "extend: small\n", "lab.yaml:3: extend: got an unknown key, expected a known key; "
+    (DRAWN + "horizn: 3\n", "lab.yaml:3: horizn: got an unknown key, expected another; did you mean 'horizon'?"),
+    (DRAWN + "extend: small\n", "lab.yaml:3: extend: got an unknown key, expected another; "
      "did you mean 'extends'?"),
     (DRAWN + "5: 3\n", f"lab.yaml:3: 5: got an unknown key, expected one of {LISTING}"),
     ("cluster: {}\nports:\n  cuont: 2\n", "lab.yaml:3: ports.cuont: got an unknown key, expected one of contention, "
@@ -115,7 +115,7 @@ MISTAKES = [
     (DRAWN + "policies: [drf, farness]\n", "lab.yaml:3: policies[1]: got 'farness', expected a known policy; "
      "did you mean 'fairness'?"),
     (DRAWN + "policies: ['fairness:step=1']\n", "lab.yaml:3: policies[0]: got 'fairness:step=1', expected a known "
-     "setting of fairness (known: )"),
+     "setting of fairness (there is none)"),
     (DRAWN + "policies: ['no.such:Thing']\n", "lab.yaml:3: policies[0]: got 'no.such:Thing', expected a module in "
      "this directory, or an installed one, as package.module:Class"),
     (DRAWN + "baseline: farness\n", "lab.yaml:3: baseline: got 'farness', expected a known policy; "
@@ -168,7 +168,7 @@ SELECTION_MISTAKES = [
      "beside it"),
     ("cluster: {servers: 4}\nports: {count: 2}\ngains: {spread: 1}\n", "lab.yaml:3: gains: got a key of another "
      "family, expected family: selection beside it"),
-    (ESDP + "gians: {}\n", "lab.yaml:2: gians: got an unknown key, expected a known key; did you mean 'gains'?"),
+    (ESDP + "gians: {}\n", "lab.yaml:2: gians: got an unknown key, expected another; did you mean 'gains'?"),
     (ESDP + "oracles: [stationary]\n", "lab.yaml:2: oracles[0]: got 'stationary', expected one of slot, information"),
     (ESDP + "gains: {distribution: normel}\n", "lab.yaml:2: gains.distribution: got 'normel', expected one of "
      "normal, bounded, lognormal, empirical, papers, measured; did you mean 'normal'?"),
@@ -234,7 +234,7 @@ PLACEMENT_MISTAKES = [
     (DRL + "oracles: [stationary]\n", "lab.yaml:8: oracles[0]: got 'stationary', expected slot"),
     (DRL + "gains: {spread: 1}\n", "lab.yaml:8: gains: got a key of another family, expected family: selection "
      "beside it"),
-    (DRL + "idel: 3\n", "lab.yaml:8: idel: got an unknown key, expected a known key; did you mean 'idle'?"),
+    (DRL + "idel: 3\n", "lab.yaml:8: idel: got an unknown key, expected another; did you mean 'idle'?"),
     (DRL + "idle: -1\n", "lab.yaml:8: idle: got -1, expected a time ≥ 0, or never"),
     (DRL + "idle: .nan\n", "lab.yaml:8: idle: got nan, expected a time ≥ 0, or never"),
     (DRL + "idle: always\n", "lab.yaml:8: idle: got 'always', expected a time ≥ 0, or never"),

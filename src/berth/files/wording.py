@@ -277,7 +277,7 @@ def _mistake(
                 return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
             known = sorted([*known, "extends"])  # read and removed before the settings are built
         hint = did_you_mean(name, known)
-        expected = "a known key" if hint and len(known) > FEW else f"one of {', '.join(known)}"
+        expected = "another" if hint and len(known) > FEW else f"one of {', '.join(known)}"
         return Mistake(key, expected + hint, found="an unknown key")
     if kind in ("literal_error", "enum", "union_tag_invalid"):
         if kind == "union_tag_invalid":  # only `arrivals` has a tag that the user writes

@@ -92,7 +92,7 @@ def load_scenario(name_or_path: str | Path | Mapping[str, Any], overrides: Mappi
     (200, 3)
     >>> load_scenario("smal")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'? (known: ...)
+    berth.errors.UnknownName: unknown scenario 'smal'; did you mean 'small'?
     """
     from berth.files.wording import checked
     from berth.files.yaml_tree import Tree

@@ -438,7 +438,7 @@ def test_the_spool_remembers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("polls: 1", "yaml:1: polls: got an unknown key, expected a known key; did you mean 'poll'?"),
+        ("polls: 1", "yaml:1: polls: got an unknown key, expected another; did you mean 'poll'?"),
         ("poll: fast", "poll: got 'fast', expected a duration"),
         ("poll: 0", "poll: got 0, expected a duration of at least 0.01 s"),
         ("partition: a b", "partition: got 'a b', expected the name of a partition"),

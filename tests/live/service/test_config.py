@@ -53,7 +53,7 @@ def test_a_file_that_the_engine_reads_is_relative_to_the_configuration(tmp_path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prot: 1", ":1: prot: got an unknown key, expected a known key"),
+        ("prot: 1", ":1: prot: got an unknown key, expected another"),
         ("prot: 1", "; did you mean 'port'?"),
         ("port: high", "port: got 'high', expected a port from 0 to 65535"),
         ("port: 70000", "port: got 70000, expected a port from 0 to 65535"),

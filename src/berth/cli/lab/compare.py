@@ -135,8 +135,8 @@ def compare_command(
 
 def _failures(comparison: Comparison) -> dict[str, str]:
     return {
-        str(cell): failure.error + (f"\n{failure.traceback}" if common.debugging and failure.traceback else "")
-        for cell, failure in comparison.failed.items()
+        what: failure.error + (f"\n{failure.traceback}" if common.debugging and failure.traceback else "")
+        for what, failure in comparison.failures.items()
     }
 
 

@@ -23,7 +23,7 @@ def complete_check(incomplete: str) -> list[str]:
 def verify_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Published results. Default: all.", autocompletion=complete_check),
+        typer.Argument(metavar="NAME", help="fgd, hpcopt or rlscheduler. Default: all.", autocompletion=complete_check),
     ] = None,
     traces: Annotated[
         Path | None,

@@ -283,7 +283,7 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
 
     >>> chosen(["ogashed"])
     Traceback (most recent call last):
-    berth.errors.UnknownName: unknown experiment 'ogashed'; did you mean 'ogasched'? ...
+    berth.errors.UnknownName: unknown experiment 'ogashed'; did you mean 'ogasched'?
     """
     known = experiment_names()
     found: dict[str, Experiment] = {}
@@ -314,7 +314,7 @@ def load_experiment(name: str | Path) -> Experiment:
     berth.errors.InvalidInput: nowhere.yaml: ...
     """
     file = FOLDER / f"{name}.yaml" if isinstance(name, str) else name
-    tree = read_file(file)
+    tree = read_file(file, "experiment")
     own = f"{file.parent.name}/{file.stem}" if file.parent.name in PAPERS else file.stem
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     try:

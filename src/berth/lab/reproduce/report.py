@@ -13,7 +13,7 @@ from rich.text import Text
 from berth.lab.reproduce.experiments import PAPERS, Claim, Experiment, experiment_names
 from berth.lab.reproduce.plots import looks_of
 from berth.lab.reproduce.results import RULE, ClaimResult, ExperimentResult, Reproduced, Verdict
-from berth.lab.show.page import chip, inline_svg, page, table
+from berth.lab.show.page import chip, inline_svg, marked, page, table
 from berth.lab.show.tables import as_table
 from berth.lab.show.words import MISSING, percent
 from berth.registry import PolicySpec
@@ -97,7 +97,8 @@ def render_reproduced(found: Reproduced, plots: Mapping[str, Sequence[str]], man
     """Render the HTML page; `plots` are SVG texts by experiment."""
     claims = [claim.verdict for result in found.experiments for claim in result.claims]
     body = [
-        f'<div class="card verdict"><p><strong>Claims: {counted(claims)}.</strong></p><p>{escape(RULE)}</p></div>',
+        f'<div class="card verdict"><p><strong>Claims: {counted(claims)}.</strong></p>'
+        f"<details><summary>The rule</summary><p>{marked(RULE)}</p></details></div>",
         f'<div class="card verdict warn"><p>{escape(_scope(found))}</p></div>' if found.quick else "",
         _overview(found),
     ]

@@ -65,7 +65,7 @@ def run_cells(
         suspects = _in_pool(scenarios, left, workers, done)
         if suspects is None:
             warnings.warn(
-                "no worker process could start, so this one does all the work; in a script, call compare() under "
+                "no worker process could start, so this one does all the work; in a script, call berth under "
                 '`if __name__ == "__main__":`',
                 RuntimeWarning,
                 stacklevel=3,

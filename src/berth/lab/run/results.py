@@ -166,6 +166,17 @@ class Comparison:
         return FAMILIES[str(self.settings.get("family", "allocation"))].lab
 
     @property
+    def failures(self) -> dict[str, Failure]:
+        """Failures by cell; cells of a policy that failed alike are one entry."""
+        alike: dict[tuple[str, str], list[Cell]] = {}
+        for cell, failure in self.failed.items():
+            alike.setdefault((cell.name, failure.error), []).append(cell)
+        return {
+            str(cells[0]) + (f" and {len(cells) - 1} more" if len(cells) > 1 else ""): self.failed[cells[0]]
+            for cells in alike.values()
+        }
+
+    @property
     def regretted(self) -> tuple[str, ...]:
         """Oracles against which regret is defined slot by slot."""
         if "regret" in self.family.left_out:

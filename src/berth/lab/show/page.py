@@ -10,7 +10,7 @@ from typing import Any
 from berth.about import HOME
 from berth.lab.show.canvas import GRID, INK
 
-__all__ = ["chip", "inline_svg", "page", "seeds_in_words", "table"]
+__all__ = ["chip", "inline_svg", "marked", "page", "seeds_in_words", "table"]
 
 DASHBOARD = HOME / "live" / "service" / "dashboard" / "style.css"
 """Colours and type of the dashboard, which reports have too."""
@@ -41,7 +41,7 @@ figure { margin: 0; } figure svg { min-width: 28rem; } figcaption { margin-top: 
 pre { overflow-x: auto; margin: .4rem 0; font: .8rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 details { margin: .3rem 0; } summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 600px) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
-  dl { column-gap: .8rem; } tr.wide td.text { min-width: 9.5rem; } }
+  dl { column-gap: .8rem; } tr.wide td.text { min-width: 9.5rem; } figure svg { min-width: 0; } }
 @media print {
   :root { color-scheme: light; print-color-adjust: exact; } body { background: none; font-size: 10pt; }
   header { padding: 0; } header, th:first-child, td:first-child { position: static; }
@@ -136,6 +136,16 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]} to {seeds[-1]}"
     return ", ".join(map(str, seeds))
+
+
+def marked(text: str) -> str:
+    """HTML of a text with **bold** and `code`.
+
+    >>> marked("**a** < `b`")
+    '<strong>a</strong> &lt; <code>b</code>'
+    """
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
 
 
 def inline_svg(svg: str, prefix: str) -> str:

@@ -43,7 +43,7 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
     sections |= {"broken": "Broken constraints"} if any(row.violations for row in comparison.rows) else {}
     sections |= {"failed": "Failed"} if comparison.failed else {}
     files = {
-        "All settings": yaml.safe_dump(dict(comparison.settings), sort_keys=False, allow_unicode=True, width=100),
+        "All settings": yaml.safe_dump(_as_run(comparison), sort_keys=False, allow_unicode=True, width=100),
         "Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
     }
     return page(title, _facts(comparison), files, sections, body)
@@ -72,6 +72,12 @@ def _facts(comparison: Comparison) -> dict[str, str]:
 
 def _verdict(comparison: Comparison) -> str:
     return '<div class="card verdict">' + "".join(f"<p>{escape(line)}</p>" for line in verdict(comparison)) + "</div>"
+
+
+def _as_run(comparison: Comparison) -> dict[str, Any]:
+    """The scenario, with the policies, seeds, baseline and oracles of this run."""
+    run = {name: getattr(comparison, name) for name in ("policies", "seeds", "baseline", "oracles")}
+    return {**comparison.settings, **{key: list(v) if isinstance(v, tuple) else v for key, v in run.items()}}
 
 
 def _description(comparison: Comparison) -> str:

@@ -65,6 +65,8 @@ def tables_as_text(comparison: Comparison, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     with console.capture() as shown:
         _print_tables(comparison, console)
+        for what, failure in comparison.failures.items():
+            console.print(f"failed: {what}: {failure.error}", markup=False)
     return "\n".join(line.rstrip() for line in shown.get().splitlines()).rstrip()
 
 

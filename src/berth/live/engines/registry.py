@@ -49,7 +49,7 @@ def make_engine(name: str, clock: Clock, state_file: str | None = None, owner: O
 
     >>> make_engine("slrm", Clock())
     Traceback (most recent call last):
-    berth.errors.UnknownName: unknown engine 'slrm'; did you mean 'slurm'? (known: ...)
+    berth.errors.UnknownName: unknown engine 'slrm'; did you mean 'slurm'?
     """
     kind, settings = _checked(name)
     return kind.make(settings, clock, None if state_file is None else Path(state_file), owner)

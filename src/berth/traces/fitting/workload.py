@@ -231,7 +231,7 @@ def load_workload(name_or_path: str | Path) -> Workload:
     True
     >>> load_workload("sdsc-sp")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    berth.errors.UnknownName: unknown workload 'sdsc-sp'; did you mean 'sdsc-sp2'? (known: ...)
+    berth.errors.UnknownName: unknown workload 'sdsc-sp'; did you mean 'sdsc-sp2'?
     """
     if isinstance(name_or_path, str):
         known = {path.stem: path for path in FOLDER.glob("*.json")}
