@@ -110,7 +110,8 @@ class UnknownName(BerthError):
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.what, self.name, self.known = what, name, sorted(known)
         listed = f" (known: {', '.join(self.known)})" if self.known else " (there is none)"
-        super().__init__(f"unknown {what} {name!r}{did_you_mean(name, self.known) or listed}")
+        self.hint = did_you_mean(name, self.known) or listed
+        super().__init__(f"unknown {what} {name!r}{self.hint}")
 
 
 class UnsupportedProblem(BerthError):

@@ -283,7 +283,7 @@ PLACEMENT_MISTAKES = [
     (DRL + "failures: {transient: {up: 3}}\n", "lab.yaml:8: failures.transient.down: got nothing, expected this "
      "key"),
     (DRL + "failures: {given: [{server: fast, time: 3}]}\n", "lab.yaml:8: failures.given[0].server: got 'fast', "
-     "expected the name of a server; did you mean 'fast-1'?"),
+     "expected the name of a server; did you mean 'fast-0'?"),
     (DRL + "failures: {given: [{server: slow, time: 3, until: 2}]}\n", "lab.yaml:8: failures.given[0].until: got "
      "2.0, expected a time after 3"),
     (DRL + "policies: [gredy]\n", "lab.yaml:8: policies[0]: got 'gredy', expected a known policy; did you mean "

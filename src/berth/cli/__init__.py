@@ -113,7 +113,9 @@ SUBCOMMANDS = {
     "slurm": slurm_app,
 }
 for name, (command, lines) in COMMANDS.items():
-    app.command(name, epilog=examples(*lines))(command)
+    # what follows the command of a job belongs to it, as with srun
+    settings = {"allow_interspersed_args": False} if name == "submit" else None
+    app.command(name, epilog=examples(*lines), context_settings=settings)(command)
 for name, commands in SUBCOMMANDS.items():
     app.add_typer(commands, name=name)
 

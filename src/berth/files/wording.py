@@ -17,6 +17,7 @@ from berth.files.yaml_tree import Key, Tree, key_text
 
 __all__ = [
     "NAME",
+    "TYPE",
     "Amounts",
     "Mistake",
     "Part",
@@ -35,6 +36,8 @@ __all__ = [
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$"
 """The pattern of names (`berth.live.core.jobs.check_id`)."""
+TYPE = r"^[A-Za-z0-9][A-Za-z0-9._@-]*(/[A-Za-z0-9][A-Za-z0-9._@-]*)*$"
+"""The pattern of job types, at most 128 long (`berth.live.core.jobs.check_type`)."""
 FEW = 12
 """Name all known keys up to this number."""
 WORDS = {
@@ -286,6 +289,8 @@ def _mistake(
         expected = f"{'one of ' if len(options) > 1 else ''}{', '.join(options)}{did_you_mean(value, options)}"
     elif kind == "string_pattern_mismatch" and context.get("pattern") == NAME:
         expected = "letters, digits and . _ @ -, at most 128, first a letter or digit"
+    elif kind == "string_pattern_mismatch" and context.get("pattern") == TYPE:
+        expected = "letters, digits and . _ @ -, at most 128, with / between the parts of a path"
     elif kind == "too_short" and context["min_length"] == 1:
         expected = "at least one entry"
     elif kind in WORDS:

@@ -139,8 +139,7 @@ def check_policies(settings: Common) -> Iterator[Mistake]:
         try:
             PolicySpec.parse(text)
         except UnknownName as error:
-            near = did_you_mean(error.name, error.known)
-            yield Mistake(key, f"a known {error.what}{near or ' (known: ' + ', '.join(error.known) + ')'}", text)
+            yield Mistake(key, f"a known {error.what}{error.hint}", text)
         except InvalidInput as error:
             yield Mistake(key, error.expected, text)
         except BerthError as error:

@@ -92,7 +92,18 @@ def test_limits_of_running_jobs_say_when_the_reservation_starts(learned: bool) -
     begin(made, 30.0, job("fits", cpu=4, limit=30.0, type="sleep"), job("long", cpu=4, limit=3000.0, type="new"))
     assert made.state.jobs["fits"].phase == "running"
     assert made.state.jobs["long"].phase == "waiting"
-    assert "4 servers reserved for it; it is expected to start in 100 s" in str(explain(made.state, "big", 30.0))
+    said = str(explain(made.state, "big", 30.0))
+    assert "4 servers reserved for it (n0, n1, n2, n3); it is expected to start in 100 s" in said
+
+
+def test_the_servers_that_are_free_first_are_reserved() -> None:
+    made = dispatcher(*(server(f"g{i}", gpu=4) for i in range(5)), queues=Queues(patience=10.0))
+    running = [job(f"r{i}", gpu=4, work=hours * HOUR, type=f"r{i}") for i, hours in enumerate((40, 10, 20))]
+    begin(made, 0.0, *running, job("wide", gpu=4, count=3, work=HOUR, type="wide"))
+    begin(made, 20.0)
+    assert made.state.reserved == dict.fromkeys(("g1", "g3", "g4"), "wide")
+    assert Windows(made.state, 20.0).start == pytest.approx(10 * HOUR, rel=1e-6)
+    assert started(begin(made, 30.0, job("long", gpu=4, work=11 * HOUR, limit=11 * HOUR, type="long"))) == []
 
 
 def test_servers_that_close_take_only_jobs_whose_time_limit_ends_before() -> None:

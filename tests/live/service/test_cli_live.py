@@ -157,7 +157,7 @@ def test_a_script_without_f_is_hinted_at(run: Run, tmp_path: Path) -> None:
     code, out, err = run("submit", str(file))
     assert (code, out) == (2, "")
     assert f"expected -f {file} to submit the script" in err
-    assert run("submit", "-J", "as-command", "sh", str(file))[::2] == (0, "")
+    assert run("submit", "-J", "as-command", "sh", str(file), "--epochs", "3")[::2] == (0, "")
     file.write_text("#!/bin/sh\nhostname\n", encoding="utf-8")
     code, out, err = run("submit", "-J", "hinted", str(file))
     assert (code, out) == (0, "submitted hinted\n")

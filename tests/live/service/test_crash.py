@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.live.service.live import serving
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,3 +37,15 @@ def test_two_hundred_kills(where: str) -> None:
     found = crash(where, 200)
     assert found["kills"] == 200
     assert found["jobs acknowledged"] > 200
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_is_told_to_stop_closes_its_store(tmp_path: Path, how: signal.Signals) -> None:
+    """Everything is in the one file then, which may be copied."""
+    with serving(tmp_path, "--open") as live:
+        live.ask("POST", "/v1/jobs", {"name": "kept", "tasks": 1, "resources": {"cpu": 1}})
+        live.process.send_signal(how)
+        assert live.process.wait(timeout=60) == 0
+    assert sorted(path.name for path in tmp_path.glob("berth.db-*")) == []
+    with sqlite3.connect(tmp_path / "berth.db") as copy:
+        assert copy.execute("select count(*) from jobs").fetchone() == (1,)

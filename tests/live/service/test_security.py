@@ -524,6 +524,17 @@ def test_which_requests_may_change_something(live: Live, headers: dict[str, str]
     connection.close()
 
 
+def test_the_page_of_the_api_takes_nothing_from_elsewhere(live: Live) -> None:
+    """Its origin is that of the dashboard, which holds the operator's token."""
+    answer = httpx.get(f"{live.url}/v1/docs", timeout=30.0)
+    page = answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+    assert "<script" not in page
+    assert "//" not in page.replace("<!doctype html>", "")
+    paths = live.ask("GET", "/v1/openapi.json")["paths"]
+    assert all(path in page for path in paths)
+
+
 def test_the_dashboard_shows_a_wall_board_no_commands(chromium: Any, tmp_path: Path) -> None:
     headers = make_tokens(tmp_path, ann="submit", board="read")
     with serving(tmp_path) as live:

@@ -370,6 +370,8 @@ def wait(
             why = ": ".join(part for part in (record["reason"], record.get("last_output")) if part)
             typer.echo(f"{record['id']} {record['phase']}{f' ({why})' if why else ''}")
     if len(ended) < len(set(jobs)):
+        left = [job for job in dict.fromkeys(jobs) if job not in ended]
+        typer.echo(f"berth: not ended within {timeout}: {', '.join(left)}", err=True)
         raise typer.Exit(Code.not_in_time)
     if any(record["phase"] != "finished" for record in ended.values()):
         raise typer.Exit(Code.job_failed)

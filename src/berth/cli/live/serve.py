@@ -253,7 +253,7 @@ def revoke(name: NameArgument, store: StoreOption = None) -> None:
     opened = Store(_there(store))
     try:
         if not opened.revoke_token(name, time.time()):
-            raise InvalidInput("the name of a token that counts", value=name, key="NAME")
+            raise InvalidInput("the name of a token that is not revoked", value=name, key="NAME")
     finally:
         opened.close()
     typer.echo(f"revoked {name}")

@@ -35,10 +35,11 @@ from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.order import Headroom, ordered, view_within_limits
 from berth.live.core.queues import Queues
 from berth.live.core.records import DumpedState, Handled, JobRecord, Outcome
+from berth.live.core.runtimes import seconds_left
 from berth.live.core.state import State
-from berth.live.core.view import Placing, View, placed_in_order, violations
+from berth.live.core.view import Placing, View, holdings, placed_in_order, violations
 from berth.live.core.windows import Windows
-from berth.model import Ints
+from berth.model import Floats, Ints
 
 __all__ = ["FALLBACK", "Dispatcher", "Dumped", "Watcher", "read_dump", "write_dump"]
 
@@ -297,7 +298,7 @@ def _servers_for(view: View, record: JobRecord, state: State) -> list[str]:
 
 
 def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> list[str]:
-    """Servers on which a job fits once `whole` of each is free: those reserved for it, or else the least busy."""
+    """Servers on which a job fits once `whole` of each is free: those reserved for it, or else the first to be free."""
     kept = [server for server, job in state.reserved.items() if job == record.job.id]
     index = {name: i for i, name in enumerate(view.servers)}
     if kept:
@@ -305,20 +306,29 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
         mine[[index[server] for server in kept]] = True
         if len(placed_in_order(view, np.where((mine & view.usable)[:, None], whole, 0)).job):
             return kept
-    # a reservation idles what is free on its servers: prefer servers that are nearly free already
     capacity = np.where(view.usable[:, None], whole, 0)
-    order = np.argsort((state.used * view.weight).sum(axis=1), kind="stable")
-    empty = np.zeros_like(capacity)
-    some = np.zeros(0, dtype=np.int64)
-    size = 1
-    while len(some) < len(order):
-        some = order[: min(size, len(order))]
-        empty[some] = capacity[some]
-        placing = placed_in_order(view, empty.copy())
-        if len(placing.job):
-            return [view.servers[r] for r in np.unique(placing.server).tolist()]
-        size *= 2
-    return []
+    order = np.lexsort(((state.used * view.weight).sum(axis=1), _free_in(state, view.time)))
+
+    def servers(count: int) -> list[str]:
+        """Those of the first `count` servers that the job takes; none if it does not fit there."""
+        empty = np.zeros_like(capacity)
+        empty[order[:count]] = capacity[order[:count]]
+        return [view.servers[r] for r in np.unique(placed_in_order(view, empty).server).tolist()]
+
+    few, many = 0, len(order)
+    while many - few > 1:  # the fewest: no server is taken while one that is free sooner is left
+        middle = (few + many) // 2
+        few, many = (few, middle) if servers(middle) else (middle, many)
+    return servers(many)
+
+
+def _free_in(state: State, time: float) -> Floats:
+    """In how many seconds berth's jobs on each server have ended (R,); 0 where there is none."""
+    running = [record for record in state.jobs.values() if record.places]
+    whose, server, _ = holdings(state, running)
+    free = np.zeros(len(state.servers))
+    np.maximum.at(free, server, seconds_left(state, running, time)[whose])
+    return free
 
 
 def _play(dispatcher: Dispatcher, servers: Sequence[Server]) -> str | None:

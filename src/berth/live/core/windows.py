@@ -29,6 +29,8 @@ PARTS = 8
 """The most sets of servers with different windows that are decided one after another."""
 CANDIDATES = 1000
 """The number of waiting jobs, in their order, that are considered for a window."""
+NAMED = 4
+"""The most reserved servers that are named."""
 
 
 class Windows:
@@ -126,7 +128,8 @@ class Windows:
         said = []
         if record.job.id in self.jobs:
             many, start = counted(len(self.reserved), "server"), spoken(self.start - self.time)
-            said.append(f"{many} reserved for it; it is expected to start in {start}")
+            names = ", ".join(list(self.reserved)[:NAMED]) + (", …" if len(self.reserved) > NAMED else "")
+            said.append(f"{many} reserved for it ({names}); it is expected to start in {start}")
         if self.reserved and not self.backfills(record):
             ends = self.latest_end(record) - self.time
             long = "its run time is unknown" if math.isinf(ends) else f"it may run for {spoken(ends)}"

@@ -13,20 +13,21 @@ from pathlib import Path as Folder
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import Discriminator, Field, Tag
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from berth.about import VERSION
-from berth.files.wording import NAME
+from berth.files.wording import NAME, TYPE
 from berth.live.core import FALLBACK, LIVE
 from berth.live.core.events import write_event
 from berth.live.core.jobs import Job
 from berth.live.core.reasons import out_of_reach
 from berth.live.core.records import JobRecord, Phase
 from berth.live.core.specs import JobSpec, sbatch_lines
+from berth.live.service.api_page import api_page
 from berth.live.service.authenticator import Allow, Authenticator, Name, check_ceilings, known_job
 from berth.live.service.history import History
 from berth.live.service.insight import explaining_routes, trying_routes
@@ -76,6 +77,7 @@ OneOrMany = Annotated[
     Discriminator(lambda given: MANY if isinstance(given, list) else ONE),
 ]
 Filter = Annotated[str | None, Query(pattern=NAME)]
+Type = Annotated[str | None, Query(pattern=TYPE, max_length=128)]
 After = Annotated[int | None, Query(ge=0, le=2**62)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -100,7 +102,7 @@ def create_app(
         version=VERSION,
         summary="Places jobs that need several servers at once, learns from their runs, and explains its decisions",
         openapi_url="/v1/openapi.json",
-        docs_url="/v1/docs",
+        docs_url=None,
         redoc_url=None,
     )
     answer_problems(app)
@@ -151,6 +153,10 @@ def create_app(
 
     app.include_router(v1)
 
+    @app.get("/v1/docs", include_in_schema=False, response_class=HTMLResponse)
+    async def documented() -> str:
+        return api_page(app.openapi())
+
     @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
     async def ready(response: Response) -> dict[str, Any]:
         """Whether the store and the engine can be reached."""
@@ -182,7 +188,7 @@ class Headers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start" and scope["path"] != "/v1/docs":  # its scripts are foreign
+            if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *self.SAFE]
                 if scope["path"].startswith("/v1/") and message["status"] < 300 and (trouble := self._trouble()):
                     plain = " ".join(trouble.split())[:300].encode("ascii", "replace")
@@ -224,7 +230,7 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         user: Filter = None,
         team: Filter = None,
         queue: Filter = None,
-        type: Filter = None,
+        type: Type = None,
         after: After = None,
         limit: Limit = 100,
     ) -> JobPage:
@@ -338,7 +344,7 @@ def _policies(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         return [decision_view(number, decided) for number, decided in await scheduler.decisions(after, limit)]
 
     @v1.get("/learned", tags=["policies"])
-    async def learned(caller: Caller = allow.read, type: Filter = None) -> list[LearnedView]:
+    async def learned(caller: Caller = allow.read, type: Type = None) -> list[LearnedView]:
         """The expected speed of each job type that ran, on each server where it ran and on the others of each class."""
         known = scheduler.dispatcher.state.learned
         return [view for kind in known.types if type is None or kind == type for view in learned_views(known, kind)]

@@ -55,8 +55,8 @@ def check_open(host: str) -> None:
     """Refuse to listen beyond this machine while there is no token."""
     if not is_loopback(host):
         raise InvalidInput(
-            "a token before others may reach the service: berth token create NAME --role operate",
-            found=f"none, and other machines can reach {host}",
+            "a token to exist first: berth token create NAME --role operate",
+            found=f"{host}, which other machines can reach, and there is no token",
             key="host",
         )
 

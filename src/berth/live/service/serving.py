@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import json
 import logging
+import signal
 import socket
 import sys
 import time
@@ -224,8 +225,13 @@ def serve(
     _check(settings, address)
     if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
         settings = settings.replace(engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(settings, address, ready or (lambda url: None)))
+    # uvicorn raises the signal that ended it once more, and SIGTERM would end the process before the store is closed
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_run(settings, address, ready or (lambda url: None)))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Repeats(logging.Filter):
