@@ -78,6 +78,7 @@ def test_completion_imports_nothing_heavy() -> None:
         (["compare", "small", "--policy", "ogasched-aware", "--arrivals", "hidden"], "needs arrivals revealed"),
         (["frobnicate"], "frobnicate"),
         (["scenarios", "show", "smal"], "did you mean 'small'"),
+        (["explain", "train-1"], "Did you mean 'berth job explain'?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

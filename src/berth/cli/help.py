@@ -23,6 +23,14 @@ GROUPS = {
 class GroupedCommands(TyperGroup):
     """The main command: its help lists commands by group. Plain text, because rich takes long to import."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of this name; of a subcommand without its command, say the whole."""
+        name = args[0] if args else ""
+        homes = [home for home, command in self.commands.items() if name in getattr(command, "commands", ())]
+        if homes and name not in self.commands:
+            ctx.fail(f"No such command {name!r}. Did you mean 'berth {homes[0]} {name}'?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each group."""
         widest = max(map(len, self.commands))
