@@ -126,6 +126,7 @@ def test_machines_beside_it_and_elsewhere(tmp_path: Path) -> None:
         ("submit_s,run_s,cpu\n0,1,2\n", "did you mean 'cpu[core]'?"),
         ("submit_s,run_s,Memory\n0,1,2\n", "did you mean 'memory[GiB]'?"),
         ("submit_s,runs\n0,1\n", "did you mean 'run_s'?"),
+        ("submit_s;run_s\n0;1\n", "separator: got ';', expected commas between columns"),
         ("submit_s,job\n0,1\n", "expected a column run_s"),
         ("submit_s,run_s,user[GiB]\n0,1,2\n", "each name once"),
         ("submit_s,run_s,cpu[a],cpu[b]\n0,1,2,3\n", "each name once"),

@@ -24,7 +24,7 @@ import polars as pl
 
 from berth.errors import InvalidInput
 from berth.model import Resource
-from berth.traces.formats import Format, Reading, any_of, columns
+from berth.traces.formats import Format, Reading
 from berth.traces.rows import PARQUET, Field, Layout, Report, first_line, read_rows
 from berth.traces.trace import CORES, GPUS, JOB_COLUMNS, MACHINE_COLUMNS, MEMORY, OUTAGE_COLUMNS, Source, Trace, filled
 
@@ -103,6 +103,8 @@ def _columns(
     head = first_line(path)
     parquet = head == PARQUET.decode()
     written = list(_schema(path)) if parquet else [cell.strip() for cell in next(csv.reader([head]))]
+    if len(written) == 1 and (separator := next((one for one in ";\t|" if one in head), None)):
+        raise InvalidInput("commas between columns", value=separator, key="separator", file=path, line=1)
     names: dict[str, str] = {}
     resources: list[Resource] = []
     for column in written:
@@ -328,5 +330,8 @@ def _write_parquet(chunks: Iterable[pl.DataFrame], temporary: Path) -> None:
 
 
 FORMAT = Format(
-    "berth's own format, as CSV or Parquet", read, any_of(columns("submit_s", "run_s"), lambda _, line: line == "PAR1")
+    "berth's own format, as CSV or Parquet",
+    read,
+    # one of the required columns is enough, with any separator: the reader then says what is wrong with the header
+    lambda _, line: line == PARQUET.decode() or bool(re.search(r"\b(submit_s|run_s)\b", line)),
 )
