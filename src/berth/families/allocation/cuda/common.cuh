@@ -1,0 +1,175 @@
+// What all allocation kernels share: the layout of a batch of problems, utilities, exact sums by cell.
+//
+// Compiled at run time (NVRTC) with these macros:
+//   REAL    float or double
+//   CELL    unsigned short or int: the type of a cell number
+//   ROWS    most rows of a tile if a thread keeps its rows in registers; 0: they are read again from memory
+//   SHARED  1 if a block keeps the tables of its problem in shared memory; 0: tables stay in global memory
+//   NARROW  1 if a block's sums fit into 32 bits; 0: 64 bits
+//
+// A tile is 32 segments (server, resource) of one utility code, one for each thread of a warp; element [row][lane] is
+// the row-th channel of the lane's segment. A cell is a pair (job, resource) of one problem; the spare cell at the end
+// belongs to padding. A block works for one problem. No thread depends on another except at __syncthreads.
+//
+// Sums by cell are integers (fixed point): additions in any order give the same bits.
+
+typedef long long Long;
+typedef unsigned long long Bits;
+
+extern __shared__ Long memory[];
+
+#define LINEAR 0
+#define LOG 1
+#define RECIPROCAL 2
+#define POLY 3
+#define TABLE 4
+
+#define LANES 32
+#define MOST 200  // evaluations of a capacity's multiplier
+#if ROWS
+#define EACH_ROW _Pragma("unroll") for (int i = 0; i < ROWS; i++) if (i < rows)
+#else
+#define EACH_ROW for (int i = 0; i < rows; i++)
+#endif
+
+#define ZERO ((REAL)0)
+#define ONE ((REAL)1)
+
+struct Batch {  // P problems, blocks of threads, tiles; pointers into device memory
+  const int* block_problem;  // (blocks,)
+  const int* problem_block;  // (P+1,) first block of each problem
+  const int* problem_tile;   // (P+1,) first tile of each problem
+  const int* start;          // (tiles+1,) first row of each tile
+  const int* kind;           // (tiles,) utility code
+  const REAL* alpha;         // (tiles, 32)
+  const REAL* limit;         // (tiles, 32) capacity; 0 in padding
+  const CELL* cell;          // (rows, 32)
+  const REAL* cap;           // (P, stride) request by cell
+  const REAL* slopes;        // (U, knots) utility tables
+  const REAL* values;        // (U, knots)
+  const REAL* steps;         // (U,)
+  int knots;
+  int stride;    // cells + 1
+  double scale;  // sums are whole multiples of 1/scale
+};
+
+// A Batch among the arguments of a kernel, and the Batch made of them.
+#define BATCH                                                                                                       \
+  const int *block_problem, const int *problem_block, const int *problem_tile, const int *start, const int *kind,   \
+      const REAL *alpha, const REAL *limit, const CELL *cell, const REAL *cap, const REAL *slopes,                  \
+      const REAL *values, const REAL *steps, int knots, int stride, double scale
+#define THE_BATCH                                                                                                   \
+  Batch {                                                                                                           \
+    block_problem, problem_block, problem_tile, start, kind, alpha, limit, cell, cap, slopes, values, steps, knots, \
+        stride, scale                                                                                               \
+  }
+
+__device__ inline REAL least(REAL a, REAL b) { return a < b ? a : b; }
+__device__ inline REAL most(REAL a, REAL b) { return a > b ? a : b; }
+
+__device__ inline REAL knot_slope(const Batch& b, int table, REAL y) {
+  const REAL* slopes = b.slopes + (Long)table * b.knots;
+  REAL place = y / b.steps[table];
+  if (!(place < (REAL)(b.knots - 1))) return slopes[b.knots - 1];
+  int i = (int)place;
+  return slopes[i] + (slopes[i + 1] - slopes[i]) * (place - (REAL)i);
+}
+
+__device__ inline REAL knot_value(const Batch& b, int table, REAL y) {
+  const REAL *slopes = b.slopes + (Long)table * b.knots, *values = b.values + (Long)table * b.knots;
+  REAL step = b.steps[table], place = y / step;
+  if (!(place < (REAL)(b.knots - 1))) return values[b.knots - 1] + slopes[b.knots - 1] * (y - (REAL)(b.knots - 1) * step);
+  int i = (int)place;
+  REAL d = y - (REAL)i * step;
+  return values[i] + d * (slopes[i] + (REAL)0.5 * (slopes[i + 1] - slopes[i]) * (d / step));
+}
+
+// f'(y), and f(y) except for a log, whose factors 1 + y are multiplied instead (`Product`).
+__device__ inline REAL marginal(const Batch& b, int kind, REAL alpha, REAL y, REAL& value) {
+  if (kind == LINEAR) {
+    value = alpha * y;
+    return alpha;
+  }
+  if (kind == LOG) {
+    value = ZERO;
+    return alpha / (y + ONE);
+  }
+  if (kind == RECIPROCAL) {
+    REAL inverse = ONE / (y + alpha);
+    value = y * inverse / alpha;
+    return inverse * inverse;
+  }
+  if (kind == POLY) {
+    REAL root = sqrt(y + ONE);
+    value = alpha * (root - ONE);
+    return (REAL)0.5 * alpha / root;
+  }
+  value = alpha * knot_value(b, kind - TABLE, y);
+  return alpha * knot_slope(b, kind - TABLE, y);
+}
+
+// Σ ln(1 + y): one logarithm serves many factors.
+struct Product {
+  REAL factors, sum;
+  __device__ Product() : factors(ONE), sum(ZERO) {}
+  __device__ void add(REAL y) {
+    factors *= y + ONE;
+    if (factors > (REAL)1e15) {
+      sum += log(factors);
+      factors = ONE;
+    }
+  }
+  __device__ REAL total() { return factors == ONE ? sum : sum + log(factors); }
+};
+
+__device__ inline Long whole(float amount) { return __float2ll_rn(amount); }
+__device__ inline Long whole(double amount) { return __double2ll_rn(amount); }
+
+#if NARROW
+typedef int Sum;
+#else
+typedef Long Sum;
+#endif
+
+// A sum by cell in shared memory. Hardware adds 32 bits there; 64 bits are two of them and a carry.
+__device__ inline void add_shared(Sum* sums, int stride, int c, REAL amount) {
+#if NARROW
+  atomicAdd(sums + c, __float2int_rn((float)amount));
+#else
+  unsigned* halves = (unsigned*)sums;  // all low halves, then all high halves
+  Bits bits = (Bits)whole(amount);
+  unsigned low = (unsigned)bits, high = (unsigned)(bits >> 32);
+  unsigned before = atomicAdd(halves + c, low);
+  high += before + low < before;
+  if (high) atomicAdd(halves + stride + c, high);
+#endif
+}
+
+__device__ inline Sum shared_sum(const Sum* sums, int stride, int c) {
+#if NARROW
+  return sums[c];
+#else
+  const unsigned* halves = (const unsigned*)sums;
+  return (Sum)(((Bits)halves[stride + c] << 32) | halves[c]);
+#endif
+}
+
+// Adds three numbers over a block, the last by maximum; every thread calls it; the result is in thread 0.
+__device__ inline void block_total(double* space, double& a, double& b, double& c) {
+  int t = threadIdx.x, size = blockDim.x;
+  double *first = space, *second = space + size, *third = space + 2 * size;
+  __syncthreads();
+  first[t] = a, second[t] = b, third[t] = c;
+  __syncthreads();
+  int width = 1;
+  while (width < size) width *= 2;
+  for (width /= 2; width > 0; width /= 2) {
+    if (t < width && t + width < size) {
+      first[t] += first[t + width];
+      second[t] += second[t + width];
+      third[t] = third[t] > third[t + width] ? third[t] : third[t + width];
+    }
+    __syncthreads();
+  }
+  a = first[0], b = second[0], c = third[0];
+}

@@ -1,0 +1,284 @@
+// A slot of the allocation family: prices, then gain, gradient, step and exact projection of every segment.
+//
+// `prices` prepares a slot from the sums by cell that the last step left; one of the kernels `ascend`, `fair`,
+// `in_turn`, `start` and `keep` then makes a decision y and leaves its sums. The clock, [slots of this call, slots
+// before it], advances with each step.
+
+#define STATS 3  // numbers that a block leaves: gain, Σ g² (or the length of `start`), largest excess over a capacity
+
+enum Step { ASCEND, FAIR, IN_TURN, START, KEEP };
+
+template <int STEP>
+__device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* scratch, REAL* tau, REAL* y, Sum* partial,
+                     double* stats, Long* clock) {
+  int problem = b.block_problem[blockIdx.x], stride = b.stride;
+  int first_block = b.problem_block[problem], blocks = b.problem_block[problem + 1] - first_block;
+  int warps = blockDim.x / LANES, lane = threadIdx.x % LANES;
+  const REAL* prices = price + (Long)problem * stride * 2;
+  const REAL* caps = b.cap + (Long)problem * stride;
+#if SHARED
+  Sum* sums = (Sum*)memory;
+  REAL* own_prices = (REAL*)(memory + stride);
+  REAL* own_caps = own_prices + 2 * stride;
+  for (int i = threadIdx.x; i < stride; i += blockDim.x) {
+    memory[i] = 0;
+    own_caps[i] = caps[i];
+    own_prices[2 * i] = prices[2 * i];
+    own_prices[2 * i + 1] = prices[2 * i + 1];
+  }
+  prices = own_prices, caps = own_caps;
+  __syncthreads();
+#define ADD(c, amount) add_shared(sums, stride, c, (amount) * scale)
+#else
+#define ADD(c, amount) atomicAdd((Bits*)partial + (Long)problem * stride + (c), (Bits)whole((amount) * scale))
+#endif
+  const REAL eps = sizeof(REAL) == 8 ? (REAL)2.220446049250313e-16 : (REAL)1.1920929e-07f;
+  const REAL scale = (REAL)b.scale;
+  REAL pace = STEP == ASCEND ? eta[problem] : ZERO;
+  double gained = 0.0, norm = 0.0, worst = 0.0;
+  int last_tile = b.problem_tile[problem + 1];
+  int stride_tiles = blocks * warps;
+  for (int tile = b.problem_tile[problem] + ((int)blockIdx.x - first_block) * warps + (int)threadIdx.x / LANES;
+       tile < last_tile; tile += stride_tiles) {
+    int kind = b.kind[tile], first = b.start[tile], rows = b.start[tile + 1] - first;
+    Long place = (Long)first * LANES + lane, segment = (Long)tile * LANES + lane;
+    REAL alpha = b.alpha[segment], c = b.limit[segment];
+    const CELL* cell = b.cell + place;
+    REAL* held = y + place;
+#if ROWS
+    REAL z[ROWS], a[ROWS];
+#define Z(i) z[i]
+#define A(i) a[i]
+#else
+    REAL* z = scratch + place;
+#define Z(i) z[(Long)(i) * LANES]
+#define A(i) caps[cell[(Long)(i) * LANES]]
+#endif
+    REAL gain = ZERO, square = ZERO, top = ZERO, total = ZERO;
+    Product logs;
+    // what to project: the step, or a share of what each channel may get
+    EACH_ROW {
+      int at = cell[(Long)i * LANES];
+      REAL cap = caps[at], w = prices[2 * at], charge = prices[2 * at + 1], zi;
+#if ROWS
+      a[i] = cap;
+#endif
+      if (STEP == ASCEND || STEP == KEEP) {
+        REAL before = held[(Long)i * LANES], now = most(before, ZERO), value;
+        bool present = signbit(charge);
+        REAL slope = marginal(b, kind, alpha, now, value);
+        if (present) {
+          if (kind == LOG) logs.add(now);
+          gain += value;
+        }
+        REAL g = w * slope - (present ? ZERO - charge : charge);
+        square += g * g;
+        zi = STEP == KEEP ? now : before + pace * g;
+      } else {
+        zi = STEP == START ? (REAL)0.5 * cap : w * cap;
+        total += STEP == START ? cap : zi;
+        if (STEP == START) square = most(square, cap);
+      }
+      top = most(top, zi);
+      Z(i) = zi;
+    }
+    REAL t = ZERO, share = ONE, filled = ZERO;
+    if (STEP == ASCEND || STEP == START) {
+      if (STEP == START) square *= least(c, total);
+      t = STEP == START ? ZERO : tau[segment];
+      t = least(t > ZERO ? t : ZERO, top);
+      REAL low = -ONE, high = top, rounding = eps * (REAL)(4 + rows);
+      for (int round = 0; round < MOST; round++) {
+        REAL moving = ZERO;
+        filled = ZERO;
+        EACH_ROW {
+          REAL d = Z(i) - t, v = least(most(d, ZERO), A(i));
+          filled += v;
+          moving += v == d ? ONE : ZERO;
+        }
+        REAL excess = filled - c, slack = rounding * (c + t);
+        if (!(excess > slack || (excess < -slack && t > ZERO))) break;
+        if (excess > ZERO) low = t; else high = t;
+        REAL next;
+        if (moving == ZERO) {
+          // the next multiplier at which the sum moves; slightly further, or rounding may leave an element at its cap
+          REAL above = top, below = ZERO;
+          EACH_ROW {
+            REAL zi = Z(i), cap = A(i), leaves = zi - cap;
+            leaves += eps * (leaves + cap);
+            if (zi - t > cap && cap > ZERO) above = least(above, leaves);
+            if (zi < t) below = most(below, zi - eps * zi);
+          }
+          next = excess > ZERO ? above : below;
+        } else {
+          next = most(t + excess / moving, ZERO);
+        }
+        if (!(low < next && next < high)) next = most((REAL)0.5 * low + (REAL)0.5 * high, ZERO);
+        t = c > ZERO ? next : top;
+      }
+      tau[segment] = t;
+    } else if (STEP == FAIR) {
+      share = total <= c ? ONE : c / total;
+    }
+    // the decision, its sums and, if it is played in this slot, its gain
+    REAL left = c;
+    filled = ZERO;
+    EACH_ROW {
+      int at = cell[(Long)i * LANES];
+      REAL v = Z(i);
+      if (STEP == ASCEND || STEP == START) v = least(most(v - t, ZERO), A(i));
+      if (STEP == FAIR) v *= share;
+      if (STEP == IN_TURN) {
+        v = least(v, left);
+        left -= v;
+      }
+      if (STEP == FAIR || STEP == IN_TURN) {
+        REAL value;
+        marginal(b, kind, alpha, v, value);
+        if (signbit(prices[2 * at + 1])) {
+          if (kind == LOG) logs.add(v);
+          gain += value;
+        }
+      }
+      filled += v;
+      if (STEP != KEEP) held[(Long)i * LANES] = v;
+      ADD(at, v);
+    }
+    gain += alpha * logs.total();
+    gained += gain;
+    norm += square;
+    double over = ((double)filled - c) / (1.0 + c);
+    worst = worst > over ? worst : over;
+  }
+#if SHARED
+  __syncthreads();
+  Sum* row = partial + (Long)blockIdx.x * stride;
+  for (int i = threadIdx.x; i < stride; i += blockDim.x) row[i] = shared_sum(sums, stride, i);
+#endif
+  block_total((double*)memory, gained, norm, worst);
+  if (threadIdx.x == 0) {
+    stats[blockIdx.x * STATS] = gained;
+    stats[blockIdx.x * STATS + 1] = norm;
+    stats[blockIdx.x * STATS + 2] = worst;
+    if (blockIdx.x == 0) clock[0] += 1;
+  }
+}
+
+#define KERNEL(NAME, STEP)                                                                                            \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+      NAME(BATCH, const REAL* price, const REAL* eta, REAL* scratch, REAL* tau, REAL* y, Sum* partial,               \
+           double* stats, Long* clock) {                                                                             \
+    step<STEP>(THE_BATCH, price, eta, scratch, tau, y, partial, stats, clock);                                               \
+  }
+KERNEL(ascend, ASCEND)
+KERNEL(fair, FAIR)
+KERNEL(in_turn, IN_TURN)
+KERNEL(start, START)
+KERNEL(keep, KEEP)
+
+// One block for some jobs of one problem: sums, dominant overhead, prices; the first block of a problem also closes the
+// slot before. Price by cell: [weight, charge], the charge negative if the job has arrived.
+extern "C" __global__ void prices(
+    const int* problem_row,         // (P+1,) rows of `partial` of each problem
+    const int* problem_block,       // (P+1,)
+    const unsigned char* arrivals,  // (P, slots, jobs)
+    const double* betas,            // (P, jobs, resources)
+    const double* length,           // (P,) diameter, for the step of AdaGrad
+    double* squares,                // (P,) Σ‖g‖² so far
+    double* rates,                  // (P, jobs) averaged arrivals
+    double* overheads,              // (2, P, groups) of the last two slots
+    double* gain,                   // (P, slots)
+    double* overhead,               // (P, slots)
+    double* excess,                 // (P, slots)
+    Sum* partial, const double* stats, REAL* price, REAL* eta, const Long* clock,
+    double inverse,  // 1/scale
+    double pace,     // constant step; 0: AdaGrad
+    int problems, int jobs, int K, int slots,
+    int size,          // jobs of a block
+    int memory_slots,  // slots over which arrivals are averaged for the gradient; 0: the gradient is that of the slot
+    int lag,           // 1: the sums are those of the last slot's decision, not of this one's
+    int everyone,      // 1: every job counts as present in the decision
+    int ahead) {       // 1 to close what the last slot left open
+  int groups = (jobs + size - 1) / size, problem = blockIdx.x / groups, group = blockIdx.x % groups;
+  int cells = size * K, stride = jobs * K + 1;
+  Long now = clock[0] + ahead;
+  int c = threadIdx.x % cells, slice = threadIdx.x / cells, slices = blockDim.x / cells;
+  int cell = group * cells + c, rows = problem_row[problem + 1];
+  Long sum = 0;
+  if (cell < jobs * K)
+    for (int row = problem_row[problem] + slice; row < rows; row += slices) {
+      sum += partial[(Long)row * stride + cell];
+#if !SHARED
+      partial[(Long)row * stride + cell] = 0;
+#endif
+    }
+  memory[threadIdx.x] = sum;
+  __syncthreads();
+  double* amounts = (double*)(memory + blockDim.x);
+  if (slice == 0) {
+    for (int s = 1; s < slices; s++) sum += memory[s * cells + c];
+    amounts[c] = (double)sum * inverse;
+  }
+  __syncthreads();
+  double* costs = amounts + cells;
+  int job = group * size + threadIdx.x;
+  if (threadIdx.x < size) {
+    costs[threadIdx.x] = 0.0;
+    if (job < jobs) {
+      const double* beta = betas + ((Long)problem * jobs + job) * K;
+      const unsigned char* arrived = arrivals + ((Long)problem * slots) * jobs + job;
+      bool present = now < slots && arrived[now * jobs];
+      Long priced = now - lag;
+      bool pays = priced >= 0 && priced < slots && arrived[priced * jobs];
+      int best = 0;
+      double highest = beta[0] * amounts[threadIdx.x * K];
+      for (int k = 1; k < K; k++) {
+        double value = beta[k] * amounts[threadIdx.x * K + k];
+        if (value > highest) best = k, highest = value;
+      }
+      costs[threadIdx.x] = pays ? highest : 0.0;
+      double weight = present || everyone ? 1.0 : 0.0;
+      if (memory_slots && now < slots) {
+        double& rate = rates[(Long)problem * jobs + job];
+        double seen = (double)(clock[1] + now + 1);
+        double share = seen + 1.0 < memory_slots ? seen + 1.0 : (double)memory_slots;
+        rate += ((present ? 1.0 : 0.0) - rate) / share;
+        weight = rate;
+      }
+      REAL* out = price + ((Long)problem * stride + (Long)job * K) * 2;
+      for (int k = 0; k < K; k++) {
+        REAL charge = k == best && !lag ? (REAL)(weight * beta[k]) : ZERO;
+        out[2 * k] = (REAL)weight;
+        out[2 * k + 1] = present ? -charge : charge;
+      }
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    double cost = 0.0;
+    for (int j = 0; j < size; j++) cost += costs[j];
+    overheads[((now & 1) * problems + problem) * groups + group] = cost;
+  }
+  if (group > 0) return;
+  // close the slot before
+  double gained = 0.0, square = 0.0, worst = 0.0, cost = 0.0, none = 0.0, nothing = 0.0;
+  for (int block = problem_block[problem] + threadIdx.x; block < problem_block[problem + 1]; block += blockDim.x) {
+    gained += stats[block * STATS];
+    square += stats[block * STATS + 1];
+    worst = worst > stats[block * STATS + 2] ? worst : stats[block * STATS + 2];
+  }
+  for (int g = threadIdx.x; g < groups; g += blockDim.x)
+    cost += overheads[(((now + 1) & 1) * problems + problem) * groups + g];
+  block_total((double*)memory, gained, square, worst);
+  block_total((double*)memory, cost, none, nothing);
+  if (threadIdx.x > 0) return;
+  Long closed = now - 1, charged = now - 1 - lag;
+  if (closed >= 0 && closed < slots) {
+    gain[problem * (Long)slots + closed] = gained;
+    excess[problem * (Long)slots + closed] = worst;
+    squares[problem] += square;
+  }
+  if (charged >= 0 && charged < slots) overhead[problem * (Long)slots + charged] = cost;
+  double whole = squares[problem];
+  eta[problem] = (REAL)(pace > 0.0 ? pace : whole > 0.0 ? length[problem] / sqrt(whole) : 3.0);
+}
