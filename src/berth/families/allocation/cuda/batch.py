@@ -28,9 +28,8 @@ from berth.model import Floats, Ints
 
 __all__ = ["Batch"]
 
-THREADS = 512  # most threads of a block
+THREADS = {np.dtype(np.float32): 1024, np.dtype(np.float64): 512}  # most threads of a block
 REGISTER_ROWS = 16  # longer segments are read again from memory
-PER_CELL = 8  # bytes of shared memory of a sum
 
 
 class Batch:
@@ -65,10 +64,10 @@ class Batch:
         size = self.dtype.itemsize
         counts = np.array([len(tiles.kind) for tiles in self.tiles])
         self.first_tile = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        tables = (self.cells + 1) * (PER_CELL + 3 * size)
+        tables = (self.cells + 1) * 3 * size + (self.cells + 2) * 8
         rows = max((int(np.diff(tiles.start).max(initial=0)) for tiles in self.tiles), default=0)
         self.rows = 4 * -(-rows // 4) if rows <= REGISTER_ROWS else 0
-        most_warps = THREADS // LANES
+        most_warps = THREADS[self.dtype] // LANES
         self.in_shared = tables <= self.device.shared
         beside = max(1, min(2, self.device.shared // max(tables, 1))) if self.in_shared else 2
         blocks = self.device.processors * beside
@@ -78,7 +77,7 @@ class Batch:
         self.first_block = np.concatenate([[0], np.cumsum(per_problem)]).astype(np.int32)
         self.blocks = int(self.first_block[-1])
         threads = self.warps * LANES
-        self.shared_bytes = max(tables if self.in_shared else 0, 3 * 8 * threads)
+        self.shared_bytes = max(tables if self.in_shared else 0, 4 * 8 * threads)
         caps = [_requests(problem) for problem in self.problems]
         total = max(
             float((np.bincount(p.channel_job, minlength=self.jobs)[:, None] * p.instance.demand).max())
@@ -119,7 +118,7 @@ class Batch:
             "ROWS": self.rows,
             "SHARED": int(self.in_shared),
             "NARROW": int(self.narrow),
-            "THREADS": THREADS,
+            "THREADS": THREADS[self.dtype],
         }
 
     @cached_property

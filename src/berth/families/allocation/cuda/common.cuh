@@ -35,6 +35,10 @@ extern __shared__ Long memory[];
 #define ZERO ((REAL)0)
 #define ONE ((REAL)1)
 
+struct Pair {
+  REAL weight, charge;
+};
+
 struct Batch {  // P problems, blocks of threads, tiles; pointers into device memory
   const int* block_problem;  // (blocks,)
   const int* problem_block;  // (P+1,) first block of each problem
@@ -67,6 +71,45 @@ struct Batch {  // P problems, blocks of threads, tiles; pointers into device me
 __device__ inline REAL least(REAL a, REAL b) { return a < b ? a : b; }
 __device__ inline REAL most(REAL a, REAL b) { return a > b ? a : b; }
 
+// 1/x and 1/√x of a normal number x > 0, to an ulp or two: without the branches for other numbers.
+__device__ inline float inverse(float x) {
+#ifdef __CUDACC__
+  return __fdividef(1.0f, x);
+#else
+  return 1.0f / x;
+#endif
+}
+
+__device__ inline double inverse(double x) {
+#ifdef __CUDACC__
+  double r;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
+  r = fma(r, fma(-x, r, 1.0), r);
+  return fma(r, fma(-x, r, 1.0), r);
+#else
+  return 1.0 / x;
+#endif
+}
+
+__device__ inline float inverse_root(float x) {
+#ifdef __CUDACC__
+  return rsqrtf(x);
+#else
+  return 1.0f / sqrt(x);
+#endif
+}
+
+__device__ inline double inverse_root(double x) {
+#ifdef __CUDACC__
+  double r;
+  asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
+  r = fma(0.5 * r, fma(-x * r, r, 1.0), r);
+  return fma(0.5 * r, fma(-x * r, r, 1.0), r);
+#else
+  return 1.0 / sqrt(x);
+#endif
+}
+
 __device__ inline REAL knot_slope(const Batch& b, int table, REAL y) {
   const REAL* slopes = b.slopes + (Long)table * b.knots;
   REAL place = y / b.steps[table];
@@ -92,17 +135,17 @@ __device__ inline REAL marginal(const Batch& b, int kind, REAL alpha, REAL y, RE
   }
   if (kind == LOG) {
     value = ZERO;
-    return alpha / (y + ONE);
+    return alpha * inverse(y + ONE);
   }
   if (kind == RECIPROCAL) {
-    REAL inverse = ONE / (y + alpha);
-    value = y * inverse / alpha;
-    return inverse * inverse;
+    REAL q = inverse(y + alpha);
+    value = y * q * inverse(alpha);
+    return q * q;
   }
   if (kind == POLY) {
-    REAL root = sqrt(y + ONE);
-    value = alpha * (root - ONE);
-    return (REAL)0.5 * alpha / root;
+    REAL r = inverse_root(y + ONE);
+    value = alpha * ((y + ONE) * r - ONE);
+    return (REAL)0.5 * alpha * r;
   }
   value = alpha * knot_value(b, kind - TABLE, y);
   return alpha * knot_slope(b, kind - TABLE, y);
@@ -154,12 +197,14 @@ __device__ inline Sum shared_sum(const Sum* sums, int stride, int c) {
 #endif
 }
 
-// Adds three numbers over a block, the last by maximum; every thread calls it; the result is in thread 0.
-__device__ inline void block_total(double* space, double& a, double& b, double& c) {
+#define TOTALS 4  // numbers of `block_total`
+
+// Totals of three numbers and the maximum of a fourth over a block, for every thread; every thread calls it.
+__device__ inline void block_total(double* space, double& a, double& b, double& c, double& d) {
   int t = threadIdx.x, size = blockDim.x;
-  double *first = space, *second = space + size, *third = space + 2 * size;
+  double *first = space, *second = first + size, *third = second + size, *fourth = third + size;
   __syncthreads();
-  first[t] = a, second[t] = b, third[t] = c;
+  first[t] = a, second[t] = b, third[t] = c, fourth[t] = d;
   __syncthreads();
   int width = 1;
   while (width < size) width *= 2;
@@ -167,9 +212,10 @@ __device__ inline void block_total(double* space, double& a, double& b, double& 
     if (t < width && t + width < size) {
       first[t] += first[t + width];
       second[t] += second[t + width];
-      third[t] = third[t] > third[t + width] ? third[t] : third[t + width];
+      third[t] += third[t + width];
+      fourth[t] = fourth[t] > fourth[t + width] ? fourth[t] : fourth[t + width];
     }
     __syncthreads();
   }
-  a = first[0], b = second[0], c = third[0];
+  a = first[0], b = second[0], c = third[0], d = fourth[0];
 }

@@ -8,23 +8,41 @@
 
 enum Step { ASCEND, FAIR, IN_TURN, START, KEEP };
 
+// Gain and gradient of the rows of a segment with this utility code, and the point to project.
+#define CLIMB(KIND)                                                             \
+  EACH_ROW {                                                                    \
+    int at = cell[(Long)i * LANES];                                             \
+    REAL w = prices[at].weight, charge = prices[at].charge, value;              \
+    REAL before = held[(Long)i * LANES], now = most(before, ZERO);              \
+    REAL slope = marginal(b, KIND, alpha, now, value);                          \
+    if (signbit(charge)) {                                                      \
+      if (KIND == LOG) logs.add(now);                                           \
+      gain += value;                                                            \
+    }                                                                           \
+    REAL g = w * slope - fabs(charge), zi = STEP == KEEP ? now : before + pace * g; \
+    square += g * g;                                                            \
+    top = most(top, zi);                                                        \
+    KEEP_CAP(i, caps[at]);                                                      \
+    Z(i) = zi;                                                                  \
+  }
+
 template <int STEP>
-__device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* scratch, REAL* tau, REAL* y, Sum* partial,
+__device__ void step(const Batch b, const Pair* price, const REAL* eta, REAL* scratch, REAL* tau, REAL* y, Sum* partial,
                      double* stats, Long* clock) {
   int problem = b.block_problem[blockIdx.x], stride = b.stride;
   int first_block = b.problem_block[problem], blocks = b.problem_block[problem + 1] - first_block;
   int warps = blockDim.x / LANES, lane = threadIdx.x % LANES;
-  const REAL* prices = price + (Long)problem * stride * 2;
+  const Pair* prices = price + (Long)problem * stride;
   const REAL* caps = b.cap + (Long)problem * stride;
 #if SHARED
   Sum* sums = (Sum*)memory;
-  REAL* own_prices = (REAL*)(memory + stride);
-  REAL* own_caps = own_prices + 2 * stride;
+  Pair* own_prices = (Pair*)(NARROW ? memory + (stride + 1) / 2 : memory + stride);
+  REAL* own_caps = (REAL*)(own_prices + stride);
+#pragma unroll 8
   for (int i = threadIdx.x; i < stride; i += blockDim.x) {
-    memory[i] = 0;
+    sums[i] = 0;
     own_caps[i] = caps[i];
-    own_prices[2 * i] = prices[2 * i];
-    own_prices[2 * i + 1] = prices[2 * i + 1];
+    own_prices[i] = prices[i];
   }
   prices = own_prices, caps = own_caps;
   __syncthreads();
@@ -35,7 +53,8 @@ __device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* sc
   const REAL eps = sizeof(REAL) == 8 ? (REAL)2.220446049250313e-16 : (REAL)1.1920929e-07f;
   const REAL scale = (REAL)b.scale;
   REAL pace = STEP == ASCEND ? eta[problem] : ZERO;
-  double gained = 0.0, norm = 0.0, worst = 0.0;
+  double gained = 0.0, norm = 0.0;
+  REAL worst = ZERO;
   int last_tile = b.problem_tile[problem + 1];
   int stride_tiles = blocks * warps;
   for (int tile = b.problem_tile[problem] + ((int)blockIdx.x - first_block) * warps + (int)threadIdx.x / LANES;
@@ -49,38 +68,34 @@ __device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* sc
     REAL z[ROWS], a[ROWS];
 #define Z(i) z[i]
 #define A(i) a[i]
+#define KEEP_CAP(i, cap) a[i] = cap
 #else
     REAL* z = scratch + place;
 #define Z(i) z[(Long)(i) * LANES]
 #define A(i) caps[cell[(Long)(i) * LANES]]
+#define KEEP_CAP(i, cap)
 #endif
     REAL gain = ZERO, square = ZERO, top = ZERO, total = ZERO;
     Product logs;
     // what to project: the step, or a share of what each channel may get
-    EACH_ROW {
-      int at = cell[(Long)i * LANES];
-      REAL cap = caps[at], w = prices[2 * at], charge = prices[2 * at + 1], zi;
-#if ROWS
-      a[i] = cap;
-#endif
-      if (STEP == ASCEND || STEP == KEEP) {
-        REAL before = held[(Long)i * LANES], now = most(before, ZERO), value;
-        bool present = signbit(charge);
-        REAL slope = marginal(b, kind, alpha, now, value);
-        if (present) {
-          if (kind == LOG) logs.add(now);
-          gain += value;
-        }
-        REAL g = w * slope - (present ? ZERO - charge : charge);
-        square += g * g;
-        zi = STEP == KEEP ? now : before + pace * g;
-      } else {
-        zi = STEP == START ? (REAL)0.5 * cap : w * cap;
+    if (STEP == ASCEND || STEP == KEEP) {
+      switch (kind) {
+        case LINEAR: CLIMB(LINEAR) break;
+        case LOG: CLIMB(LOG) break;
+        case RECIPROCAL: CLIMB(RECIPROCAL) break;
+        case POLY: CLIMB(POLY) break;
+        default: CLIMB(kind)
+      }
+    } else {
+      EACH_ROW {
+        int at = cell[(Long)i * LANES];
+        REAL cap = caps[at], zi = STEP == START ? (REAL)0.5 * cap : prices[at].weight * cap;
         total += STEP == START ? cap : zi;
         if (STEP == START) square = most(square, cap);
+        top = most(top, zi);
+        KEEP_CAP(i, cap);
+        Z(i) = zi;
       }
-      top = most(top, zi);
-      Z(i) = zi;
     }
     REAL t = ZERO, share = ONE, filled = ZERO;
     if (STEP == ASCEND || STEP == START) {
@@ -111,7 +126,7 @@ __device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* sc
           }
           next = excess > ZERO ? above : below;
         } else {
-          next = most(t + excess / moving, ZERO);
+          next = most(t + excess * inverse(moving), ZERO);
         }
         if (!(low < next && next < high)) next = most((REAL)0.5 * low + (REAL)0.5 * high, ZERO);
         t = c > ZERO ? next : top;
@@ -135,7 +150,7 @@ __device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* sc
       if (STEP == FAIR || STEP == IN_TURN) {
         REAL value;
         marginal(b, kind, alpha, v, value);
-        if (signbit(prices[2 * at + 1])) {
+        if (signbit(prices[at].charge)) {
           if (kind == LOG) logs.add(v);
           gain += value;
         }
@@ -147,26 +162,27 @@ __device__ void step(const Batch b, const REAL* price, const REAL* eta, REAL* sc
     gain += alpha * logs.total();
     gained += gain;
     norm += square;
-    double over = ((double)filled - c) / (1.0 + c);
-    worst = worst > over ? worst : over;
+    worst = most(worst, (filled - c) * inverse(ONE + c));
   }
 #if SHARED
   __syncthreads();
   Sum* row = partial + (Long)blockIdx.x * stride;
   for (int i = threadIdx.x; i < stride; i += blockDim.x) row[i] = shared_sum(sums, stride, i);
 #endif
-  block_total((double*)memory, gained, norm, worst);
+  double most_over = worst;
+  double none = 0.0;
+  block_total((double*)memory, gained, norm, none, most_over);
   if (threadIdx.x == 0) {
     stats[blockIdx.x * STATS] = gained;
     stats[blockIdx.x * STATS + 1] = norm;
-    stats[blockIdx.x * STATS + 2] = worst;
+    stats[blockIdx.x * STATS + 2] = most_over;
     if (blockIdx.x == 0) clock[0] += 1;
   }
 }
 
 #define KERNEL(NAME, STEP)                                                                                            \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-      NAME(BATCH, const REAL* price, const REAL* eta, REAL* scratch, REAL* tau, REAL* y, Sum* partial,               \
+      NAME(BATCH, const Pair* price, const REAL* eta, REAL* scratch, REAL* tau, REAL* y, Sum* partial,               \
            double* stats, Long* clock) {                                                                             \
     step<STEP>(THE_BATCH, price, eta, scratch, tau, y, partial, stats, clock);                                               \
   }
@@ -176,8 +192,8 @@ KERNEL(in_turn, IN_TURN)
 KERNEL(start, START)
 KERNEL(keep, KEEP)
 
-// One block for some jobs of one problem: sums, dominant overhead, prices; the first block of a problem also closes the
-// slot before. Price by cell: [weight, charge], the charge negative if the job has arrived.
+// One block for some jobs of one problem: sums, dominant overhead, prices. One more block for each problem closes the
+// slot before. Price by cell: weight and charge, the charge negative if the job has arrived.
 extern "C" __global__ void prices(
     const int* problem_row,         // (P+1,) rows of `partial` of each problem
     const int* problem_block,       // (P+1,)
@@ -190,7 +206,7 @@ extern "C" __global__ void prices(
     double* gain,                   // (P, slots)
     double* overhead,               // (P, slots)
     double* excess,                 // (P, slots)
-    Sum* partial, const double* stats, REAL* price, REAL* eta, const Long* clock,
+    Sum* partial, const double* stats, Pair* price, REAL* eta, const Long* clock,
     double inverse,  // 1/scale
     double pace,     // constant step; 0: AdaGrad
     int problems, int jobs, int K, int slots,
@@ -199,19 +215,43 @@ extern "C" __global__ void prices(
     int lag,           // 1: the sums are those of the last slot's decision, not of this one's
     int everyone,      // 1: every job counts as present in the decision
     int ahead) {       // 1 to close what the last slot left open
-  int groups = (jobs + size - 1) / size, problem = blockIdx.x / groups, group = blockIdx.x % groups;
+  int groups = (jobs + size - 1) / size, problem = blockIdx.x / (groups + 1), group = blockIdx.x % (groups + 1);
   int cells = size * K, stride = jobs * K + 1;
   Long now = clock[0] + ahead;
+  if (group == groups) {
+    double gained = 0.0, square = 0.0, worst = 0.0, cost = 0.0;
+    for (int block = problem_block[problem] + threadIdx.x; block < problem_block[problem + 1]; block += blockDim.x) {
+      gained += stats[block * STATS];
+      square += stats[block * STATS + 1];
+      worst = worst > stats[block * STATS + 2] ? worst : stats[block * STATS + 2];
+    }
+    for (int g = threadIdx.x; g < groups; g += blockDim.x)
+      cost += overheads[(((now + 1) & 1) * problems + problem) * groups + g];
+    block_total((double*)memory, gained, square, cost, worst);
+    if (threadIdx.x > 0) return;
+    Long closed = now - 1, charged = now - 1 - lag;
+    double squared = squares[problem];
+    if (closed >= 0 && closed < slots) {
+      gain[problem * (Long)slots + closed] = gained;
+      excess[problem * (Long)slots + closed] = worst;
+      squares[problem] = squared += square;
+    }
+    if (charged >= 0 && charged < slots) overhead[problem * (Long)slots + charged] = cost;
+    eta[problem] = (REAL)(pace > 0.0 ? pace : squared > 0.0 ? length[problem] / sqrt(squared) : 3.0);
+    return;
+  }
   int c = threadIdx.x % cells, slice = threadIdx.x / cells, slices = blockDim.x / cells;
   int cell = group * cells + c, rows = problem_row[problem + 1];
   Long sum = 0;
-  if (cell < jobs * K)
+  if (cell < jobs * K) {
+#pragma unroll 8
     for (int row = problem_row[problem] + slice; row < rows; row += slices) {
       sum += partial[(Long)row * stride + cell];
 #if !SHARED
       partial[(Long)row * stride + cell] = 0;
 #endif
     }
+  }
   memory[threadIdx.x] = sum;
   __syncthreads();
   double* amounts = (double*)(memory + blockDim.x);
@@ -245,11 +285,10 @@ extern "C" __global__ void prices(
         rate += ((present ? 1.0 : 0.0) - rate) / share;
         weight = rate;
       }
-      REAL* out = price + ((Long)problem * stride + (Long)job * K) * 2;
+      Pair* out = price + (Long)problem * stride + (Long)job * K;
       for (int k = 0; k < K; k++) {
         REAL charge = k == best && !lag ? (REAL)(weight * beta[k]) : ZERO;
-        out[2 * k] = (REAL)weight;
-        out[2 * k + 1] = present ? -charge : charge;
+        out[k] = Pair{(REAL)weight, present ? -charge : charge};
       }
     }
   }
@@ -259,26 +298,4 @@ extern "C" __global__ void prices(
     for (int j = 0; j < size; j++) cost += costs[j];
     overheads[((now & 1) * problems + problem) * groups + group] = cost;
   }
-  if (group > 0) return;
-  // close the slot before
-  double gained = 0.0, square = 0.0, worst = 0.0, cost = 0.0, none = 0.0, nothing = 0.0;
-  for (int block = problem_block[problem] + threadIdx.x; block < problem_block[problem + 1]; block += blockDim.x) {
-    gained += stats[block * STATS];
-    square += stats[block * STATS + 1];
-    worst = worst > stats[block * STATS + 2] ? worst : stats[block * STATS + 2];
-  }
-  for (int g = threadIdx.x; g < groups; g += blockDim.x)
-    cost += overheads[(((now + 1) & 1) * problems + problem) * groups + g];
-  block_total((double*)memory, gained, square, worst);
-  block_total((double*)memory, cost, none, nothing);
-  if (threadIdx.x > 0) return;
-  Long closed = now - 1, charged = now - 1 - lag;
-  if (closed >= 0 && closed < slots) {
-    gain[problem * (Long)slots + closed] = gained;
-    excess[problem * (Long)slots + closed] = worst;
-    squares[problem] += square;
-  }
-  if (charged >= 0 && charged < slots) overhead[problem * (Long)slots + charged] = cost;
-  double whole = squares[problem];
-  eta[problem] = (REAL)(pace > 0.0 ? pace : whole > 0.0 ? length[problem] / sqrt(whole) : 3.0);
 }

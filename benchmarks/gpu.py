@@ -1,0 +1,173 @@
+"""Time of an allocation slot on a GPU, beside the CPU kernel: `python -m benchmarks.gpu` (`--quick`: three sizes).
+
+A slot is that of `benchmarks.slot`: the reward of the decision, its gradient, and the exact projection of the step,
+here with AdaGrad's step size. Both sides play the same scenario (1,000 ports at ten a server, fewer below 10,000
+servers) and the largest difference of their rewards is printed. Traffic is what a slot must read and write, each
+number once; its limit is a copy measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.slot import median_time
+from berth.families.allocation.cuda.batch import Batch
+from berth.families.allocation.cuda.device import CudaDevice, open_device
+from berth.families.allocation.cuda.slots import SlotRuns
+from berth.families.allocation.kernels.lanes import unpack
+from berth.families.allocation.policies.ogasched import OGASched
+from berth.families.allocation.problem import AllocationOutcome
+from berth.families.allocation.world import AllocationWorld
+from berth.scenario import load_scenario
+
+SIZES = [128, 1_024, 10_000, 30_000, 100_000, 300_000, 1_000_000]
+GOALS = {10_000: (20.0, 40.0), 100_000: (60.0, 150.0), 1_000_000: (600.0, 1500.0)}
+CPU_SLOTS = {128: 400, 1_024: 200, 10_000: 30, 30_000: 12, 100_000: 5}
+SECONDS = 0.15  # of one timed round
+
+
+def world_of(servers: int, slots: int = 400) -> AllocationWorld:
+    """A scenario of this size; arrivals are hidden."""
+    ports, density = (10, 3) if servers <= 128 else (100, 3) if servers <= 1_024 else (1000, 10)
+    changes = {
+        "cluster.servers": servers,
+        "ports.count": ports,
+        "channels.density": density,
+        "channels.listed": True,
+        "horizon": slots,
+    }
+    return load_scenario("ogasched-default", changes).build(0, False)  # type: ignore[no-any-return]
+
+
+def on_gpu(device: CudaDevice, world: AllocationWorld, dtype: Any) -> tuple[float, float, NDArray[np.float64], Batch]:
+    """Microseconds of a slot (best of five rounds), and those of building; the rewards of the first slots."""
+    began = time.perf_counter()
+    batch = Batch(device, [world.problem], dtype)
+    runs = SlotRuns(batch, "ascend")
+    device.wait()
+    built = time.perf_counter() - began
+    first = runs.play(world.arrivals[None, :64])
+    slots = 64
+    while True:  # enough slots that a round is long against the clock's steps
+        arrivals = np.resize(world.arrivals, (1, slots, world.problem.jobs))
+        runs.play(arrivals)
+        began = time.perf_counter()
+        runs.play(arrivals)
+        spent = time.perf_counter() - began
+        if spent > SECONDS:
+            break
+        slots = int(slots * min(max(1.3 * SECONDS / spent, 1.5), 8.0))
+    rounds = [spent]
+    for _ in range(4):
+        began = time.perf_counter()
+        runs.play(arrivals)
+        rounds.append(time.perf_counter() - began)
+    return min(rounds) / slots * 1e6, built, first.gain[0] - first.overhead[0], batch
+
+
+def on_cpu(world: AllocationWorld, slots: int) -> tuple[float, NDArray[np.float64]]:
+    """Median microseconds of the compiled slot on one core, and the rewards of the slots."""
+    policy = OGASched(world.problem)
+
+    def step(arrivals: NDArray[Any]) -> None:
+        policy.observe(AllocationOutcome(0, arrivals, 0.0, 0.0, 0.0))
+
+    rewards = []
+    for arrivals in world.arrivals[: min(slots, 8)]:
+        decision = np.zeros(world.problem.cap.shape)
+        unpack(world.problem.lanes().element, policy._y, decision)
+        gain, overhead = world.problem.reward(arrivals, decision)
+        rewards.append(gain - overhead)
+        step(arrivals)
+    return median_time(step, world.arrivals[8 : 8 + slots], min(slots // 4, 20)), np.array(rewards)
+
+
+def traffic(batch: Batch) -> int:
+    """Bytes that a slot must move: y twice and cells once for each element, and four numbers of each segment."""
+    size, lanes = batch.dtype.itemsize, int(batch.first_tile[-1]) * 32
+    return batch.elements * (2 * size + batch.tiles[0].cell.itemsize) + lanes * 4 * size
+
+
+def copy_rate(device: CudaDevice) -> float:
+    """Bytes a second of a large copy on the device, read and written."""
+    import cupy
+
+    a, b = cupy.ones(1 << 29, cupy.float64), cupy.empty(1 << 29, cupy.float64)
+    best = 0.0
+    for _ in range(5):
+        cupy.cuda.runtime.deviceSynchronize()
+        began = time.perf_counter()
+        for _ in range(4):
+            b[:] = a
+        cupy.cuda.runtime.deviceSynchronize()
+        best = max(best, 4 * 2 * a.nbytes / (time.perf_counter() - began))
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the three smallest sizes")
+    parser.add_argument("--sizes", type=int, nargs="*", help="numbers of servers")
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    arguments = parser.parse_args()
+    device = open_device("cuda")
+    limit = copy_rate(device)
+    console = Console(width=170)
+    table = Table(title=f"One slot on {device.name}; a copy moves {limit / 1e12:.2f} TB/s")
+    for name in ("servers", "elements", "precision", "µs", "goal", "reached", "CPU core µs", "× CPU", "difference"):
+        table.add_column(name, justify="right")
+    for name in ("MB moved", "of the copy", "built s", "excess"):
+        table.add_column(name, justify="right")
+    rows = []
+    for servers in arguments.sizes or (SIZES[:3] if arguments.quick else SIZES):
+        world = world_of(servers)
+        cpu, expected = on_cpu(world, CPU_SLOTS[servers]) if servers in CPU_SLOTS else (float("nan"), np.zeros(0))
+        for place, dtype in enumerate((np.float32, np.float64)):
+            spent, built, rewards, batch = on_gpu(device, world, dtype)
+            apart = np.abs(rewards[: len(expected)] / expected - 1.0).max(initial=0.0)
+            goal = GOALS.get(servers, (None, None))[place]
+            moved = traffic(batch)
+            row = {
+                "servers": servers,
+                "elements": batch.elements,
+                "precision": np.dtype(dtype).name,
+                "microseconds": spent,
+                "goal": goal,
+                "cpu_microseconds": cpu,
+                "difference": float(apart),
+                "bytes": moved,
+                "share_of_copy": moved / limit / (spent / 1e6),
+                "built_seconds": built,
+            }
+            rows.append(row)
+            table.add_row(
+                f"{servers:,}",
+                f"{batch.elements:,}",
+                np.dtype(dtype).name,
+                f"{spent:,.1f}",
+                "" if goal is None else f"{goal:,.0f}",
+                "" if goal is None else "yes" if spent <= goal else "no",
+                f"{cpu:,.0f}",
+                f"{cpu / spent:,.1f}",
+                f"{apart:.1e}",
+                f"{moved / 1e6:,.1f}",
+                f"{row['share_of_copy']:.0%}",
+                f"{built:.1f}",
+            )
+            console.print(f"{servers:,} {np.dtype(dtype).name}: {spent:,.1f} µs", highlight=False)
+    console.print(table)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
