@@ -84,6 +84,7 @@ KERNEL = re.compile(r'extern "C" __global__ void\s*(?:__launch_bounds__\(\w+\))?
 NAME = re.compile(r"\w+$")
 COMMENT = re.compile(r"//[^\n]*")
 C_TYPES = {
+    np.dtype(np.int64): ctypes.c_longlong,
     np.dtype(np.int32): ctypes.c_int,
     np.dtype(np.float64): ctypes.c_double,
     np.dtype(np.float32): ctypes.c_float,

@@ -36,13 +36,20 @@ class Batch:
     """Layout of problems on the device, and how their work is divided among blocks of threads.
 
     The problems must have equally many jobs, the same resources and the same utility tables. With `in_turn`, the
-    channels of a server follow the order of dominant shares.
+    channels of a server follow the order of dominant shares. `programme` is for the kernels of the concave programme,
+    which have two sums by cell, else it is for those of the slot.
     """
 
     def __init__(
-        self, device: Device, problems: Sequence[AllocationProblem], dtype: Any = np.float64, in_turn: bool = False
+        self,
+        device: Device,
+        problems: Sequence[AllocationProblem],
+        dtype: Any = np.float64,
+        *,
+        in_turn: bool = False,
+        programme: bool = False,
     ) -> None:
-        self.device, self.problems, self.dtype = device, tuple(problems), np.dtype(dtype)
+        self.device, self.problems, self.dtype, self.programme = device, tuple(problems), np.dtype(dtype), programme
         first = self.problems[0]
         self.jobs, self.resources = first.overhead.shape
         for problem in self.problems:
@@ -64,7 +71,9 @@ class Batch:
         size = self.dtype.itemsize
         counts = np.array([len(tiles.kind) for tiles in self.tiles])
         self.first_tile = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        tables = (self.cells + 1) * 3 * size + (self.cells + 2) * 8
+        tables = (self.cells + 1) * (8 + 3 * size) + 8
+        if self.programme:
+            tables = (self.cells + 1) * (16 + 2 * size) + 8 * (self.jobs + 1)
         rows = max((int(np.diff(tiles.start).max(initial=0)) for tiles in self.tiles), default=0)
         self.rows = 4 * -(-rows // 4) if rows <= REGISTER_ROWS else 0
         most_warps = THREADS[self.dtype] // LANES
@@ -85,7 +94,7 @@ class Batch:
         )
         self.scale = _scale(total, 62)
         self.narrow = False
-        if self.dtype == np.float32 and self.in_shared:
+        if self.dtype == np.float32 and self.in_shared and not self.programme:
             most = max(
                 most_in_a_block(t.start, t.cell, cap, int(n), self.warps)
                 for t, cap, n in zip(self.tiles, caps, per_problem, strict=True)
@@ -119,6 +128,7 @@ class Batch:
             "SHARED": int(self.in_shared),
             "NARROW": int(self.narrow),
             "THREADS": THREADS[self.dtype],
+            "RESOURCES": self.resources,
         }
 
     @cached_property
@@ -139,6 +149,14 @@ class Batch:
             np.int32(self.cells + 1),
             np.float64(self.scale),
         ]
+
+    @cached_property
+    def price_blocks(self) -> tuple[int, int, int, int]:
+        """Division of kernels that work by job: jobs of a block, blocks of a problem, threads, shared memory."""
+        size = max(1, 32 // self.resources)
+        cells = size * self.resources
+        threads = cells * max(1, 512 // cells)
+        return size, -(-self.jobs // size), threads, 8 * max(4 * threads, threads + 2 * cells + size)
 
     @property
     def elements(self) -> int:

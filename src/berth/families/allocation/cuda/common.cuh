@@ -32,6 +32,15 @@ extern __shared__ Long memory[];
 #define EACH_ROW for (int i = 0; i < rows; i++)
 #endif
 
+// Rows of a segment: kept in registers, or in an array in memory.
+#if ROWS
+#define ROW_VALUES(NAME, SPACE) REAL NAME[ROWS]
+#define ROW(NAME, i) NAME[i]
+#else
+#define ROW_VALUES(NAME, SPACE) REAL* NAME = SPACE
+#define ROW(NAME, i) NAME[(Long)(i) * LANES]
+#endif
+
 #define ZERO ((REAL)0)
 #define ONE ((REAL)1)
 
@@ -168,33 +177,55 @@ struct Product {
 __device__ inline Long whole(float amount) { return __float2ll_rn(amount); }
 __device__ inline Long whole(double amount) { return __double2ll_rn(amount); }
 
-#if NARROW
-typedef int Sum;
-#else
-typedef Long Sum;
-#endif
-
-// A sum by cell in shared memory. Hardware adds 32 bits there; 64 bits are two of them and a carry.
-__device__ inline void add_shared(Sum* sums, int stride, int c, REAL amount) {
-#if NARROW
-  atomicAdd(sums + c, __float2int_rn((float)amount));
-#else
-  unsigned* halves = (unsigned*)sums;  // all low halves, then all high halves
+// A sum by cell in shared memory. Hardware adds 32 bits there; 64 bits are two of them and a carry: `sums` holds all
+// low halves, then all high halves.
+__device__ inline void add_wide(Long* sums, int stride, int c, REAL amount) {
+  unsigned* halves = (unsigned*)sums;
   Bits bits = (Bits)whole(amount);
   unsigned low = (unsigned)bits, high = (unsigned)(bits >> 32);
   unsigned before = atomicAdd(halves + c, low);
   high += before + low < before;
   if (high) atomicAdd(halves + stride + c, high);
-#endif
 }
 
-__device__ inline Sum shared_sum(const Sum* sums, int stride, int c) {
-#if NARROW
-  return sums[c];
-#else
+__device__ inline Long wide_sum(const Long* sums, int stride, int c) {
   const unsigned* halves = (const unsigned*)sums;
-  return (Sum)(((Bits)halves[stride + c] << 32) | halves[c]);
+  return (Long)(((Bits)halves[stride + c] << 32) | halves[c]);
+}
+
+#if NARROW
+typedef int Sum;
+__device__ inline void add_shared(Sum* sums, int, int c, REAL amount) {
+  atomicAdd(sums + c, __float2int_rn((float)amount));
+}
+__device__ inline Sum shared_sum(const Sum* sums, int, int c) { return sums[c]; }
+#else
+typedef Long Sum;
+#define add_shared add_wide
+#define shared_sum wide_sum
 #endif
+
+// Total of a cell's partial sums, for the first slice of threads; every thread of the block calls it.
+// A block has `slices` slices of `cells` threads; `memory` is overwritten.
+template <class Number>
+__device__ inline Long cell_total(Number* partial, int first, int last, int stride, int cell, int cells) {
+  int c = threadIdx.x % cells, slice = threadIdx.x / cells, slices = blockDim.x / cells;
+  Long sum = 0;
+  if (cell < stride - 1) {
+#pragma unroll 8
+    for (int row = first + slice; row < last; row += slices) {
+      sum += partial[(Long)row * stride + cell];
+#if !SHARED
+      partial[(Long)row * stride + cell] = 0;
+#endif
+    }
+  }
+  __syncthreads();
+  memory[threadIdx.x] = sum;
+  __syncthreads();
+  if (slice == 0)
+    for (int s = 1; s < slices; s++) sum += memory[s * cells + c];
+  return sum;
 }
 
 #define TOTALS 4  // numbers of `block_total`

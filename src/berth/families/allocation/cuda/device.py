@@ -35,7 +35,7 @@ class Device(Protocol):
     def zeros(self, shape: Any, dtype: Any) -> Any: ...
 
     def fill(self, place: Any, values: Any) -> None:
-        """Set an array on the device to a number, or to an array of this shape and type."""
+        """Set an array on the device to a number, or to an array of this shape from the host or the device."""
         ...
 
     def host(self, values: Any) -> Any:
@@ -89,7 +89,7 @@ class CudaDevice:
             if isinstance(values, np.ndarray):
                 place.set(np.ascontiguousarray(values, dtype=place.dtype))
             else:
-                place.fill(values)
+                place[...] = values
 
     def host(self, values: Any) -> Any:
         self._stream.synchronize()

@@ -23,7 +23,7 @@ enum Step { ASCEND, FAIR, IN_TURN, START, KEEP };
     square += g * g;                                                            \
     top = most(top, zi);                                                        \
     KEEP_CAP(i, caps[at]);                                                      \
-    Z(i) = zi;                                                                  \
+    ROW(z, i) = zi;                                                                  \
   }
 
 template <int STEP>
@@ -64,14 +64,12 @@ __device__ void step(const Batch b, const Pair* price, const REAL* eta, REAL* sc
     REAL alpha = b.alpha[segment], c = b.limit[segment];
     const CELL* cell = b.cell + place;
     REAL* held = y + place;
+    ROW_VALUES(z, scratch + place);
 #if ROWS
-    REAL z[ROWS], a[ROWS];
-#define Z(i) z[i]
+    REAL a[ROWS];
 #define A(i) a[i]
 #define KEEP_CAP(i, cap) a[i] = cap
 #else
-    REAL* z = scratch + place;
-#define Z(i) z[(Long)(i) * LANES]
 #define A(i) caps[cell[(Long)(i) * LANES]]
 #define KEEP_CAP(i, cap)
 #endif
@@ -94,7 +92,7 @@ __device__ void step(const Batch b, const Pair* price, const REAL* eta, REAL* sc
         if (STEP == START) square = most(square, cap);
         top = most(top, zi);
         KEEP_CAP(i, cap);
-        Z(i) = zi;
+        ROW(z, i) = zi;
       }
     }
     REAL t = ZERO, share = ONE, filled = ZERO;
@@ -107,7 +105,7 @@ __device__ void step(const Batch b, const Pair* price, const REAL* eta, REAL* sc
         REAL moving = ZERO;
         filled = ZERO;
         EACH_ROW {
-          REAL d = Z(i) - t, v = least(most(d, ZERO), A(i));
+          REAL d = ROW(z, i) - t, v = least(most(d, ZERO), A(i));
           filled += v;
           moving += v == d ? ONE : ZERO;
         }
@@ -119,7 +117,7 @@ __device__ void step(const Batch b, const Pair* price, const REAL* eta, REAL* sc
           // the next multiplier at which the sum moves; slightly further, or rounding may leave an element at its cap
           REAL above = top, below = ZERO;
           EACH_ROW {
-            REAL zi = Z(i), cap = A(i), leaves = zi - cap;
+            REAL zi = ROW(z, i), cap = A(i), leaves = zi - cap;
             leaves += eps * (leaves + cap);
             if (zi - t > cap && cap > ZERO) above = least(above, leaves);
             if (zi < t) below = most(below, zi - eps * zi);
@@ -140,7 +138,7 @@ __device__ void step(const Batch b, const Pair* price, const REAL* eta, REAL* sc
     filled = ZERO;
     EACH_ROW {
       int at = cell[(Long)i * LANES];
-      REAL v = Z(i);
+      REAL v = ROW(z, i);
       if (STEP == ASCEND || STEP == START) v = least(most(v - t, ZERO), A(i));
       if (STEP == FAIR) v *= share;
       if (STEP == IN_TURN) {
@@ -207,7 +205,7 @@ extern "C" __global__ void prices(
     double* overhead,               // (P, slots)
     double* excess,                 // (P, slots)
     Sum* partial, const double* stats, Pair* price, REAL* eta, const Long* clock,
-    double inverse,  // 1/scale
+    double unit,  // 1/scale
     double pace,     // constant step; 0: AdaGrad
     int problems, int jobs, int K, int slots,
     int size,          // jobs of a block
@@ -240,25 +238,10 @@ extern "C" __global__ void prices(
     eta[problem] = (REAL)(pace > 0.0 ? pace : squared > 0.0 ? length[problem] / sqrt(squared) : 3.0);
     return;
   }
-  int c = threadIdx.x % cells, slice = threadIdx.x / cells, slices = blockDim.x / cells;
-  int cell = group * cells + c, rows = problem_row[problem + 1];
-  Long sum = 0;
-  if (cell < jobs * K) {
-#pragma unroll 8
-    for (int row = problem_row[problem] + slice; row < rows; row += slices) {
-      sum += partial[(Long)row * stride + cell];
-#if !SHARED
-      partial[(Long)row * stride + cell] = 0;
-#endif
-    }
-  }
-  memory[threadIdx.x] = sum;
-  __syncthreads();
+  int c = threadIdx.x % cells;
+  Long sum = cell_total(partial, problem_row[problem], problem_row[problem + 1], stride, group * cells + c, cells);
   double* amounts = (double*)(memory + blockDim.x);
-  if (slice == 0) {
-    for (int s = 1; s < slices; s++) sum += memory[s * cells + c];
-    amounts[c] = (double)sum * inverse;
-  }
+  if (threadIdx.x < cells) amounts[c] = (double)sum * unit;
   __syncthreads();
   double* costs = amounts + cells;
   int job = group * size + threadIdx.x;

@@ -56,11 +56,7 @@ class SlotRuns:
         device, problems = batch.device, len(batch.problems)
         code = source("common.cuh", "slot.cu")
         self._kernels = device.kernels(code, batch.macros, ("prices", *STEPS))
-        self.group = max(1, 32 // batch.resources)  # jobs of a block of `prices`
-        self._groups = -(-batch.jobs // self.group)
-        cells = self.group * batch.resources
-        self._price_threads = cells * max(1, 512 // cells)
-        self._price_shared = 8 * max(4 * self._price_threads, self._price_threads + cells + self.group)
+        self._group, self._groups, self._price_threads, self._price_shared = batch.price_blocks
         self.y, self.tau, self.sums = batch.element_values(), batch.lane_values(), batch.sums()
         self._scratch = batch.element_values() if not batch.rows else self.tau
         self._price = device.zeros((problems, batch.cells + 1, 2), batch.dtype)
@@ -102,7 +98,7 @@ class SlotRuns:
         batch = self.batch
         arrivals, gain, overhead, excess = buffers
         counted = self.everyone if everyone is None else everyone
-        sizes = (len(batch.problems), batch.jobs, batch.resources, arrivals.shape[1], self.group)
+        sizes = (len(batch.problems), batch.jobs, batch.resources, arrivals.shape[1], self._group)
         self._kernels["prices"](
             len(batch.problems) * (self._groups + 1),
             self._price_threads,
