@@ -68,6 +68,13 @@ class OGASched:
         if geometry not in ("euclidean", "mirror"):
             raise InvalidInput("'euclidean' or 'mirror'", value=geometry, key="geometry")
         self.step, self.gradient, self.geometry, self.optimistic = step, gradient, geometry, optimistic
+        self._started = False
+
+    def _start(self) -> None:
+        """Lay out the problem and make the first decision; at the first slot, because it takes time and memory."""
+        if self._started:
+            return
+        self._started, problem = True, self.problem
         lanes = problem.lanes()
         self._limit = limits(lanes, problem.instance.capacity)
         self._y = np.zeros(lanes.cap.shape)  # iterate, feasible for the whole cluster
@@ -82,12 +89,13 @@ class OGASched:
         self._seen = 0
         # the gradient at 0 with all ports present is the largest there is; it starts the sum of squares
         self._squares = self._at(self._y, np.ones(problem.jobs))
-        self._length = _diameter(problem) if geometry == "euclidean" else 1.0
+        self._length = _diameter(problem) if self.geometry == "euclidean" else 1.0
         # start as if every port had a job: half of each request, projected
         kernel.project(lanes, self._limit, 0.5 * lanes.cap, self._tau, self._y)
         kernel.cell_sums(lanes.cell, self._y, self._sums)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
+        self._start()
         lanes = self.problem.lanes()
         played = self._played()
         if not np.array_equal(slot.free, self.problem.instance.capacity):
@@ -101,6 +109,7 @@ class OGASched:
         return decision
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
+        self._start()
         weight = np.array(outcome.arrivals, dtype=np.float64)
         self._seen += 1
         if self.gradient == "ewma":
