@@ -23,9 +23,8 @@ from benchmarks.slot import median_time
 from berth.families.allocation.cuda.batch import Batch
 from berth.families.allocation.cuda.device import CudaDevice, open_device
 from berth.families.allocation.cuda.slots import SlotRuns
-from berth.families.allocation.kernels.lanes import unpack
 from berth.families.allocation.policies.ogasched import OGASched
-from berth.families.allocation.problem import AllocationOutcome
+from berth.families.allocation.problem import AllocationOutcome, AllocationSlot
 from berth.families.allocation.world import AllocationWorld
 from berth.scenario import load_scenario
 
@@ -82,10 +81,9 @@ def on_cpu(world: AllocationWorld, slots: int) -> tuple[float, NDArray[np.float6
         policy.observe(AllocationOutcome(0, arrivals, 0.0, 0.0, 0.0))
 
     rewards = []
+    everything = AllocationSlot(0, world.problem.instance.capacity, None)
     for arrivals in world.arrivals[: min(slots, 8)]:
-        decision = np.zeros(world.problem.cap.shape)
-        unpack(world.problem.lanes().element, policy._y, decision)
-        gain, overhead = world.problem.reward(arrivals, decision)
+        gain, overhead = world.problem.reward(arrivals, policy.decide(everything))
         rewards.append(gain - overhead)
         step(arrivals)
     return median_time(step, world.arrivals[8 : 8 + slots], min(slots // 4, 20)), np.array(rewards)
@@ -125,7 +123,7 @@ def main() -> None:
     table = Table(title=f"One slot on {device.name}; a copy moves {limit / 1e12:.2f} TB/s")
     for name in ("servers", "elements", "precision", "µs", "goal", "reached", "CPU core µs", "× CPU", "difference"):
         table.add_column(name, justify="right")
-    for name in ("MB moved", "of the copy", "built s", "excess"):
+    for name in ("MB moved", "of the copy", "built s"):
         table.add_column(name, justify="right")
     rows = []
     for servers in arguments.sizes or (SIZES[:3] if arguments.quick else SIZES):

@@ -88,9 +88,7 @@ def test_without_cupy_or_a_gpu_there_is_one_clear_error(monkeypatch: pytest.Monk
 
     runtime = SimpleNamespace(getDeviceCount=count, CUDARuntimeError=fault)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    with pytest.raises(
-        InvalidInput, match=r"device: got no GPU that CUDA can use .*, expected a GPU"
-    ):
+    with pytest.raises(InvalidInput, match=r"device: got no GPU that CUDA can use .*, expected a GPU"):
         simulate(world, Fairness(world.problem), device="cuda")
     with pytest.raises(InvalidInput, match="device: got 'tpu'"):
         simulate(world, Fairness(world.problem), device="tpu")

@@ -11,6 +11,7 @@ from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.kernels import slot as kernel
 from berth.families.allocation.kernels.lanes import Lanes, limits, unpack
 from berth.families.allocation.kernels.slot import mirror_step
+from berth.families.allocation.kernels.threads import SlotThreads
 from berth.families.allocation.policies.requests import no_gangs
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.kernels.small import scale_to_fit
@@ -83,8 +84,8 @@ class OGASched:
         self._beta = np.array(problem.overhead)
         self._rates = np.ones(problem.jobs)
         self._sums = np.zeros(self._beta.size + 1)
-        self._price = np.zeros((self._beta.size + 1, 2))
         self._scratch = np.empty((kernel.scratch_rows(lanes), lanes.cap.shape[1]))
+        self._slot = SlotThreads(lanes, self._beta.size)
         self._share = _fair_share(lanes, self._limit)
         self._seen = 0
         # the gradient at 0 with all ports present is the largest there is; it starts the sum of squares
@@ -118,9 +119,7 @@ class OGASched:
         if self.geometry == "euclidean" and self.step != "horizon" and not self.optimistic:
             # one fused pass: the step size is known before the gradient
             lanes, eta = self.problem.lanes(), self._eta(self._squares)
-            _, _, square = kernel.slot_step(
-                lanes, self._limit, weight, self._beta, eta, self._scratch, self._price, self._sums, self._tau, self._y
-            )
+            _, _, square = self._slot.step(lanes, self._limit, weight, self._beta, eta, self._sums, self._tau, self._y)
             self._squares += square
             return
         expected = self._g.copy()
@@ -137,8 +136,8 @@ class OGASched:
         """Store the gradient at y in `_g`; return its squared norm."""
         lanes = self.problem.lanes()
         kernel.cell_sums(lanes.cell, y, self._sums)
-        kernel.dominant_prices(weight, self._beta, self._sums, self._price)
-        kernel.gradient(lanes, y, self._price, self._g)
+        kernel.dominant_prices(weight, self._beta, self._sums, self._slot.price)
+        kernel.gradient(lanes, y, self._slot.price, self._g)
         return self._square(self._g)
 
     def _square(self, g: Floats) -> float:
