@@ -111,12 +111,59 @@ def copy_rate(device: CudaDevice) -> float:
     return best
 
 
+def seeds_table(device: CudaDevice, counts: list[int]) -> Table:
+    """Seeds of the default scenario side by side."""
+    table = Table(title=f"ogasched-default, seeds side by side on {device.name} (float64)")
+    for name in ("seeds", "µs a slot", "µs a slot and seed", "CPU core µs", "× CPU"):
+        table.add_column(name, justify="right")
+    scenario = load_scenario("ogasched-default", {"horizon": 2000})
+    worlds = [scenario.build(seed, False) for seed in range(max(counts))]
+    cpu, _ = on_cpu(worlds[0], 400)
+    for count in counts:
+        runs = SlotRuns(Batch(device, [world.problem for world in worlds[:count]]), "ascend")
+        arrivals = np.stack([world.arrivals for world in worlds[:count]])
+        spent = []
+        for _ in range(3):
+            began = time.perf_counter()
+            runs.play(arrivals)
+            spent.append((time.perf_counter() - began) / arrivals.shape[1] * 1e6)
+        own = min(spent) / count
+        table.add_row(f"{count}", f"{min(spent):.1f}", f"{own:.2f}", f"{cpu:.1f}", f"{cpu / own:,.1f}")
+    return table
+
+
+def draw(rows: list[dict[str, Any]], file: Path) -> None:
+    """The curves of a slot's time over the number of servers."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, label in (("float32", "GPU, float32"), ("float64", "GPU, float64")):
+        points = [(row["servers"], row["microseconds"]) for row in rows if row["precision"] == name]
+        axes.loglog(*zip(*points, strict=True), "o-", label=label)
+    cpu = sorted({(row["servers"], row["cpu_microseconds"]) for row in rows if row["cpu_microseconds"] > 0})
+    axes.loglog(*zip(*cpu, strict=True), "s--", color="0.4", label="one CPU core, float64")
+    for row in rows:
+        if row["goal"] is not None:
+            axes.plot(row["servers"], row["goal"], "_", color="C0" if row["precision"] == "float32" else "C1", ms=14)
+    axes.set_xlabel("servers")
+    axes.set_ylabel("µs a slot (bars: goals)")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(file)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the three smallest sizes")
     parser.add_argument("--sizes", type=int, nargs="*", help="numbers of servers")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--plot", type=Path, help="draw the curve over the number of servers here")
+    parser.add_argument("--read", type=Path, help="draw the numbers of an earlier --json; measure nothing")
     arguments = parser.parse_args()
+    if arguments.read is not None:
+        draw(json.loads(arguments.read.read_text(encoding="utf-8")), arguments.plot or Path("gpu-slot.svg"))
+        return
     device = open_device("cuda")
     limit = copy_rate(device)
     console = Console(width=170)
@@ -163,6 +210,10 @@ def main() -> None:
             )
             console.print(f"{servers:,} {np.dtype(dtype).name}: {spent:,.1f} µs", highlight=False)
     console.print(table)
+    if not arguments.sizes:
+        console.print(seeds_table(device, [1, 16] if arguments.quick else [1, 16, 64, 256]))
+    if arguments.plot is not None:
+        draw(rows, arguments.plot)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 

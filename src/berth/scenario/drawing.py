@@ -157,6 +157,7 @@ def draw_channel_list(seed: int, ports: int, servers: int, density: float) -> ND
         drawn[unfinished[new], have[unfinished[new]]] = fresh[new]
         have[unfinished[new]] += 1
         unfinished, column = unfinished[have[unfinished] < count[unfinished]], column + 1
+    drawn.sort(axis=1)
     server, place = np.nonzero(drawn >= 0)
     pairs = np.column_stack([drawn[server, place], server])
     missing = np.flatnonzero(np.bincount(pairs[:, 0], minlength=ports) == 0)
