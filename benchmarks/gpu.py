@@ -92,7 +92,7 @@ def on_cpu(world: AllocationWorld, slots: int) -> tuple[float, NDArray[np.float6
 def traffic(batch: Batch) -> int:
     """Bytes that a slot must move: y twice and cells once for each element, and four numbers of each segment."""
     size, lanes = batch.dtype.itemsize, int(batch.first_tile[-1]) * 32
-    return batch.elements * (2 * size + batch.tiles[0].cell.itemsize) + lanes * 4 * size
+    return int(batch.elements * (2 * size + batch.tiles[0].cell.itemsize) + lanes * 4 * size)
 
 
 def copy_rate(device: CudaDevice) -> float:

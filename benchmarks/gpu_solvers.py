@@ -144,7 +144,7 @@ def with_mpax(lp: LinearProgramme) -> tuple[float, Floats]:
     jax.config.update("jax_enable_x64", True)
     import jax.numpy as jnp
     from jax.experimental.sparse import BCOO
-    from mpax import create_lp, r2HPDHG  # type: ignore[import-not-found]
+    from mpax import create_lp, r2HPDHG
 
     none = BCOO.from_scipy_sparse(sparse.csr_matrix((0, lp.rows.shape[1])))
     problem = create_lp(
@@ -165,8 +165,8 @@ def with_mpax(lp: LinearProgramme) -> tuple[float, Floats]:
 
 
 def with_pdlp(lp: LinearProgramme) -> tuple[float, Floats]:
-    from ortools.pdlp import solvers_pb2  # type: ignore[import-not-found]
-    from ortools.pdlp.python import pdlp  # type: ignore[import-not-found]
+    from ortools.pdlp import solvers_pb2
+    from ortools.pdlp.python import pdlp
 
     programme = pdlp.QuadraticProgram()
     programme.objective_vector = lp.cost
@@ -187,11 +187,12 @@ def with_pdlp(lp: LinearProgramme) -> tuple[float, Floats]:
 
 
 def with_highs(lp: LinearProgramme) -> tuple[float, Floats]:
-    from scipy.optimize import linprog
+    from scipy import optimize
 
     began = time.perf_counter()
     bounds = np.column_stack([np.zeros(len(lp.cost)), lp.upper])
-    found = linprog(lp.cost, lp.rows, lp.limit, bounds=bounds, method="highs", options={"time_limit": PATIENCE})
+    solve: Any = optimize.linprog  # its types know no sparse matrices
+    found = solve(lp.cost, lp.rows, lp.limit, bounds=bounds, method="highs", options={"time_limit": PATIENCE})
     return time.perf_counter() - began, np.zeros(0) if found.x is None else found.x
 
 

@@ -126,13 +126,17 @@ class CudaProgramme:
             *(self._charge, *units, np.int32(batch.jobs), np.int32(self._group)),
         )
 
+    def _iterate_often(self) -> None:
+        for _ in range(RECORDED):
+            self._iterate()
+
     def _ascend(self, iterations: int) -> None:
         self.batch.device.fill(self._total, 0.0)
         left = iterations
         if self._several is None and left > RECORDED:
             self._iterate()  # loads the kernels
             left -= 1
-            self._several = self.batch.device.recorded(lambda: [self._iterate() for _ in range(RECORDED)] and None)
+            self._several = self.batch.device.recorded(self._iterate_often)
         while self._several is not None and left >= RECORDED:
             self._several()
             left -= RECORDED
