@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -73,8 +74,9 @@ def on_gpu(device: CudaDevice, world: AllocationWorld, dtype: Any) -> tuple[floa
     return min(rounds) / slots * 1e6, built, first.gain[0] - first.overhead[0], batch
 
 
-def on_cpu(world: AllocationWorld, slots: int) -> tuple[float, NDArray[np.float64]]:
-    """Median microseconds of the compiled slot on one core, and the rewards of the slots."""
+def on_cpu(world: AllocationWorld, slots: int, threads: int = 1) -> tuple[float, NDArray[np.float64]]:
+    """Median microseconds of the compiled slot in this number of threads, and the rewards of the slots."""
+    numba.set_num_threads(threads)
     policy = OGASched(world.problem)
 
     def step(arrivals: NDArray[Any]) -> None:
@@ -111,6 +113,10 @@ def copy_rate(device: CudaDevice) -> float:
     return best
 
 
+def _shown(number: float) -> str:
+    return f"{number:,.0f}" if number == number else ""
+
+
 def seeds_table(device: CudaDevice, counts: list[int]) -> Table:
     """Seeds of the default scenario side by side."""
     table = Table(title=f"ogasched-default, seeds side by side on {device.name} (float64)")
@@ -141,8 +147,10 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
     for name, label in (("float32", "GPU, float32"), ("float64", "GPU, float64")):
         points = [(row["servers"], row["microseconds"]) for row in rows if row["precision"] == name]
         axes.loglog(*zip(*points, strict=True), "o-", label=label)
-    cpu = sorted({(row["servers"], row["cpu_microseconds"]) for row in rows if row["cpu_microseconds"] > 0})
-    axes.loglog(*zip(*cpu, strict=True), "s--", color="0.4", label="one CPU core, float64")
+    for name, label, style in (("cpu", "one CPU core", "s--"), ("threads", "all cores of that machine", "v:")):
+        key = f"{name}_microseconds"
+        cpu = sorted({(row["servers"], row[key]) for row in rows if row[key] is not None})
+        axes.loglog(*zip(*cpu, strict=True), style, color="0.4", label=f"{label}, float64")
     for row in rows:
         if row["goal"] is not None:
             axes.plot(row["servers"], row["goal"], "_", color="C0" if row["precision"] == "float32" else "C1", ms=14)
@@ -165,17 +173,30 @@ def main() -> None:
         draw(json.loads(arguments.read.read_text(encoding="utf-8")), arguments.plot or Path("gpu-slot.svg"))
         return
     device = open_device("cuda")
-    limit = copy_rate(device)
+    limit, cores = copy_rate(device), numba.config.NUMBA_NUM_THREADS
     console = Console(width=170)
     table = Table(title=f"One slot on {device.name}; a copy moves {limit / 1e12:.2f} TB/s")
-    for name in ("servers", "elements", "precision", "µs", "goal", "reached", "CPU core µs", "× CPU", "difference"):
-        table.add_column(name, justify="right")
-    for name in ("MB moved", "of the copy", "built s"):
+    names = (
+        "servers",
+        "elements",
+        "precision",
+        "µs",
+        "goal",
+        "reached",
+        "one core µs",
+        "×",
+        f"{cores} threads µs",
+        "×",
+    )
+    for name in (*names, "difference", "MB moved", "of the copy"):
         table.add_column(name, justify="right")
     rows = []
     for servers in arguments.sizes or (SIZES[:3] if arguments.quick else SIZES):
         world = world_of(servers)
-        cpu, expected = on_cpu(world, CPU_SLOTS[servers]) if servers in CPU_SLOTS else (float("nan"), np.zeros(0))
+        cpu, threads, expected = float("nan"), float("nan"), np.zeros(0)
+        if servers in CPU_SLOTS:
+            cpu, expected = on_cpu(world, CPU_SLOTS[servers])
+            threads, _ = on_cpu(world, 2 * CPU_SLOTS[servers], cores)
         for place, dtype in enumerate((np.float32, np.float64)):
             spent, built, rewards, batch = on_gpu(device, world, dtype)
             apart = np.abs(rewards[: len(expected)] / expected - 1.0).max(initial=0.0)
@@ -187,7 +208,8 @@ def main() -> None:
                 "precision": np.dtype(dtype).name,
                 "microseconds": spent,
                 "goal": goal,
-                "cpu_microseconds": cpu,
+                "cpu_microseconds": cpu if cpu == cpu else None,
+                "threads_microseconds": threads if threads == threads else None,
                 "difference": float(apart),
                 "bytes": moved,
                 "share_of_copy": moved / limit / (spent / 1e6),
@@ -201,12 +223,10 @@ def main() -> None:
                 f"{spent:,.1f}",
                 "" if goal is None else f"{goal:,.0f}",
                 "" if goal is None else "yes" if spent <= goal else "no",
-                f"{cpu:,.0f}",
-                f"{cpu / spent:,.1f}",
-                f"{apart:.1e}",
+                *(_shown(cpu), _shown(cpu / spent), _shown(threads), _shown(threads / spent)),
+                f"{apart:.1e}" if len(expected) else "",
                 f"{moved / 1e6:,.1f}",
                 f"{row['share_of_copy']:.0%}",
-                f"{built:.1f}",
             )
             console.print(f"{servers:,} {np.dtype(dtype).name}: {spent:,.1f} µs", highlight=False)
     console.print(table)

@@ -31,6 +31,7 @@ NEXT, ASK, REFILL, OVER = 0, 1, 2, 3
 FUTURE, WAITING, RUNNING, GONE = 0, 1, 2, 3
 LOOK_UP = 64  # rounds between checks whether all runs are over: a check stalls the GPU
 RECORDED = 16  # rounds of a recorded launch
+FEW = 4096  # runs up to which launches take longer than their work: more of them evaluate networks only where needed
 STATE = (
     *("state", "tried", "rank", "end", "server", "free", "running", "on_until", "now", "beta", "price", "gain"),
     *("mode", "focus", "launches", "turn", "batches", "first"),
@@ -79,7 +80,7 @@ class BatchedRuns:
         """Gain of each network in each run relative to plain greedy, (C, runs)."""
         runs = _Runs(self, networks)
         with torch.no_grad():
-            several = _recorded(runs) if self.device.type == "cuda" else runs.several
+            several = _recorded(runs) if self.device.type == "cuda" and runs.size <= FEW else runs.several
             while not runs.over():
                 for _ in range(LOOK_UP // RECORDED):
                     several()
