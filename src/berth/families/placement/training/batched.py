@@ -91,9 +91,9 @@ class BatchedRuns:
 
 
 def _recorded(runs: _Runs) -> Callable[[], None]:
-    """Rounds as one launch of a CUDA graph: a round is some two hundred small kernels, each shorter than its launch."""
+    """Rounds as one launch of a CUDA graph: a round is many small kernels, each shorter than its launch."""
     runs.whole = True
-    aside = torch.cuda.Stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):  # loads the kernels
         runs.several()
