@@ -14,6 +14,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from berth.families.allocation.kernels import slot as kernel
 from berth.families.allocation.kernels.lanes import WIDTH, build_lanes, limits
+from berth.families.allocation.kernels.threads import SlotThreads
 from tests.reference import allocation as twin
 from tests.reference.allocation import Graph, NumpySlot
 
@@ -235,6 +237,33 @@ def sizes_table(sizes: list[Size], quick: bool) -> Table:
     return table
 
 
+def threads_table(quick: bool) -> Table:
+    """The largest size in threads; the numbers do not depend on how many."""
+    size = SIZES[2] if quick else SIZES[-1]
+    graph = instance(size.jobs, size.servers, size.density)
+    table = Table(title=f"One slot in threads, {size} (float64, median µs, best of 3 rounds)")
+    for name in ("threads", "µs", "× one thread"):
+        table.add_column(name, justify="right")
+    most = numba.get_num_threads()
+    counts = sorted({1, 2, most // 2, most} - {0} & set(range(most + 1)))
+    times: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(3):
+        for count in counts:  # in turns
+            numba.set_num_threads(count)
+            whole = Berth(graph, np.float64)
+            threads = SlotThreads(whole.lanes, graph.beta.size)
+
+            def step(x: NDArray[Any], whole: Berth = whole, threads: SlotThreads = threads) -> object:
+                own = (whole.sums, whole.tau, whole.y)
+                return threads.step(whole.lanes, whole.limit, x, whole.beta, whole.eta, *own)
+
+            times[count].append(median_time(step, arrivals(graph, WARM + size.slots), WARM))
+    numba.set_num_threads(most)
+    for count in counts:
+        table.add_row(f"{count}", f"{min(times[count]):,.0f}", f"{min(times[1]) / min(times[count]):.2f}")
+    return table
+
+
 def growth_table(quick: bool) -> Table:
     """Log-log slope of the time over doublings of one of L, R, K."""
     doublings = 3 if quick else 4
@@ -271,6 +300,7 @@ def main() -> None:
         Berth(small, dtype).step(arrivals(small, 1, dtype)[0])
     console.print(f"compiled or loaded in {time.perf_counter() - begin:.1f} s")
     console.print(sizes_table(SIZES[:3] if quick else SIZES, quick))
+    console.print(threads_table(quick))
     console.print(growth_table(quick))
 
 

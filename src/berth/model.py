@@ -193,9 +193,11 @@ class Instance(FrozenArrays):
                 raise InvalidInput(
                     f"a {what} index below {size}", value=int(pairs[place, column]), key=f"channels[{place}]"
                 )
-        order = np.lexsort((pairs[:, 0], pairs[:, 1]))
-        pairs = pairs[order]
-        twice = np.flatnonzero((np.diff(pairs, axis=0) == 0).all(axis=1))
+        place_of = pairs[:, 1] * len(self.ports) + pairs[:, 0]
+        if (np.diff(place_of) < 0).any():  # sorting ten million channels takes seconds
+            order = np.argsort(place_of, kind="stable")
+            pairs, place_of = pairs[order], place_of[order]
+        twice = np.flatnonzero(np.diff(place_of) == 0)
         if twice.size:
             value = tuple(int(i) for i in pairs[int(twice[0])])
             raise InvalidInput("each channel (port, server) once", value=value, key="channels")

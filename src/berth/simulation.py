@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from berth.errors import InfeasibleDecision, InvalidInput
+from berth.errors import InfeasibleDecision, InvalidInput, UnsupportedProblem
 from berth.model import Floats, Ints
 from berth.protocols import Environment, Observer, Policy
 
-__all__ = ["Result", "simulate"]
+__all__ = ["Result", "runs_on_device", "simulate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,16 @@ class Result:
         return float(self.reward.sum())
 
 
+def runs_on_device(environment: Environment) -> Callable[..., list[Result]]:
+    """The function that plays runs of such environments on a GPU; its family has it, named by the environment."""
+    place = getattr(environment, "gpu", "")
+    if not place:
+        raise UnsupportedProblem("only the allocation family has kernels for a GPU; use device='cpu'")
+    module, _, name = place.partition(":")
+    found: Callable[..., list[Result]] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def simulate(
     environment: Environment,
     policy: Policy[Any, Any, Any],
@@ -44,6 +55,8 @@ def simulate(
     observers: Iterable[Observer] = (),
     infeasible: str = "repair",
     progress: Callable[[int], None] | None = None,
+    device: str = "cpu",
+    precision: str = "float64",
 ) -> Result:
     """Run the policy through every slot of the environment.
 
@@ -52,7 +65,16 @@ def simulate(
     `infeasible="repair"` counts an infeasible decision, makes it feasible and plays it; `infeasible="raise"` ends the
     run with `InfeasibleDecision`. `progress` is called with the number of slots done. `decide_seconds` times `decide`
     and `observe` together.
+
+    `device="cuda"` plays the whole run on a GPU, in float64 or float32, if the policy has kernels for it: an allocation
+    policy among ogasched, ogasched-rates, ogasched-aware, fairness and drf. The run begins afresh with the policy's
+    settings, and decisions stay on the GPU, so there are no observers.
     """
+    if device != "cpu":
+        if tuple(observers):
+            raise InvalidInput("no observers: decisions stay on the device", value=device, key="device")
+        played: list[Result] = runs_on_device(environment)([environment], [policy], device, precision, progress)
+        return played[0]
     if infeasible not in ("repair", "raise"):
         raise InvalidInput("'repair' or 'raise'", value=infeasible, key="infeasible")
     problem = environment.problem

@@ -25,6 +25,7 @@ CHANGED: dict[str, Callable[[Any, Any], set[str]]] = {
     "selection": selection.changed,
     "placement": placement.changed,
 }
+LARGE = ("ogasched-100k", "ogasched-1m")
 NAMES = {
     family: [
         name for name in scenario_names() if not name.startswith("trace-") and load_scenario(name).family == family
@@ -37,7 +38,8 @@ NAMES = {
 def test_every_named_scenario_builds_and_round_trips(name: str, tmp_path: Path) -> None:
     family = load_scenario(name).family
     horizon = {"allocation": 3, "selection": 30, "placement": 12}[family]
-    scenario = load_scenario(name, {"horizon": horizon})
+    smaller = {"cluster.servers": 200} if name in LARGE else {}  # test_scale.py has it whole
+    scenario = load_scenario(name, {"horizon": horizon, **smaller})
     world = scenario.build(0, True)
     assert len(world) == world.problem.horizon == horizon
     assert scenario.title
@@ -67,7 +69,7 @@ def test_titles_read_without_yaml_are_those_of_the_file(name: str) -> None:
 def test_the_names() -> None:
     grid = [f"t{t}" for t in (1000, 2000, 5000, 10000)] + [f"rho-{r}" for r in (0.3, 0.5, 0.7, 0.9)]
     grid += [f"density-{d}" for d in (2, 2.5, 3)] + ["linear", "log", "reciprocal", "poly"]
-    others = ["default", "fig2", "large", "dense", "switching", "several-jobs", "gang"]
+    others = ["default", "fig2", "large", "dense", "switching", "several-jobs", "gang", "100k", "1m"]
     allocations = {f"ogasched-{name}" for name in grid + others} | {"small", "demo", "example-explicit"}
     assert set(NAMES["allocation"]) == allocations
     esdp = ("default", "t8000", "c8", "rare-arrivals", "dead-port", "drift", "walk", "late-feedback", "server-capacity")

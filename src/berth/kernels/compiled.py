@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
-__all__ = ["compiled", "inlined", "inner", "lean"]
+__all__ = ["compiled", "inlined", "inner", "lean", "unlocked"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,6 +43,11 @@ def _compile(function: Any, **options: Any) -> Any:
 def compiled(function: Function) -> Function:
     """Compile a function of numbers, arrays and tuples of arrays."""
     return cast(Function, _compile(function))
+
+
+def unlocked(function: Function) -> Function:
+    """Like `compiled`, for a function that threads run at the same time: it releases the interpreter's lock."""
+    return cast(Function, _compile(function, nogil=True))
 
 
 def inlined(function: Function) -> Function:

@@ -12,7 +12,8 @@ import yaml
 
 from berth.errors import InvalidInput, MissingExtra
 from berth.lab.run import results
-from berth.lab.run.plans import Outcome, Progress, RunPlan, concluded, plan_comparison, run_plans, worker_count
+from berth.lab.run.device import run_cells_on_device
+from berth.lab.run.plans import Outcome, Progress, Runner, RunPlan, concluded, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.store import ResultDirectory, command_line, now, opened, versions
 from berth.scenario import Scenario
@@ -70,6 +71,8 @@ def compare(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    device: str = "cpu",
+    precision: str = "float64",
 ) -> Comparison:
     """Run every policy under every seed, in one information setting or in both, and compare.
 
@@ -79,7 +82,8 @@ def compare(
     or a list of seeds. `arrivals` is "hidden", "revealed" or "both", and `oracles` may hold "stationary" and "slot"; in
     the selection family arrivals are always "revealed" and oracles are "slot" and "information", a learner that knows
     the distribution of the gains. `workers` is the number of processes, by default one per core; the numbers do not
-    depend on it.
+    depend on it. `device="cuda"` runs the policies that have kernels for a GPU there, in float64 or float32, all seeds
+    of a policy side by side; the others and the oracles run on the CPU.
 
     With `out`, each finished cell is saved there at once and reused by a later call, and the report is written there. A
     cell that fails is listed in `failed` and does not affect the others. A policy that cannot serve a setting is listed
@@ -91,15 +95,19 @@ def compare(
     processes = _processes(plan, workers, out)
     with opened(out) as directory:
         facts: dict[str, Any] = {**plan.facts(), "started": started, "versions": versions()}
-        facts["command"] = command_line(_repeatable(scenario, plan.scenario, directory), facts, overrides, out)
+        gpu = {} if device == "cpu" else {"device": device, "precision": precision}
+        name = _repeatable(scenario, plan.scenario, directory)
+        facts["command"] = command_line(name, facts, overrides, out, gpu)
         if directory is not None:
             directory.create(facts)
             if isinstance(scenario, Scenario | Mapping):
                 text = yaml.safe_dump(plan.scenario.dump(), sort_keys=False, allow_unicode=True)
                 directory.write_text(WRITTEN_DOWN, text)
         found: list[Outcome] = []
-        runner = partial(run_cells, workers=processes)
-        run_plans([plan], directory, runner, progress, lambda _, done: found.append(done))
+        runner: Runner = partial(run_cells, workers=processes)
+        if gpu:
+            runner = partial(run_cells_on_device, device=device, precision=precision, others=runner)
+        run_plans([plan], directory, runner, progress, lambda _, done: found.append(done), " ".join(gpu.values()))
         where = None if out is None else os.fspath(out)
         comparison = Comparison(**vars(concluded(plan, found[0], facts, time.perf_counter() - began, where)))
         if directory is not None:

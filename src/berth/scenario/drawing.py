@@ -21,6 +21,7 @@ from berth.scenario.settings import Bernoulli, Given, GivenCluster, Poisson, Ser
 __all__ = [
     "RESOURCES",
     "draw_arrivals",
+    "draw_channel_list",
     "draw_channels",
     "draw_demands",
     "draw_outages",
@@ -118,16 +119,50 @@ def draw_channels(seed: int, ports: int, servers: int, density: float) -> NDArra
     >>> float(draw_channels(1, ports=10, servers=2000, density=3).sum(axis=0).mean().round(1))
     3.0
     """
-    luck = uniforms(seed, servers, 2, "channels", "count")
-    density = min(density, ports + 2.0)  # larger densities change nothing and could overflow
-    halves = np.floor(2 * density + luck[:, 0]) / 2  # one of the two neighbouring halves, to meet the mean
-    low = np.maximum(1.0, np.floor(halves) - 1)
-    count = low + np.floor(luck[:, 1] * (2 * (halves - low) + 1))
+    count = _channel_counts(seed, ports, servers, density)
     order = uniforms(seed, servers, ports, "channels", "order").argsort(axis=1).argsort(axis=1)
     reach: NDArray[np.bool_] = (order < count[:, None]).T
     for port in np.flatnonzero(~reach.any(axis=1)):
         reach[port, stream(seed, "channels", "alone", int(port)).integers(servers)] = True
     return reach
+
+
+def _channel_counts(seed: int, ports: int, servers: int, density: float) -> Floats:
+    """Number of job types that each server serves, (R,); may exceed the number of job types."""
+    luck = uniforms(seed, servers, 2, "channels", "count")
+    density = min(density, ports + 2.0)  # larger densities change nothing and could overflow
+    halves = np.floor(2 * density + luck[:, 0]) / 2  # one of the two neighbouring halves, to meet the mean
+    low = np.maximum(1.0, np.floor(halves) - 1)
+    counts: Floats = low + np.floor(luck[:, 1] * (2 * (halves - low) + 1))
+    return counts
+
+
+def draw_channel_list(seed: int, ports: int, servers: int, density: float) -> NDArray[np.int64]:
+    """Draw channels as pairs (job type, server), (E, 2): like `draw_channels`, with other draws.
+
+    Each server draws job types until it has as many different ones as it serves. Time and memory grow with the number
+    of channels, not with the number of pairs.
+
+    >>> pairs = draw_channel_list(1, ports=1000, servers=2000, density=10)
+    >>> round(len(pairs) / 2000, 1), len(np.unique(pairs, axis=0)) == len(pairs)
+    (10.0, True)
+    """
+    count = np.minimum(_channel_counts(seed, ports, servers, density), ports).astype(np.int64)
+    drawn = np.full((servers, int(count.max(initial=0))), -1, dtype=np.int64)
+    have = np.zeros(servers, dtype=np.int64)
+    unfinished, column = np.arange(servers), 0
+    while len(unfinished):
+        fresh = (stream(seed, "channels", "list", column).random(servers)[unfinished] * ports).astype(np.int64)
+        new = ~(drawn[unfinished] == fresh[:, None]).any(axis=1)
+        drawn[unfinished[new], have[unfinished[new]]] = fresh[new]
+        have[unfinished[new]] += 1
+        unfinished, column = unfinished[have[unfinished] < count[unfinished]], column + 1
+    drawn.sort(axis=1)
+    server, place = np.nonzero(drawn >= 0)
+    pairs = np.column_stack([drawn[server, place], server])
+    missing = np.flatnonzero(np.bincount(pairs[:, 0], minlength=ports) == 0)
+    alone = [(int(port), stream(seed, "channels", "alone", int(port)).integers(servers)) for port in missing]
+    return np.concatenate([pairs, np.array(alone, dtype=np.int64).reshape(-1, 2)])
 
 
 def reach_named(reach: NDArray[np.bool_], named: Sequence[list[str] | None], given: object, cluster: Cluster) -> None:

@@ -101,6 +101,10 @@ def compare_command(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as horizon=500 (repeat)."),
     ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="Run on cpu or cuda (allocation only): all seeds of a policy side by side.")
+    ] = "cpu",
+    precision: Annotated[str, typer.Option("--precision", help="Compute on cuda in float64 or float32.")] = "float64",
     workers: WorkersOption = None,
     output: OutputOption = Output.table,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for results and report.")] = None,
@@ -128,6 +132,8 @@ def compare_command(
             workers=workers,
             overrides=parse_overrides(override or ()),
             progress=show,
+            device=device,
+            precision=precision,
         )
     where = "" if out is None else f"\nReport: {(out / 'report.html').resolve()}"
     finish(comparison, output, partial(_summary, comparison), print_comparison, where, _failures(comparison))

@@ -35,6 +35,8 @@ class AllocationWorld:
 
     measures = ("gain", "overhead")
     """Numbers of an outcome that a run records besides its reward."""
+    gpu = "berth.families.allocation.cuda.runs:runs_on_device"
+    """The function that plays runs of such worlds on a GPU."""
 
     def __init__(self, problem: AllocationProblem, arrivals: ArrayLike, up: ArrayLike | None = None) -> None:
         self.problem = problem

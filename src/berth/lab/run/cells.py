@@ -28,7 +28,7 @@ from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
 from berth.scenario import Scenario
-from berth.simulation import simulate
+from berth.simulation import Result, simulate
 
 __all__ = [
     "HIDDEN",
@@ -39,6 +39,7 @@ __all__ = [
     "cell_key",
     "check_unchanged",
     "code_hash",
+    "result_of",
     "run_cell",
     "run_in",
     "source_hash",
@@ -108,7 +109,12 @@ class CellResult:
 def code_hash(*more: str) -> str:
     """Hash of the code and networks of berth that can change a number, and of `more` folders."""
     unused = [HOME / name for name in UNUSED]
-    counted = [path for name in (*COUNTED, *more) for kind in ("*.py", "*.json*") for path in (HOME / name).rglob(kind)]
+    counted = [
+        path
+        for name in (*COUNTED, *more)
+        for kind in ("*.py", "*.json*", "*.cu*")
+        for path in (HOME / name).rglob(kind)
+    ]
     files = sorted(
         path for path in [*HOME.glob("*.py"), *counted] if not any(path.is_relative_to(part) for part in unused)
     )
@@ -149,8 +155,11 @@ def _digest(cls: Any) -> str:
     return hashlib.sha256(b"".join(part.read_bytes() for part in whole)).hexdigest()
 
 
-def cell_key(scenario: Scenario, cell: Cell) -> str:
-    """Name under which a finished cell is saved: a hash of all that its numbers depend on."""
+def cell_key(scenario: Scenario, cell: Cell, device: str = "") -> str:
+    """Name under which a finished cell is saved: a hash of all that its numbers depend on.
+
+    `device` names a device and precision whose rounding differs from the CPU's.
+    """
     settings = {key: value for key, value in scenario.dump().items() if key not in NOT_IN_KEY}
     parts = {
         "berth": code_hash(),
@@ -159,6 +168,7 @@ def cell_key(scenario: Scenario, cell: Cell) -> str:
         "seed": cell.seed,
         "information": cell.information,
         "source": "" if cell.is_oracle else source_hash(cell.name),
+        **({"device": device} if device else {}),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
@@ -177,15 +187,20 @@ def run_in(family: LabFamily, world: Any, cell: Cell) -> CellResult:
         return CellResult({"reward": reward}, bound=bound)
     policy = PolicySpec.parse(cell.name).build(world.problem, stream(cell.seed, "policy", cell.name))
     share = family.share(world.problem)
-    result = simulate(world, policy, observers=[share])
+    run = simulate(world, policy, observers=[share])
+    return result_of(run, share.mean())
+
+
+def result_of(run: Result, share: Floats | None = None) -> CellResult:
+    """The result of a policy's cell from its run."""
     series: dict[str, Floats] = {
-        "reward": result.reward,
-        "claimed": result.claimed,
-        "violations": result.violations.astype(np.float64),
-        **result.measures,
-        "decide_seconds": result.decide_seconds,
+        "reward": run.reward,
+        "claimed": run.claimed,
+        "violations": run.violations.astype(np.float64),
+        **run.measures,
+        "decide_seconds": run.decide_seconds,
     }
-    return CellResult(series, share.mean())
+    return CellResult(series, share)
 
 
 SLOTS = 2

@@ -26,6 +26,7 @@ __all__ = [
     "Interrupted",
     "Outcome",
     "Progress",
+    "Runner",
     "concluded",
     "part_of",
     "plan_comparison",
@@ -172,11 +173,12 @@ def run_plans(
     runner: Runner,
     progress: Callable[[Progress], None] | None,
     finished: Callable[[int, Outcome], None],
+    device: str = "",
 ) -> None:
     """Compute all cells of all plans, except those in `directory`; pass on each plan when it is complete.
 
     Finished cells are saved in `directory` at once. The outcome of a plan is released after it is passed on. A cell
-    that several plans share is computed once.
+    that several plans share is computed once. `device` names a device and precision other than the CPU's.
     """
     outcomes: dict[int, Outcome] = {}
     keys: dict[Work, str] = {}
@@ -197,7 +199,7 @@ def run_plans(
     for place, plan in enumerate(plans):
         outcome = outcomes[place] = Outcome(plan.cells, unsupported=list(plan.unsupported))
         if directory is not None or len(plans) > 1:
-            keys.update((Work(place, cell), cell_key(plan.scenario, cell)) for cell in outcome.cells)
+            keys.update((Work(place, cell), cell_key(plan.scenario, cell, device)) for cell in outcome.cells)
         if directory is not None:
             for cell in outcome.cells:
                 record = directory.load(keys[Work(place, cell)], plan.slots)

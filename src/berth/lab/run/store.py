@@ -208,8 +208,9 @@ def command_line(
     facts: Mapping[str, Any],
     overrides: Mapping[str, Any] | None,
     out: str | os.PathLike[str] | None,
+    options: Mapping[str, str] | None = None,
 ) -> str:
-    """Command that repeats a comparison with these facts.
+    """Command that repeats a comparison with these facts and further options.
 
     >>> facts = {"policies": ["drf"], "seeds": [0, 1], "baseline": "drf", "information": ["hidden"], "oracles": []}
     >>> command_line("small", facts, {"horizon": 50}, None)
@@ -229,6 +230,8 @@ def command_line(
         words += ["--oracle", oracle]
     for key, value in (overrides or {}).items():
         words += ["--set", f"{key}={value}"]
+    for name, text in (options or {}).items():
+        words += [f"--{name}", text]
     if out is not None:
         words += ["--out", os.fspath(out)]
     return shlex.join(words)

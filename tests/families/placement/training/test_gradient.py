@@ -93,8 +93,10 @@ def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         PolicyGradient(some_network(0), device="cuda")
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("looks", [0, 3])
-def test_runs_side_by_side_are_the_runs_of_the_engine(looks: int) -> None:
+def test_runs_side_by_side_are_the_runs_of_the_engine(looks: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.families.placement.training.batched._Runs.whole", whole)
     episodes = Source([small_world]).some(0, 6)
     networks = [some_network(looks, seed) for seed in range(3)]
     found = BatchedRuns(episodes).gains(networks)

@@ -17,7 +17,7 @@ import numpy as np
 
 from berth.families.allocation.kernels.lanes import cell_pairs
 from berth.families.allocation.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, knot_value
-from berth.kernels.compiled import compiled, inlined
+from berth.kernels.compiled import compiled, inlined, unlocked
 from berth.kernels.vector import (
     WIDTH,
     address,
@@ -347,19 +347,57 @@ def slot_step(
     `scratch` is (scratch_rows(lanes), WIDTH).
     """
     overhead = dominant_prices(weight, beta, sums, price)
+    sums[:] = 0.0
+    last = lanes.kind.shape[0]
+    gained, norm = _part(lanes, limit, _unit(weight), eta, scratch, price, sums, tau, y, 0, last)
+    return gained, overhead, norm
+
+
+@inlined
+def _part(
+    lanes: Any,
+    limit: Any,
+    unit: Any,
+    eta: Any,
+    scratch: Any,
+    price: Any,
+    sums: Any,
+    tau: Any,
+    y: Any,
+    first: Any,
+    last: Any,
+) -> Any:
+    """The blocks first…last−1 of `slot_step`; adds their cell sums and returns their gain and ‖g‖²."""
     rows, limit_, z_, price_ = _rows(lanes), address(limit), address(scratch), address(price)
     sums_, tau_, y_ = address(sums), address(tau), address(y)
     eps = np.finfo(y.dtype).eps
-    unit = _unit(weight)
     gained, norm = y.dtype.type(0.0), y.dtype.type(0.0)
-    sums[:] = 0.0
-    for b in range(lanes.kind.shape[0]):
+    for b in range(first, last):
         value, square, top = _climb(rows, b, price_, unit, y_, eta, 0, z_)
         gained += value
         norm += square
         _settle(rows, b, limit_, eps, top, 0, z_, tau_, y_)
         _add_block(rows, b, y_, sums_)
-    return gained, overhead, norm
+    return gained, norm
+
+
+@unlocked
+def slot_part(
+    lanes: Any,
+    limit: Any,
+    weight: Any,
+    eta: Any,
+    scratch: Any,
+    price: Any,
+    sums: Any,
+    tau: Any,
+    y: Any,
+    first: int,
+    last: int,
+) -> Any:
+    """The blocks first…last−1 of a slot whose prices are set, for `threads`; `sums` becomes their cell sums."""
+    sums[:] = 0.0
+    return _part(lanes, limit, _unit(weight), eta, scratch, price, sums, tau, y, first, last)
 
 
 @compiled

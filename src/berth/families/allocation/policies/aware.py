@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from berth.errors import InvalidInput, UnsupportedProblem
@@ -36,8 +37,12 @@ class OGASchedAware:
             raise InvalidInput("at least 1", value=iterations, key="iterations")
         self.problem = no_gangs(problem, self)
         self.iterations = iterations
-        self._programme = Programme(problem)
         self._last: AllocationSlot | None = None
+
+    @cached_property
+    def _programme(self) -> Programme:
+        """Made at the first slot, because it takes time and memory."""
+        return Programme(self.problem)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         if slot.arrivals is None:

@@ -11,6 +11,7 @@ from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.kernels import slot as kernel
 from berth.families.allocation.kernels.lanes import Lanes, limits, unpack
 from berth.families.allocation.kernels.slot import mirror_step
+from berth.families.allocation.kernels.threads import SlotThreads
 from berth.families.allocation.policies.requests import no_gangs
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.kernels.small import scale_to_fit
@@ -68,6 +69,13 @@ class OGASched:
         if geometry not in ("euclidean", "mirror"):
             raise InvalidInput("'euclidean' or 'mirror'", value=geometry, key="geometry")
         self.step, self.gradient, self.geometry, self.optimistic = step, gradient, geometry, optimistic
+        self._started = False
+
+    def _start(self) -> None:
+        """Lay out the problem and make the first decision; at the first slot, because it takes time and memory."""
+        if self._started:
+            return
+        self._started, problem = True, self.problem
         lanes = problem.lanes()
         self._limit = limits(lanes, problem.instance.capacity)
         self._y = np.zeros(lanes.cap.shape)  # iterate, feasible for the whole cluster
@@ -76,18 +84,19 @@ class OGASched:
         self._beta = np.array(problem.overhead)
         self._rates = np.ones(problem.jobs)
         self._sums = np.zeros(self._beta.size + 1)
-        self._price = np.zeros((self._beta.size + 1, 2))
         self._scratch = np.empty((kernel.scratch_rows(lanes), lanes.cap.shape[1]))
+        self._slot = SlotThreads(lanes, self._beta.size)
         self._share = _fair_share(lanes, self._limit)
         self._seen = 0
         # the gradient at 0 with all ports present is the largest there is; it starts the sum of squares
         self._squares = self._at(self._y, np.ones(problem.jobs))
-        self._length = _diameter(problem) if geometry == "euclidean" else 1.0
+        self._length = _diameter(problem) if self.geometry == "euclidean" else 1.0
         # start as if every port had a job: half of each request, projected
         kernel.project(lanes, self._limit, 0.5 * lanes.cap, self._tau, self._y)
         kernel.cell_sums(lanes.cell, self._y, self._sums)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
+        self._start()
         lanes = self.problem.lanes()
         played = self._played()
         if not np.array_equal(slot.free, self.problem.instance.capacity):
@@ -101,6 +110,7 @@ class OGASched:
         return decision
 
     def observe(self, outcome: AllocationOutcome, /) -> None:
+        self._start()
         weight = np.array(outcome.arrivals, dtype=np.float64)
         self._seen += 1
         if self.gradient == "ewma":
@@ -109,9 +119,7 @@ class OGASched:
         if self.geometry == "euclidean" and self.step != "horizon" and not self.optimistic:
             # one fused pass: the step size is known before the gradient
             lanes, eta = self.problem.lanes(), self._eta(self._squares)
-            _, _, square = kernel.slot_step(
-                lanes, self._limit, weight, self._beta, eta, self._scratch, self._price, self._sums, self._tau, self._y
-            )
+            _, _, square = self._slot.step(lanes, self._limit, weight, self._beta, eta, self._sums, self._tau, self._y)
             self._squares += square
             return
         expected = self._g.copy()
@@ -128,8 +136,8 @@ class OGASched:
         """Store the gradient at y in `_g`; return its squared norm."""
         lanes = self.problem.lanes()
         kernel.cell_sums(lanes.cell, y, self._sums)
-        kernel.dominant_prices(weight, self._beta, self._sums, self._price)
-        kernel.gradient(lanes, y, self._price, self._g)
+        kernel.dominant_prices(weight, self._beta, self._sums, self._slot.price)
+        kernel.gradient(lanes, y, self._slot.price, self._g)
         return self._square(self._g)
 
     def _square(self, g: Floats) -> float:

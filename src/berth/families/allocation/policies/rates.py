@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,11 @@ class OGASchedRates:
         self.problem = no_gangs(problem, self)
         self.iterations = iterations
         self.rates = ArrivalRates(problem.jobs, memory, alarm)
-        self._programme = Programme(problem)
+
+    @cached_property
+    def _programme(self) -> Programme:
+        """Made at the first slot, because it takes time and memory."""
+        return Programme(self.problem)
 
     def decide(self, slot: AllocationSlot, /) -> Floats:
         return self._programme.improve(self.rates.mean, self.iterations, slot.free)

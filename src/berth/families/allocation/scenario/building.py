@@ -20,6 +20,7 @@ from berth.model import Cluster, Floats, Instance, JobType, replicate_ports
 from berth.scenario.drawing import (
     RESOURCES,
     draw_arrivals,
+    draw_channel_list,
     draw_channels,
     draw_demands,
     draw_outages,
@@ -51,7 +52,6 @@ def build_allocation(settings: AllocationSettings, horizon: int, seed: int, arri
     """Build the world of this seed; the draws do not depend on `arrivals_known`."""
     cluster = _cluster(settings, seed)
     kinds = _kinds(settings, seed)
-    reach = _reach(settings, kinds, cluster, seed)
     gang = None
     if any(kind.minimum for kind in kinds) or settings.gangs is not None:
         job_of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
@@ -59,7 +59,7 @@ def build_allocation(settings: AllocationSettings, horizon: int, seed: int, arri
         gang = Gang(job_of_port, np.array([kind.minimum for kind in kinds]), share)
     ports = [JobType(n, d) for kind in kinds for n, d in zip(_port_names(kind), kind.demands, strict=True)]
     of_port = np.repeat(np.arange(len(kinds)), [len(kind.demands) for kind in kinds])
-    instance = Instance(cluster, tuple(ports), np.argwhere(reach[of_port]))
+    instance = Instance(cluster, tuple(ports), _channels(settings, kinds, of_port, cluster, seed))
     if isinstance(settings.arrivals, FromWorkload):
         from berth.scenario.workload import planned  # imports the trace readers, which few scenarios need
 
@@ -132,6 +132,19 @@ def _split(kinds: list[_Kind], components: int, minimum: int, seed: int) -> None
 
 def _port_names(kind: _Kind) -> list[str]:
     return [f"{kind.name}/{component}" for component in kind.components] or [kind.name]
+
+
+def _channels(
+    settings: AllocationSettings, kinds: list[_Kind], of_port: NDArray[np.int64], cluster: Cluster, seed: int
+) -> NDArray[np.int64]:
+    """Channels as pairs (port, server), (E, 2)."""
+    channels = settings.channels
+    if channels is not None and channels.listed and channels.density != "all":
+        pairs = draw_channel_list(seed, len(kinds), len(cluster.servers), channels.density)
+        servers = [pairs[pairs[:, 0] == kind, 1] for kind in range(len(kinds))] if len(of_port) > len(kinds) else []
+        parts = [np.column_stack([np.full(len(servers[k]), p), servers[k]]) for p, k in enumerate(of_port) if servers]
+        return np.concatenate(parts) if parts else pairs
+    return np.argwhere(_reach(settings, kinds, cluster, seed)[of_port])
 
 
 def _reach(settings: AllocationSettings, kinds: list[_Kind], cluster: Cluster, seed: int) -> NDArray[np.bool_]:

@@ -65,6 +65,12 @@ def _ports(settings: AllocationSettings, resources: list[str]) -> Iterator[Mista
         return
     yield from check_names([port.name for port in ports], [("ports", i, "name") for i in range(len(ports))], "port")
     servers = reachable(settings.cluster)
+    if settings.channels is not None and settings.channels.listed:
+        named = next((port.name for port in ports if port.servers is not None), None)
+        if named is not None:
+            yield Mistake(
+                ("channels", "listed"), "false if ports name their servers", found=f"true, and {named!r} does"
+            )
     for i, port in enumerate(ports):
         yield from _port(port, ("ports", i), resources, servers)
 

@@ -79,6 +79,10 @@ class Channels(Part):
         | Annotated[float, Field(ge=1), said("a number ≥ 1, or all"), Tag("<number>")],
         Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
     ] = 3.0
+    listed: bool = Field(
+        False,
+        description="draw the job types of each server one by one: for very many servers; the draws are others",
+    )
 
 
 class FixedUtility(Part):

@@ -9,7 +9,7 @@ Axes: B runs, N tasks, R servers, K resources, C networks, W weights, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,12 @@ __all__ = ["BatchedRuns"]
 NEXT, ASK, REFILL, OVER = 0, 1, 2, 3
 FUTURE, WAITING, RUNNING, GONE = 0, 1, 2, 3
 LOOK_UP = 64  # rounds between checks whether all runs are over: a check stalls the GPU
+RECORDED = 16  # rounds of a recorded launch
+FEW = 4096  # runs up to which launches take longer than their work: more of them evaluate networks only where needed
+STATE = (
+    *("state", "tried", "rank", "end", "server", "free", "running", "on_until", "now", "beta", "price", "gain"),
+    *("mode", "focus", "launches", "turn", "batches", "first"),
+)
 
 
 class BatchedRuns:
@@ -74,17 +80,40 @@ class BatchedRuns:
         """Gain of each network in each run relative to plain greedy, (C, runs)."""
         runs = _Runs(self, networks)
         with torch.no_grad():
+            several = _recorded(runs) if self.device.type == "cuda" and runs.size <= FEW else runs.several
             while not runs.over():
-                for _ in range(LOOK_UP):
-                    runs.round()
+                for _ in range(LOOK_UP // RECORDED):
+                    several()
         earned: np.ndarray[Any, np.dtype[np.float64]] = (
             runs.gain.reshape(len(networks), -1).div(self.plain).cpu().numpy()
         )
         return earned
 
 
+def _recorded(runs: _Runs) -> Callable[[], None]:
+    """Rounds as one launch of a CUDA graph: a round is many small kernels, each shorter than its launch."""
+    runs.whole = True
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # loads the kernels
+        runs.several()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    kept = {name: getattr(runs, name) for name in STATE}
+    with torch.cuda.graph(graph):
+        runs.several()
+        for name, place in kept.items():
+            place.copy_(getattr(runs, name))
+    for name, place in kept.items():
+        setattr(runs, name, place)
+    return graph.replay
+
+
 class _Runs:
     """State of all runs: run b is episode b mod E under network b div E."""
+
+    whole = False
+    """Whether networks are evaluated in all runs, not only where a batch has arrived: then no shape varies."""
 
     def __init__(self, source: BatchedRuns, networks: Sequence[Network]) -> None:
         self.s = source
@@ -132,6 +161,11 @@ class _Runs:
         """Whether every run has ended."""
         return bool((self.mode == OVER).all().item())
 
+    def several(self) -> None:
+        """Make some rounds."""
+        for _ in range(RECORDED):
+            self.round()
+
     def round(self) -> None:
         """Make one small move of every run."""
         self._go_on(self.mode == NEXT)
@@ -174,12 +208,17 @@ class _Runs:
 
     def _renew(self, who: torch.Tensor) -> None:
         """Evaluate the networks of runs in which a batch has arrived."""
-        rows = who.nonzero()[:, 0]
+        rows = self.row if self.whole else who.nonzero()[:, 0]
         if not len(rows):
             return
-        s, now = self.s, self.now[rows]
-        self.first[rows] = torch.where(self.batches[rows] == 0, now, self.first[rows])
-        self.batches[rows] += 1.0
+        s, now, changed = self.s, self.now[rows], who[rows]
+
+        def keep(old: torch.Tensor, new: torch.Tensor) -> None:
+            shown = changed if new.dim() == 1 else changed[:, None]
+            old[rows] = torch.where(shown, new, old[rows])
+
+        keep(self.first, torch.where(self.batches[rows] == 0, now, self.first[rows]))
+        keep(self.batches, self.batches[rows] + 1.0)
         here = self.state[rows] == WAITING
         met = self.arrival[rows] <= now[:, None]
         many = met.sum(dim=1).double()
@@ -229,8 +268,9 @@ class _Runs:
         features = torch.where(here[..., None], features, 0.0)
         ranks, heads = self._infer(self.network[rows], features, here, cluster)
         unit = means[0] / (means[2] * means[1] / swiftest).clamp(min=1e-9)
-        self.rank[rows] = ranks
-        self.beta[rows], self.price[rows] = heads[:, 0], heads[:, 1] * unit
+        keep(self.rank, ranks)
+        keep(self.beta, heads[:, 0])
+        keep(self.price, heads[:, 1] * unit)
 
     def _infer(
         self, which: torch.Tensor, features: torch.Tensor, here: torch.Tensor, cluster: torch.Tensor
