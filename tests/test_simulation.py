@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from berth.errors import InfeasibleDecision, InvalidInput
+from berth.errors import InfeasibleDecision, InvalidInput, UnsupportedProblem
 from berth.families.allocation.policies.fairness import Fairness
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.families.allocation.world import AllocationWorld
 from berth.model import Floats
+from berth.registry import make_policy
+from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.testing import example_problem
 
@@ -139,3 +141,15 @@ def test_a_run_without_slots_is_empty() -> None:
     result = simulate(AllocationWorld(problem, np.zeros((0, 3))), Fairness(problem))
     assert result.total == 0.0
     assert result.reward.shape == result.measures["gain"].shape == (0,)
+
+
+def test_a_gpu_is_for_families_that_have_kernels() -> None:
+    environment = load_scenario("esdp-small", {"horizon": 5}).build(0, True)
+    with pytest.raises(UnsupportedProblem, match="only the allocation family has kernels for a GPU"):
+        simulate(environment, make_policy("hauf", environment.problem), device="cuda")
+
+
+def test_a_cpu_computes_in_float64() -> None:
+    environment = world()
+    with pytest.raises(InvalidInput, match="precision: got 'float32', expected float64"):
+        simulate(environment, Fairness(environment.problem), precision="float32")

@@ -14,7 +14,7 @@ from berth.errors import InfeasibleDecision, InvalidInput, UnsupportedProblem
 from berth.model import Floats, Ints
 from berth.protocols import Environment, Observer, Policy
 
-__all__ = ["Result", "runs_on_device", "simulate"]
+__all__ = ["Result", "check_precision", "runs_on_device", "simulate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,12 @@ def runs_on_device(environment: Environment) -> Callable[..., list[Result]]:
     return found
 
 
+def check_precision(device: str, precision: str) -> None:
+    """Refuse a precision that the CPU does not have."""
+    if device == "cpu" and precision != "float64":
+        raise InvalidInput("float64: only a GPU has another one", value=precision, key="precision")
+
+
 def simulate(
     environment: Environment,
     policy: Policy[Any, Any, Any],
@@ -70,6 +76,7 @@ def simulate(
     policy among ogasched, ogasched-rates, ogasched-aware, fairness and drf. The run begins afresh with the policy's
     settings, and decisions stay on the GPU, so there are no observers.
     """
+    check_precision(device, precision)
     if device != "cpu":
         if tuple(observers):
             raise InvalidInput("no observers: decisions stay on the device", value=device, key="device")

@@ -17,6 +17,7 @@ from berth.lab.run.plans import Outcome, Progress, Runner, RunPlan, concluded, p
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.store import ResultDirectory, command_line, now, opened, versions
 from berth.scenario import Scenario
+from berth.simulation import check_precision
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,6 +91,7 @@ def compare(
     in `unsupported`; this is an error only for a policy named in the call that can serve none of the settings.
     """
     leave_if_imported_by_worker()
+    check_precision(device, precision)
     began, started = time.perf_counter(), now()
     plan = plan_comparison(scenario, policies, seeds, baseline, arrivals, oracles, overrides)
     processes = _processes(plan, workers, out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,8 +133,9 @@ class CudaDevice:
         return launch
 
 
+@cache
 def open_device(name: str) -> CudaDevice:
-    """The GPU of this name: "cuda", or "cuda:1" for the second."""
+    """The GPU of this name: "cuda", or "cuda:1" for the second; kernels are compiled once a process."""
     kind, _, number = name.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
         raise InvalidInput("'cpu', 'cuda' or 'cuda:N'", value=name, key="device")
