@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 PRELUDE = r"""
 #include <cmath>
@@ -95,6 +97,8 @@ class EmulatedDevice:
     """Stands in for `berth.families.allocation.cuda.device.CudaDevice`."""
 
     def __init__(self, processors: int = 3, shared: int = 200_000) -> None:
+        if shutil.which("g++") is None:
+            pytest.skip("g++, which compiles the CUDA kernels for the CPU, is not installed")
         self.processors, self.shared = processors, shared
 
     def array(self, values: Any) -> Any:
