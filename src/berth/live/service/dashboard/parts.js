@@ -75,7 +75,7 @@ export function chart(title, times, series, { top = null, show = short, width = 
     const d = known.map(([i, v], k) => `${k ? "L" : "M"}${x(i).toFixed(1)},${y(v).toFixed(1)}`).join("");
     return h("path", { d: d || "M0,0", class: "line", stroke: COLOURS[n % COLOURS.length] }, h("title", {}, name));
   });
-  const stamp = (i) => new Date(1000 * times[i]).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const stamp = (i) => new Date(1000 * times[i]).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const legend = series.length > 1 && h("div", { class: "legend" }, series.map(([name], n) =>
     h("span", {}, h("i", { style: { background: COLOURS[n % COLOURS.length] } }), name)));
   return h("div", {}, h("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": title },
