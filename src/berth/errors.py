@@ -39,7 +39,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     "; did you mean 'probability'?"
     """
     text, names = str(name), sorted(known)
-    begun = [one for one in names if len(text) > 2 and one.startswith(text)]
+    begun = sorted((one for one in names if len(text) > 2 and one.startswith(text)), key=len)
     near = begun or difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
