@@ -52,7 +52,7 @@ def estimate(values: Iterable[float]) -> Estimate | None:
     >>> found.mean, round(found.low, 4), round(found.high, 4)
     (2.0, -0.4841, 4.4841)
     >>> estimate([5.0])
-    Estimate(mean=5.0, low=None, high=None, seeds=1)
+    Estimate(mean=5.0, low=None, high=None, seeds=1, chance=None)
     """
     sample = [float(v) for v in values]
     if not sample or not all(math.isfinite(v) for v in sample):
@@ -93,7 +93,7 @@ def studentised(samples: Floats, effect: Callable[[Floats], Floats]) -> Estimate
     >>> ours, theirs = np.array([1.0, 3, 2, 4, 3, 2, 5, 4]), np.array([0.1, 2, 2, 3, 1, 1, 4, 3])
     >>> found = studentised(np.stack([ours, theirs], axis=1), lambda means: means[..., 0] / means[..., 1] - 1)
     >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3), round(found.chance, 3)
-    (0.491, 0.138, 0.844, 0.016)
+    (0.491, 0.025, 0.956, 0.045)
     """
     count = len(samples)
     with np.errstate(all="ignore"):

@@ -98,7 +98,7 @@ class PlacementWorld:
     `runs` (N,) is the true work of tasks if `tasks.work` is only an estimate.
     """
 
-    measures = ("gain", "cost", "execution", "launch", "started", "dropped")
+    measures = ("gain", "cost", "started", "dropped", "execution", "launch")
     """`gain` is the value of started tasks, `dropped` the number of tasks rejected or worthless after waiting."""
 
     def __init__(
@@ -348,8 +348,8 @@ class PlacementWorld:
         outcome = PlacementOutcome(
             slot.index, slot.time, started, ended, lost, self._value, self._execution, self._launch
         )
-        costs = (self._execution + self._launch, self._execution, self._launch)
-        self._told = (self._value, *costs, float(len(started)), float(self._dropped))
+        cost, fate = self._execution + self._launch, (float(len(started)), float(self._dropped))
+        self._told = (self._value, cost, *fate, self._execution, self._launch)
         self._open_account()
         return outcome
 
