@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.slot import median_time
+from berth.cuda import CudaDevice, open_device
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import CudaDevice, open_device
 from berth.families.allocation.cuda.slots import SlotRuns
 from berth.families.allocation.policies.ogasched import OGASched
 from berth.families.allocation.problem import AllocationOutcome, AllocationSlot

@@ -24,8 +24,8 @@ from rich.table import Table
 from scipy import sparse
 
 from benchmarks.gpu import world_of
+from berth.cuda import CudaDevice, open_device
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import CudaDevice, open_device
 from berth.families.allocation.cuda.programme import CudaProgramme
 from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.families.allocation.programme import Programme

@@ -45,6 +45,8 @@ def main() -> None:
     ray.init(address=address, log_to_driver=False)
     names = {node["NodeID"]: str(node["Labels"]["name"]) for node in ray.nodes() if node["Resources"].get("CPU")}
     gangs = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    warm: Any = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(task)  # Ray starts a worker at its first task
+    ray.get([warm.remote(["sleep", "1"], names) for _ in range(int(ray.cluster_resources()["CPU"]))])
     print(first := time.time(), flush=True)
     threads = []
     for gang in gangs:

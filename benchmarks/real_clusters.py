@@ -25,9 +25,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ EQUAL = 0.7
 """The speed of all types on all nodes where nodes are equal."""
 TRIES = 4
 """How often a run is begun before the benchmark gives up."""
-IDLE, STEAL = 3, 7
-"""Columns of the first line of /proc/stat."""
+NICE, IDLE, STEAL = 1, 3, 7
+"""Columns of the first line of /proc/stat; processes that are nice give way, so that their time counts as idle."""
 MOST_STOLEN = 0.1
 LEAST_IDLE = 0.15
 """Of the processor time during a run that counts: what the host may give to others, and what must be idle."""
@@ -276,7 +277,7 @@ def kept_or_run(runner: str, seed: int, given: argparse.Namespace, settings: dic
             print(f"seed {seed}, {runner}: done again: {error}", flush=True)
             continue
         used = processor_time() - before
-        stolen, idle = used[STEAL] / used.sum(), used[IDLE] / used.sum()
+        stolen, idle = used[STEAL] / used.sum(), (used[IDLE] + used[NICE]) / used.sum()
         if stolen > MOST_STOLEN or idle < LEAST_IDLE:
             quiet = f"the machine was idle for {idle:.0%} of the time, its host took {stolen:.0%}"
             print(f"seed {seed}, {runner}: done again: {quiet}", flush=True)
@@ -401,7 +402,9 @@ def main() -> None:
     console, found = Console(), list[Ran]()
     settings = {key: str(value) for key, value in vars(given).items()} | {"version": __version__}
     order = [(seed, runner) for seed in range(given.first, given.first + given.seeds) for runner in runners]
-    with ThreadPoolExecutor(given.together) as pool:
+    # processes, and fresh ones: Ray must be started in a main thread, and once in a process
+    fresh = get_context("spawn")
+    with ProcessPoolExecutor(given.together, mp_context=fresh, max_tasks_per_child=1) as pool:
         parts = [pool.submit(kept_or_run, runner, seed, given, settings) for seed, runner in order]
         for (seed, runner), part in zip(order, parts, strict=True):
             rows = part.result()

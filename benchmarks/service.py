@@ -155,7 +155,7 @@ def main() -> None:
         return
     console = Console(width=130)
     table = Table("policy", "servers", "waiting", "median, ms", "p95, ms", title="one tick, processor time")
-    for policy in ("in-order-best-fit", "best-fit", "completion", "escb-v"):
+    for policy in ("in-order-best-fit", "best-fit", "completion", "reservation", "escb-v"):
         for servers, waiting in sizes:
             median, high = np.percentile(1e3 * ticks(policy, servers, waiting, 40), [50, 95])
             table.add_row(policy, f"{servers}", f"{waiting}", f"{median:.1f}", f"{high:.1f}")

@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import pytest
 
+from berth.kernels import compiled as module
 from berth.kernels.compiled import compiled
 
 
@@ -28,3 +29,24 @@ def test_an_index_of_other_sources_is_never_unpickled(tmp_path: Path, monkeypatc
     again: Any = compiled(_twice)
     assert again(3.0) == 6.0
     assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_kernels_are_kept_in_the_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = module._folder()
+    assert folder is not None
+    assert folder.parent == tmp_path / "berth" / "kernels"
+    monkeypatch.setattr(module, "_FOLDER", folder)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    kernel: Any = compiled(_twice)
+    assert kernel(2.0) == 4.0
+    again: Any = compiled(_twice)  # as after another installation
+    assert again(3.0) == 6.0
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert {path.suffix for path in folder.iterdir()} == {".nbi", ".nbc"}
+
+
+def test_without_a_folder_numba_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "berth").write_text("a file, no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert module._folder() is None

@@ -16,7 +16,7 @@ from berth.families.placement.policies.greedy import Greedy
 from berth.families.placement.problem import WAIT, PlacementDecision, PlacementOutcome
 from berth.families.placement.rule_runs import audit
 from berth.families.placement.world import PlacementWorld
-from berth.gym import ID, PlacementEnv
+from berth.gym import PlacementEnv
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 
@@ -91,7 +91,7 @@ def best(env: PlacementEnv) -> Any:
 @pytest.mark.parametrize("name", ["drl-small", "drl-application", "drl-transient"])
 @pytest.mark.filterwarnings("error")
 def test_gymnasiums_own_checks(name: str) -> None:
-    check_env(gymnasium.make(ID, scenario=name, overrides={"horizon": 4}).unwrapped)
+    check_env(gymnasium.make("berth/Placement-v0", scenario=name, overrides={"horizon": 4}).unwrapped)
 
 
 @pytest.mark.parametrize("legal", [True, False])

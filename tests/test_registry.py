@@ -11,16 +11,20 @@ import numpy as np
 import pytest
 
 from berth import registry
-from berth.errors import InvalidInput, UnknownName
+from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import BUILTIN
 from berth.families.allocation.policies.binpacking import BinPacking
 from berth.families.allocation.policies.fairness import Fairness
+from berth.lab.compare import compare
+from berth.lab.replay import ReplaySetting, replay
 from berth.live.engines.clock import Clock
 from berth.live.engines.registry import engine_names, make_engine
 from berth.live.engines.simulated.engine import SimulatedEngine
 from berth.registry import PolicySpec, policy_names, policy_settings, resolve, written
+from berth.scenario import load_scenario
 from berth.testing import example_problem
 from berth.traces.formats import format_names, trace_format
+from berth.traces.trace import Trace
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
@@ -226,3 +230,23 @@ def test_settings_are_the_keyword_only_parameters() -> None:
 def test_the_oracle_is_no_policy_and_that_is_said() -> None:
     with pytest.raises(InvalidInput, match="every comparison measures against it"):
         PolicySpec.parse("oracle")
+
+
+def test_a_policy_of_another_family_is_refused_in_words() -> None:
+    with pytest.raises(UnsupportedProblem, match="escb is of the selection family, and the problem of the allocation"):
+        PolicySpec("escb").build(example_problem())
+    drawn = [PolicySpec("random-allocation").build(example_problem()).rng.random() for _ in range(2)]
+    assert drawn[0] == drawn[1]  # without a random stream: that of seed 0
+
+
+def test_names_of_the_family_are_suggested_first() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'random-allocation'"):
+        compare("small", ["random"], seeds=1)
+    with pytest.raises(UnknownName, match="did you mean 'random-selection'"):
+        compare("esdp-small", ["random"], seeds=1)
+    with pytest.raises(UnknownName, match="did you mean 'conservative', of the placement family"):
+        compare("small", ["conservativ"], seeds=1)
+    with pytest.raises(UnknownName, match="did you mean 'random-placement'"):
+        replay(Trace.of({"submit_s": [0.0], "run_s": [1.0], "cpu": [1.0]}), ["random"], ReplaySetting(processors=1))
+    with pytest.raises(InvalidInput, match="did you mean 'random-selection'"):
+        load_scenario("esdp-small", {"policies": ["random"]})

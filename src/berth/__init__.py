@@ -35,10 +35,12 @@ if TYPE_CHECKING:  # the names in `_NAMES`, for type checkers
     from berth.families.selection.world import SelectionWorld as SelectionWorld
     from berth.lab.compare import Comparison as Comparison, compare as compare
     from berth.lab.leaderboard import leaderboard as leaderboard
-    from berth.lab.replay import Replay as Replay, ReplaySetting as ReplaySetting, replay as replay
+    from berth.lab.replay import Measurement as Measurement, Replay as Replay, ReplaySetting as ReplaySetting
+    from berth.lab.replay import replay as replay
+    from berth.lab.replay.sweep import ReplaySweepFile as ReplaySweepFile
     from berth.lab.reproduce.run import reproduce as reproduce
-    from berth.lab.run.sweep import SweepFile as SweepFile, load_sweep as load_sweep, points_of as points_of
-    from berth.lab.run.sweep import sweep as sweep
+    from berth.lab.run.sweep import SweepFile as SweepFile, points_of as points_of
+    from berth.lab.sweep import load_sweep as load_sweep, sweep as sweep
     from berth.model import Berth as Berth, Cluster as Cluster, Floats as Floats, Instance as Instance
     from berth.model import JobType as JobType, Resource as Resource
     from berth.random import stream as stream
@@ -68,9 +70,11 @@ _NAMES = {
     "berth.families.selection.world": "SelectionWorld",
     "berth.lab.compare": "Comparison compare",
     "berth.lab.leaderboard": "leaderboard",
-    "berth.lab.replay": "Replay ReplaySetting replay",
+    "berth.lab.replay": "Measurement Replay ReplaySetting replay",
+    "berth.lab.replay.sweep": "ReplaySweepFile",
     "berth.lab.reproduce.run": "reproduce",
-    "berth.lab.run.sweep": "SweepFile load_sweep points_of sweep",
+    "berth.lab.run.sweep": "SweepFile points_of",
+    "berth.lab.sweep": "load_sweep sweep",
     "berth.model": "Berth Cluster Floats Instance JobType Resource",
     "berth.random": "stream",
     "berth.registry": "PolicySpec make_policy",

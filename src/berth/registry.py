@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 import yaml
 
-from berth.errors import BerthError, InvalidInput, UnknownName
-from berth.families import BUILTIN
+from berth.errors import BerthError, InvalidInput, UnknownName, UnsupportedProblem
+from berth.families import BUILTIN, FAMILIES
 
 __all__ = [
     "PolicySpec",
     "describe_policies",
+    "in_family",
     "load",
     "make_policy",
     "offered",
@@ -137,6 +138,18 @@ def resolve(name: str) -> type[Any]:
     raise UnknownName("policy", name, names)
 
 
+def in_family(error: UnknownName, family: str) -> UnknownName:
+    """The error for an unknown policy where one of this family is wanted: it suggests those first.
+
+    >>> print(in_family(UnknownName("policy", "rand", ["random-allocation", "random-selection"]), "selection"))
+    unknown policy 'rand'; did you mean 'random-selection'?
+    """
+    if error.what != "policy":
+        return error
+    others = {name: f.name for f in FAMILIES.values() if f.name != family for name in f.policies}
+    return UnknownName("policy", error.name, [name for name in policy_names() if name not in others], others)
+
+
 def policy_settings(cls: type[Any]) -> dict[str, Any]:
     """Settings that a policy class takes, with their defaults."""
     parameters = list(inspect.signature(cls).parameters.values())
@@ -205,9 +218,20 @@ class PolicySpec:
         """Policy class."""
         return resolve(self.name)
 
-    def build(self, problem: Any, rng: Any) -> Any:
-        """Build the policy for this problem; its constructor refuses a problem it cannot serve."""
-        return self.load()(problem, rng, **dict(self.settings))
+    def build(self, problem: Any, rng: Any = None) -> Any:
+        """Build the policy for this problem; its constructor refuses a problem it cannot serve.
+
+        Without `rng`, the policy gets the random stream of seed 0.
+        """
+        cls = self.load()
+        theirs, ours = getattr(cls, "family", None), getattr(problem, "family", None)
+        if theirs in FAMILIES and ours in FAMILIES and theirs != ours:
+            raise UnsupportedProblem(f"{self} is of the {theirs} family, and the problem of the {ours} family")
+        if rng is None:
+            from berth.random import stream  # here: shell completion lists names and should not load NumPy
+
+            rng = stream(0, "policy", str(self))
+        return cls(problem, rng, **dict(self.settings))
 
     def __str__(self) -> str:
         tail = ",".join(f"{k}={v}" for k, v in self.settings)

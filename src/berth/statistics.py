@@ -17,7 +17,7 @@ from scipy.special import stdtr, stdtrit
 from berth.model import Floats
 from berth.regret import half_width
 
-__all__ = ["Estimate", "discoveries", "estimate", "paired", "studentised"]
+__all__ = ["Estimate", "discoveries", "estimate", "holm", "paired", "studentised"]
 
 RESAMPLES = 1999
 FEW = 8
@@ -133,3 +133,19 @@ def discoveries(chances: Iterable[float | None], rate: float = 0.05) -> list[boo
     known = sorted(value for value in values if value is not None)
     limit = max((value for rank, value in enumerate(known, 1) if value <= rate * rank / len(known)), default=-1.0)
     return [value is not None and value <= limit for value in values]
+
+
+def holm(chances: Iterable[float | None]) -> list[float | None]:
+    """P-values adjusted for their number (Holm, 1979): those below 0.05 hold together with 95 % confidence.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    values = list(chances)
+    ranked = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    found: list[float | None] = [None] * len(values)
+    largest = 0.0
+    for rank, (value, place) in enumerate(ranked):
+        largest = max(largest, min(1.0, (len(ranked) - rank) * value))
+        found[place] = largest
+    return found

@@ -109,5 +109,7 @@ def test_tables_have_the_same_forms() -> None:
                 assert parameter.opts == ["--output", "-o"]
                 wide = words in (("jobs",), ("servers",))
                 context = command.make_context("x", [], resilient_parsing=True)
-                forms = "table|wide|json|csv|yaml" if wide else "table|json|csv|yaml"
+                results = words[0] in {"compare", "demo", "leaderboard", "replay", "reproduce", "sweep", "verify"}
+                more = "wide|" if wide else "latex|" if results and len(words) == 1 else ""
+                forms = f"table|{more}json|csv|yaml"
                 assert forms in parameter.get_help_record(context)[0]

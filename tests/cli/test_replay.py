@@ -13,6 +13,8 @@ from berth.cli import common, main
 from berth.cli.lab import replay as commands
 from tests.cli.test_trace import CLEAN, as_json
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "batch.swf"
+
 SAMPLES = Path(__file__).parent.parent / "data" / "traces"
 ITP = str(SAMPLES / "itp" / "cluster01.csv")
 NUMBERS = {
@@ -95,15 +97,15 @@ def test_long_replays_show_how_far_they_are(
 ) -> None:
     monkeypatch.setattr(common, "PROGRESS_SECONDS", 1e6)
     monkeypatch.setattr(commands, "FIRST_SECONDS", 1e9)
-    assert main(["replay", CLEAN, "-p", "tetris"]) == 0
+    assert main(["replay", CLEAN, "-p", "drf-placement"]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(commands, "FIRST_SECONDS", 0.0)
-    assert main(["replay", CLEAN, "-p", "tetris"]) == 0
+    assert main(["replay", CLEAN, "-p", "drf-placement"]) == 0
     shown = capsys.readouterr().err.splitlines()
     assert len(shown) == 1
-    assert shown[0].startswith("berth: tetris: ")
+    assert shown[0].startswith("berth: drf-placement: ")
     assert shown[0].endswith(" of 4 moments")
-    assert main(["replay", CLEAN, "-p", "tetris", "-q"]) == 0
+    assert main(["replay", CLEAN, "-p", "drf-placement", "-q"]) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -111,7 +113,7 @@ def test_results_are_kept_where_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "kept"
     words = ["replay", CLEAN, "-p", "fcfs", "--processors", "8", "--out", str(out), "-q"]
     assert main(words) == 0
-    assert f"Tables and pictures: {out}" in capsys.readouterr().out
+    assert f"Report: {out / 'report.html'}" in capsys.readouterr().out
     assert json.loads((out / "summary.json").read_text())[0]["mean_wait_seconds"] == 450.0
     assert main(words) == 0
     capsys.readouterr()
@@ -188,7 +190,7 @@ def test_jobs_that_never_start_are_told(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "own.machines.csv").write_text("machine,count,cpu[core]\nm,1,2\n")
     (tmp_path / "own.outages.csv").write_text("machine,down_s,up_s\nm,30,\n")
     assert main(["replay", str(own), "-p", "fcfs", "--outages", "-q"]) == 0
-    assert "no job started" in capsys.readouterr().out
+    assert "1 of 1 jobs never started" in " ".join(capsys.readouterr().out.split())
     found = answered(capsys, str(own), "-p", "fcfs", "--outages")
     assert (found["jobs"], found["never_started"]) == (1, 1)
 
@@ -200,3 +202,11 @@ def test_stopping_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr("berth.lab.replay.run.played", stop)
     assert main(["replay", CLEAN]) == 130
     assert capsys.readouterr().err == "berth: stopped\n"
+
+
+def test_a_replay_in_which_nothing_waits_says_that_it_tells_nothing_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["replay", str(EXAMPLE), "-p", "fcfs", "-p", "easy", "--processors"]
+    assert main([*words, "1000000", "-q"]) == 0
+    assert "does not tell policies apart" in " ".join(capsys.readouterr().out.split())
+    assert main([*words, "8", "-q"]) == 0
+    assert "does not tell policies apart" not in " ".join(capsys.readouterr().out.split())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -8,12 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from berth.cli import main
-from berth.lab.run.sweep import load_sweep, points_of, sweep
+from berth.lab.run.results import Row
+from berth.lab.run.sweep import Point, Sweep, load_sweep, points_of, sweep
+from berth.lab.show.tables import print_sweep
+from berth.statistics import Estimate
 from tests.cli.test_cli import ROOT, run
 
 FILE = """\
@@ -110,7 +116,7 @@ def test_table_and_failed_cells(
         for point in (0, 1)
     ]
     lines = shown.out.splitlines()
-    assert lines[0].split() == ["cluster.servers", "policy", "reward", "a", "slot", "vs", "baseline", "of", "oracle"]
+    assert lines[0].split() == ["cluster.servers", "policy", "reward", "a", "slot", "vs", "baseline"]
     assert [line.split()[:2] for line in lines[1:3]] == [["3", "fairness"], ["4", "fairness"]]
     assert "Table:" in shown.out
     assert "summary.parquet" in re.sub(r"\s", "", shown.out)
@@ -147,3 +153,20 @@ def test_the_example(tmp_path: Path) -> None:
     result = sweep(short, seeds=1, workers=2, out=tmp_path)
     assert not any(result.failed.values())
     assert all(result.rows[point.number] for point in result.points)
+
+
+def test_no_word_of_a_head_is_cut_at_80_columns() -> None:
+    found = Estimate(123.4, 100.0, 146.8, 2)
+    numbers: dict[str, Any] = {**dict.fromkeys(Row.__annotations__), "reward": found, "violations": 0}
+    numbers |= {"ratio": Estimate(1.05, 1.0, 1.1, 2), "information": "hidden", "seeds": (0, 1)}
+    row = Row(**{**numbers, "policy": "ogasched-rates"})
+    keys = ("cluster.servers", "arrivals.probability", "ports.contention")
+    result = Sweep((Point(0, dict.fromkeys(keys, 0.2991)),), {0: (row,)}, {}, {}, keys, 0, 0.0)
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    with console.capture() as shown:
+        print_sweep(result, console)
+    text = shown.get()
+    assert {"servers", "probability", "contention", "ogasched-rates", "baseline"} <= set(text.split())
+    assert "123.4 ± 23.4" in text
+    assert "oracle" not in text  # nothing to say
+    assert max(map(len, text.splitlines())) <= 80

@@ -78,6 +78,16 @@ def test_ray(place: Path, free_port: int) -> None:
     assert "ray is down" in said
 
 
+def test_kubernetes(place: Path, free_port: int) -> None:
+    said = typed("kubernetes.md", place, free_port)
+    page = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
+    answer = re.search(r"^```text\n(Job ml/train would wait\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert answer is not None
+    assert answer[1] in said
+    assert "Job ml/train would start now\n  2 pods on gpu-2\n" in said
+    assert '"starts": true' in said
+
+
 def test_start_lab(place: Path, free_port: int) -> None:
     said = typed("start-lab.md", place, free_port)
     page = (DOCS / "start-lab.md").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +18,11 @@ from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import FAMILIES
 from berth.families.lab import grouped
 from berth.lab.compare import Progress, compare
+from berth.lab.run import store
 from berth.lab.run.cells import Cell, cell_key, run_cell
+from berth.lab.run.plans import plan_comparison
 from berth.lab.run.results import Comparison
+from berth.lab.show.words import verdict
 from berth.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -205,8 +209,51 @@ def test_the_result_directory(tmp_path: Path) -> None:
     assert total == pytest.approx(comparison.runs("hidden", "drf")[1].reward.sum())
     assert {p.suffix for p in (out / "plots").iterdir()} == {".png", ".svg"}
     assert (out / "plots" / "ratio-revealed.png").exists()
-    quick(out=out, arrivals="hidden")
-    assert not (out / "plots" / "ratio-revealed.png").exists()
+    assert manifest["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", manifest["commit"])
+
+
+def test_results_of_another_experiment_are_not_overwritten(tmp_path: Path) -> None:
+    quick(out=tmp_path, arrivals="hidden")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"overrides": {**SMALL, "horizon": 21}}, r"which has those of 'small' \(other horizon\)"),
+        ({"policies": ["fairness"]}, "which also has policy drf"),
+        ({"seeds": 1}, "which also has seed 1"),
+        ({"arrivals": "revealed"}, "which also has arrivals hidden"),
+    ]
+    for other, words in others:
+        with pytest.raises(InvalidInput, match=words):
+            quick(**{"arrivals": "hidden", **other}, out=tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert quick(out=tmp_path, arrivals="both").reused == 6  # includes the earlier results
+
+
+def test_plots_of_an_earlier_unfinished_run_do_not_stay(tmp_path: Path) -> None:
+    quick(out=tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "finished": None}))
+    quick(out=tmp_path, arrivals="hidden")
+    assert not (tmp_path / "plots" / "ratio-revealed.png").exists()
+    assert (tmp_path / "plots" / "ratio-hidden.png").exists()
+
+
+def test_the_manifest_has_the_commit_of_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home, head = tmp_path / "src" / "berth", "0123456789abcdef0123456789abcdef01234567"
+    home.mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    git = tmp_path / "git"
+    git.write_text(f'#!/bin/sh\n[ "$2" = {tmp_path} ] && echo {head}-dirty\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(store, "HOME", home)
+    store.commit.cache_clear()
+    try:
+        assert store.commit() == f"{head}-dirty"
+        with store.opened(tmp_path / "out") as directory:
+            assert directory is not None
+            assert directory.described({})["commit"] == f"{head}-dirty"
+    finally:
+        store.commit.cache_clear()
 
 
 def test_json_has_the_documented_keys_and_no_nan() -> None:
@@ -214,7 +261,7 @@ def test_json_has_the_documented_keys_and_no_nan() -> None:
     found = json.loads(json.dumps(comparison.as_dict(), allow_nan=False))
     assert set(found) == {
         "scenario", "settings", "policies", "baseline", "seeds", "arrivals", "summary", "oracles", "unsupported",
-        "failed", "cells", "seconds", "started", "finished", "command", "versions", "out",
+        "remarks", "failed", "cells", "seconds", "started", "finished", "command", "versions", "out",
     }  # fmt: skip
     row = found["summary"][0]
     assert set(row) == {
@@ -335,3 +382,43 @@ def test_only_policies_of_others_are_hashed_by_their_own_files() -> None:
 
     assert _source(_class("fairness")) == ""  # berth's own files are in every key, without those that only show numbers
     assert len(_source(_class(f"{HERE}:Cheat"))) == 64
+
+
+OWN = """\
+horizon: 10
+cluster: {{resources: [cores, memory], servers: [{{name: a, count: 2, capacity: {{cores: {cores}, memory: 8}}}}]}}
+ports:
+  - {{name: train, demand: {{cores: {demand}}}, probability: 0.5}}
+  - {{name: query, demand: {{cores: {demand}}}, probability: 0.5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cores", "demand", "said"),
+    [
+        (8, 2, ["Nothing contends: all job types together request at most 50 % of any server."]),
+        (96, 64, ["Servers have up to 96 of cores. Utilities and overhead are meant for 5 to 10 units a server"]),
+        (64, 8, ["Servers have up to 64 of cores.", "Nothing contends: all job types together request at most 25 %"]),
+        (8, 5, []),
+    ],
+)
+def test_a_scenario_that_tells_nothing_apart_says_so(cores: int, demand: int, said: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(OWN.format(cores=cores, demand=demand))
+    comparison = compare(file, ["fairness", "drf", "binpacking"], 2, oracles=[], workers=1)
+    remarks = comparison.as_dict()["remarks"]
+    assert len(remarks) == len(said)
+    assert all(remark.startswith(words) for remark, words in zip(remarks, said, strict=True))
+    told = verdict(comparison)
+    assert all(remark in told for remark in remarks)
+    free = any("Nothing contends" in remark for remark in remarks)
+    blind = "Every policy earned the same with arrivals hidden and revealed: seeing them makes no difference."
+    assert (blind in told) == free
+    alike = "fairness, drf and binpacking earned the same in every slot: this scenario does not tell them apart."
+    assert (alike in told) == free
+
+
+def test_channels_that_all_fit_at_once_are_remarked_on() -> None:
+    roomy = plan_comparison("example-selection", ["lcf"], overrides={"capacity": {"scope": "cluster", "each": 100}})
+    assert roomy.remarks[0].startswith("Nothing contends: all channels open at once take at most ")
+    assert plan_comparison("example-selection", ["lcf"]).remarks == ()

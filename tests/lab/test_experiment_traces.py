@@ -17,8 +17,9 @@ from berth.errors import InvalidInput
 from berth.lab.reproduce.experiments import Experiment, Setting, load_experiment, settings_of
 from berth.lab.reproduce.report import render_markdown
 from berth.lab.reproduce.run import reproduce
-from berth.lab.reproduce.traces import VARIABLE, find_traces, traces_folder
+from berth.lab.reproduce.traces import find_traces
 from berth.scenario import load_scenario
+from berth.traces.folder import VARIABLE, traces_folder
 
 HERE, AWAY = "own/here.csv", "own/away.csv"
 TRACED: dict[str, Any] = {

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from berth.cli import main
 from berth.errors import InvalidInput, UnknownName
 from berth.families import BUILTIN, FAMILIES
 from berth.families.lab import Board
 from berth.lab import leaderboard as boards
-from berth.lab.leaderboard import BOARDS, Leaderboard, leaderboard, policies_of, render_leaderboard
+from berth.lab.leaderboard import (
+    BOARDS,
+    Leaderboard,
+    leaderboard,
+    policies_of,
+    print_leaderboard,
+    render_leaderboard,
+)
+from berth.lab.show.tables import stacked
 from berth.registry import resolve
 from berth.scenario import load_scenario
 from tests.lab.policies import Cheat
@@ -80,7 +91,7 @@ def test_shares_are_of_the_oracle_and_differences_are_paired(made: tuple[Leaderb
 def test_the_page_shows_all_of_it(made: tuple[Leaderboard, Path]) -> None:
     found, _ = made
     page = render_leaderboard(found, "berth leaderboard", "a machine")
-    assert f"| `{HERE}:Cheat` † |" in page
+    assert f"| **`{HERE}:Cheat`** ← † |" in page
     assert "Not here: ogasched-aware needs arrivals revealed before the decision; ogasched-gang needs" in page
     assert f"* {HERE}:Fails, seed 0, arrivals hidden: ValueError: <script>boom</script> second line" in page
     assert "This is the quick version" in page
@@ -121,3 +132,21 @@ class Homeless:
     def decide(self, slot: object) -> object: ...
 
     def observe(self, outcome: object) -> None: ...
+
+
+def test_names_are_whole_at_80_columns_and_the_order_is_explained(made: tuple[Leaderboard, Path]) -> None:
+    found, _ = made
+    heads = ["trace-google-2011-placement", "ogasched-switching", "trace-openb-allocation", "ogasched-default"]
+    (standing,) = found.standings
+    standings = tuple(replace(standing, board=Board(head, 30, 6)) for head in heads)
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    with console.capture() as shown:
+        print_leaderboard(replace(found, standings=standings), console)
+    text = shown.get()
+    words = set(text.split())
+    for head in heads:
+        assert set(stacked(head).split()) <= words
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"{HERE}:Cheat ←" in text
+    assert "policies that serve most scenarios first" in " ".join(text.split())
+    assert f"**`{HERE}:Cheat`** ←" in render_leaderboard(found, "berth leaderboard", "here")

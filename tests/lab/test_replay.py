@@ -192,8 +192,8 @@ def test_what_makes_no_sense_is_refused(policies: list[str], setting: ReplaySett
 
 def test_progress_is_told() -> None:
     told: list[tuple[str, int, int]] = []
-    replay(Trace.of(JOBS, CLUSTER), ["tetris"], progress=lambda *now: told.append(now))
-    assert told[-1] == ("tetris", 2, 2)
+    replay(Trace.of(JOBS, CLUSTER), ["drf-placement"], progress=lambda *now: told.append(now))
+    assert told[-1] == ("drf-placement", 2, 2)
 
 
 # --- results that are kept
@@ -243,9 +243,9 @@ def test_what_was_done_before_a_stop_is_kept(
     with monkeypatch.context() as patched:
         patched.setattr("berth.lab.replay.run.batch_world", stop)
         with pytest.raises(KeyboardInterrupt):
-            replay(trace(), ["fcfs", "tetris"], POOL, out=tmp_path)
-    found = replay(trace(), ["fcfs", "tetris"], POOL, out=tmp_path)
-    assert played == ["fcfs", "tetris", "tetris"]
+            replay(trace(), ["fcfs", "drf-placement"], POOL, out=tmp_path)
+    found = replay(trace(), ["fcfs", "drf-placement"], POOL, out=tmp_path)
+    assert played == ["fcfs", "drf-placement", "drf-placement"]
     assert len(found.rows) == 2
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from berth.families import BUILTIN, FAMILIES
 from berth.lab.compare import compare
 from berth.lab.run.results import Comparison
 from berth.lab.show.canvas import finish, line_looks, new_figure
@@ -120,6 +121,17 @@ def test_a_policy_has_one_colour_in_tables_and_plots(made: tuple[Comparison, str
             assert look["color"].lower() in plot.read_text(encoding="utf-8")
     looks = line_looks([str(number) for number in range(32)])
     assert len({str(look) for look in looks.values()}) == 32
+
+
+def test_a_policy_has_the_same_colour_in_every_report() -> None:
+    alone = {name: line_looks([name])[name] for name in (*BUILTIN, "mine:My")}
+    for family in FAMILIES.values():
+        names = list(family.policies)
+        together = line_looks(names)
+        assert all(together[name] == alone[name] for name in names)
+        assert len({str(look) for look in together.values()}) == len(names)
+    assert line_looks(["drf", "mine:My"]) == {name: alone[name] for name in ("drf", "mine:My")}
+    assert line_looks(["drf", "fairness"], ["mine:My"])["drf"] == alone["drf"]
 
 
 def test_curves_that_coincide_stay_visible() -> None:

@@ -225,6 +225,7 @@ def test_end_to_end_with_report(tmp_path: Path) -> None:
     assert "http" not in page.replace("http://www.w3.org", "")
     assert f"berth reproduce {path} --out {out}" in page
     assert chip(looks_of(found)["ogasched-printed"]) in page
+    assert "<th>claim</th><th>verdict</th>" in page  # the last columns are out of sight in a narrow window
     for text in ("more than FAIRNESS", "berth&#x27;s best", "as printed", over.verdict.value):
         assert text in page or text.replace("&#x27;", "'") in page
     assert len(list((out / "plots").glob("*.png"))) == len(list((out / "plots").glob("*.svg"))) == 4

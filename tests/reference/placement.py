@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from berth.families.placement.kernels.greedy import Batch, Servers, place_now
-from berth.families.placement.problem import PlacementProblem, Tasks
+from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.model import Floats, Ints
+from tests.reference.gathering import Server, put, room
 
 
 def tasks_of(*columns: ArrayLike) -> Tasks:
@@ -183,3 +184,101 @@ def place_ever_twin(
         if r >= 0:
             held[r].append((start, start + batch.work[i] / servers.speed[r], batch.demand[i]))
     return [chosen[i] for i in range(len(batch.work))]
+
+
+# ---------------------------------------------------------------------------- gangs, in plain Python
+
+
+def place_gangs_twin(
+    problem: PlacementProblem, slot: PlacementSlot, order: Ints, beta: float, price: float, forced: bool
+) -> dict[int, list[int]]:
+    """What `families.placement.kernels.gang_greedy.place_gangs` starts: the servers of each task's pieces, sorted."""
+    tasks, device = slot.tasks, problem.devices
+    servers = [
+        Server(slot.free[r].tolist(), [] if slot.devices is None else slot.devices[r].tolist()) if slot.up[r] else None
+        for r in range(len(problem.speed))
+    ]
+    on = (slot.time <= slot.on_until).tolist()
+    chosen: dict[int, list[int]] = {}
+    for _ in range(2):
+        launched = False
+        for i in [i for i in order.tolist() if i not in chosen]:
+            demand, wanted = tuple(tasks.demand[i].tolist()), int(tasks.pieces[i])
+            heavy = float(problem.weight @ tasks.demand[i])
+            fits = {
+                r: room(server, demand, device, wanted)
+                for r, server in enumerate(servers)
+                if server is not None and problem.reach[tasks.port[i], r]
+            }
+            offers = []
+            for least in sorted({float(problem.speed[r]) for r in fits}, reverse=True):
+                able = [r for r in fits if fits[r] > 0 and problem.speed[r] >= least]
+                if sum(fits[r] for r in able) < wanted:
+                    continue
+                if wanted == 1:  # each server for itself
+                    sets = [[r] for r in able if problem.speed[r] == least]
+                else:
+                    sets = [_cheapest(problem, tasks, i, able, fits, least, heavy, servers, on, beta, price)]
+                for places in sets:
+                    score = _gang_score(problem, slot, i, places, heavy, on, beta, price)
+                    left = int(servers[places[0]].amount[0]) if wanted == 1 else 0  # type: ignore[union-attr]
+                    offers.append((score, left, places if wanted == 1 else [], places))
+            paying = [offer for offer in offers if forced or offer[0] > 0.0]
+            if not paying:
+                continue
+            places = min(paying, key=lambda offer: (-offer[0], offer[1], offer[2]))[3]
+            for r in places:
+                server = servers[r]
+                assert server is not None
+                assert put(server, demand, device)
+                launched |= not on[r]
+                on[r] = True
+            chosen[i] = sorted(places)
+        if not launched:
+            break
+    return chosen
+
+
+def _cheapest(
+    problem: PlacementProblem,
+    tasks: Tasks,
+    i: int,
+    able: list[int],
+    fits: dict[int, int],
+    least: float,
+    heavy: float,
+    servers: list[Server | None],
+    on: list[bool],
+    beta: float,
+    price: float,
+) -> list[int]:
+    """The server of each piece: cheapest servers first, each filled before the next."""
+
+    def key(r: int) -> tuple[float, int, int]:
+        running = float(problem.rate[r] + price) * heavy * float(tasks.work[i] / least)
+        launch = 0.0 if on[r] else beta * float(problem.launch[r]) / fits[r]
+        return running + launch, int(servers[r].amount[0]), r  # type: ignore[union-attr]
+
+    places: list[int] = []
+    for r in sorted(able, key=key):
+        places += [r] * min(fits[r], int(tasks.pieces[i]) - len(places))
+    return places
+
+
+def _gang_score(
+    problem: PlacementProblem,
+    slot: PlacementSlot,
+    i: int,
+    places: list[int],
+    heavy: float,
+    on: list[bool],
+    beta: float,
+    price: float,
+) -> float:
+    tasks = slot.tasks
+    time = float(tasks.work[i]) / min(float(problem.speed[r]) for r in places)
+    end = slot.time + time
+    late = end > tasks.deadline[i]
+    worth = 0.0 if late else max(float(tasks.value[i] - tasks.decay[i] * (end - tasks.arrival[i])), 0.0)
+    running = sum(float(problem.rate[r] + price) * heavy for r in places) * time
+    return worth - running - beta * sum(float(problem.launch[r]) for r in set(places) if not on[r])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.errors import BerthError, InvalidInput, UnknownName
+from berth.errors import MOST_LISTED, BerthError, InvalidInput, UnknownName
 from berth.files.yaml_tree import LARGEST_FILE, read_text
 from berth.scenario import load_scenario
 from tests.families.placement.test_scenario import DRAWN as DRL
@@ -81,7 +81,10 @@ MISTAKES = [
     (DRAWN + "arrivals: {probability: 70%}\n", "lab.yaml:3: arrivals.probability: got '70%', expected a probability, "
      "0 to 1"),
     ("cluster: {servers: 0}\nports: {count: -1, contention: no}\nhorizon: 2.5\n", "lab.yaml:1: cluster.servers: got 0, "
-     "expected a whole number from 1 to 1000000 (and 3 more mistakes)"),
+     "expected a whole number from 1 to 1000000\n"
+     "lab.yaml:2: ports.count: got -1, expected a whole number from 1 to 100000\n"
+     "lab.yaml:2: ports.contention: got 'no', expected a number > 0\n"
+     "lab.yaml:3: horizon: got 2.5, expected a whole number from 1 to 10000000"),
     # names
     (EXPLICIT.replace("demand: {cpu", "demand: {gpus"), "lab.yaml:9: ports[0].demand.gpus: got an unknown resource, "
      "expected one of cpu, gpu; did you mean 'gpu'?"),
@@ -228,7 +231,8 @@ SELECTION_MISTAKES = [
 ]  # fmt: skip
 
 PLACEMENT_MISTAKES = [
-    ("family: placement\n", "lab.yaml:1: cluster: got nothing, expected this key (and 1 more mistake)"),
+    ("family: placement\n", "lab.yaml:1: cluster: got nothing, expected this key\n"
+     "lab.yaml:1: tasks: got nothing, expected this key"),
     (DRL + "arrivals_known: hidden\n", "lab.yaml:8: arrivals_known: got 'hidden', expected revealed: in the "
      "placement family policies always see the tasks that have arrived"),
     (DRL + "oracles: [stationary]\n", "lab.yaml:8: oracles[0]: got 'stationary', expected slot"),
@@ -275,7 +279,8 @@ PLACEMENT_MISTAKES = [
     (DRL.replace("count: 2", "share: 1"), "lab.yaml:5: cluster.servers[0].share: got 1.0, expected cluster.count "
      "beside it"),
     (DRL.replace("resources:", "count: 4\n  resources:"), "lab.yaml:6: cluster.servers[0].count: got 2, expected a "
-     "share of cluster.count in its place (and 1 more mistake)"),
+     "share of cluster.count in its place\n"
+     "lab.yaml:7: cluster.servers[1].share: got nothing, expected this key, beside cluster.count"),
     (DRL.replace("name: slow", "name: fast-1"), "lab.yaml:6: cluster.servers[1].name: got 'fast-1', expected a "
      "server name not already used at cluster.servers[0].name"),
     (DRL + "failures: {permanent: {time: 3}}\n", "lab.yaml:8: failures.permanent: got neither, expected one of "
@@ -303,7 +308,7 @@ PLACEMENT_MISTAKES = [
         for i, mistake in enumerate(mistakes)
     ],
 )
-def test_every_mistake_is_told_in_one_line(
+def test_every_mistake_is_told_in_a_line_of_its_own(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -311,7 +316,7 @@ def test_every_mistake_is_told_in_one_line(
     with pytest.raises(InvalidInput) as caught:
         load_scenario("lab.yaml")
     assert str(caught.value) == message
-    assert "\n" not in message
+    assert len(message.splitlines()) == 1 + len(caught.value.others)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +333,7 @@ def test_every_mistake_is_told_in_one_line(
         ({"ports": 3, "ports.count": 3}, "override: got 'ports.count', expected a key that no other override holds "
          "already"),
         ({"utilities.kinds[9]": "log"}, "utilities.kinds[9]: got 9, expected an index below 4"),
+        ({"gain": {}}, "gain: got an unknown key, expected another; did you mean 'gains', of the selection family?"),
     ],
 )  # fmt: skip
 def test_mistakes_in_overrides_name_their_key(overrides: dict[str, Any], message: str) -> None:
@@ -370,6 +376,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_unknown_names(name: str) -> None:
     with pytest.raises(UnknownName, match="unknown scenario"):
         load_scenario(name)
+
+
+def test_a_folder_is_no_scenario_even_without_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smal").mkdir()
+    with pytest.raises(InvalidInput, match=r"^smal: got a folder, expected a scenario file$"):
+        load_scenario("smal")
+
+
+def test_many_mistakes_are_cut(tmp_path: Path) -> None:
+    keys = "".join(f"unknown{n}: 1\n" for n in range(MOST_LISTED + 5))
+    with pytest.raises(InvalidInput) as caught:
+        load_scenario(write(tmp_path, DRAWN + keys))
+    assert str(caught.value).splitlines()[-1] == "and 4 more mistakes"
 
 
 def test_unknown_name_suggests() -> None:
@@ -421,14 +441,14 @@ WORDS["example-explicit"], KEYS["example-explicit"] = WORDS["small"], KEYS["smal
 
 @pytest.mark.parametrize("base", WORDS)
 @given(st.data())
-def test_whatever_a_file_holds_ends_in_a_scenario_or_one_line(base: str, data: st.DataObject) -> None:
+def test_whatever_a_file_holds_ends_in_a_scenario_or_a_line_for_each_mistake(base: str, data: st.DataObject) -> None:
     values = data.draw(st.dictionaries(st.sampled_from(KEYS[base]), trees(*WORDS[base]), max_size=4))
-    message = ""
+    lines, mistakes = 0, 0
     try:
         load_scenario({"extends": base, **values})
     except BerthError as error:
-        message = str(error)
-    assert "\n" not in message
+        lines, mistakes = len(str(error).splitlines()), 1 + len(getattr(error, "others", ()))
+    assert lines == min(mistakes, 2 + MOST_LISTED)
 
 
 @given(st.text(max_size=60))

@@ -81,3 +81,27 @@ def test_values_are_those_of_yaml_1_2(text: str, value: object) -> None:
     got = read_text(f"a: {text}").value["a"]
     assert got == value
     assert type(got) is type(value)
+
+
+def test_an_override_changes_an_entry_of_a_list_by_its_name() -> None:
+    by_name = {"ports.serve.probability": 0.25, "cluster.servers.plain.count": 2, "ports.serve.demand.gpu": 2}
+    by_place = {"ports[1].probability": 0.25, "cluster.servers[1].count": 2, "ports[1].demand.gpu": 2}
+    changed = load_scenario("example-explicit", by_name)
+    assert changed.settings == load_scenario("example-explicit", by_place).settings
+    assert changed.settings != load_scenario("example-explicit").settings
+    drawn = load_scenario("example-explicit", {"cluster": {"draw": "alibaba-like"}, "ports.count": 3, "overhead": 0.5})
+    assert drawn.dump()["ports"]["count"] == 3  # no name of a port: replaces the list
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("ports.trian.probability", "ports.trian: got an unknown name, expected one of train, serve, query; "
+         "did you mean 'train'?"),
+        ("ports.train.probability", "ports[0].probability: got 2, expected a probability, 0 to 1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_override_by_name_is_told(key: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load_scenario("example-explicit", {key: 2})
+    assert str(caught.value) == message

@@ -51,7 +51,9 @@ def test_the_names() -> None:
     families = {name: load_scenario(name).family for name in NAMES}
     assert {"trace-openb-selection", "trace-openb-allocation", "trace-openb-placement"} <= set(families)
     assert {list(families.values()).count(family) > 1 for family in FAMILIES} == {True}
-    assert all(name.endswith(family) for name, family in families.items())
+    contended = {name for name in families if name.endswith("-contended")}
+    assert {families[name] for name in contended} == {"placement"}
+    assert all(name.endswith(families[name]) for name in families.keys() - contended)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -255,7 +257,7 @@ def test_placement_tasks_are_the_jobs() -> None:
             if yes
         }
         assert label == "any" or there <= set(label.split("|")) or row.all()
-    assert scenario.policies[0] == "easy"
+    assert scenario.policies[0] == "drl-greedy"
     low, high = 1.0, 3.0
     stretch = (tasks.deadline - tasks.arrival) / tasks.work
     assert (stretch >= low - 1e-9).all()

@@ -51,6 +51,9 @@ SEVERAL = {
     "selection-DecidesFloats": PLAYING,
     "selection-DecidesIndices": PLAYING | {"beats-random"},
     "placement-ForgetsLostServers": FEASIBILITY,
+    # ordinary instances, whose outcomes come in any order, have no gangs
+    "placement-ForgetsPieces": FEASIBILITY - {"outcomes-in-any-order"},
+    "placement-BreaksGangs": FEASIBILITY - {"outcomes-in-any-order"},
     # what never starts earns nothing
     "placement-StartsInThePast": FEASIBILITY | {"beats-random"},
     "placement-DecidesArrays": PLAYING | {"beats-random"},

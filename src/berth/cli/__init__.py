@@ -6,6 +6,7 @@ Only typer is imported here. Commands import everything heavier when they run, s
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
 from berth.cli.lab.verify import verify_command
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
+from berth.cli.live.kubernetes import explain_app
 from berth.cli.live.local_cluster import cluster_app, slurm_app
 from berth.cli.live.rehearse import rehearse_command
 from berth.cli.live.serve import serve_command, token_app
@@ -92,7 +94,14 @@ COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
         ("berth submit --tasks 4 --resources cpu=2,gpu=1 -- python train.py", "berth submit -f job.yaml"),
     ),
     "jobs": (jobs_command, ("berth jobs --phase waiting --user ann", "berth jobs --all -o csv")),
-    "plan": (plan_command, ("berth plan --tasks 4 --resources cpu=2,gpu=1 --estimate 2h", "berth plan -f job.yaml")),
+    "plan": (
+        plan_command,
+        (
+            "berth plan --tasks 4 --resources cpu=2,gpu=1 --estimate 2h",
+            "berth plan -f job.yaml",
+            "berth plan -f job.yaml --kubeconfig ~/.kube/config",
+        ),
+    ),
     "learned": (learned_command, ("berth learned --type train/resnet50",)),
     "decisions": (decisions_command, ("berth decisions --limit 5",)),
     "rehearse": (
@@ -106,6 +115,7 @@ SUBCOMMANDS = {
     "trace": trace_app,
     "workload": workload.app,
     "job": job_app,
+    "explain": explain_app,
     "servers": servers_app,
     "policy": policy_app,
     "token": token_app,
@@ -138,9 +148,20 @@ def _options(
     pass
 
 
+def _announce_compiling() -> None:
+    """Write to stderr when kernels are compiled, with or without a terminal."""
+    handler, logger = logging.StreamHandler(), logging.getLogger("berth.kernels")
+    handler.setFormatter(logging.Formatter("berth: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and give its exit code: 0, 1 (a cell failed, a row is bad), 2 (bad input), 130 (Ctrl-C)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        _announce_compiling()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file that cannot show every sign gets '?', no crash
             stream.reconfigure(errors="replace")
@@ -169,7 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: object, code: int = 2) -> int:
-    typer.echo(f"berth: error: {' '.join(str(error).split())}", err=True)
+    # several mistakes of one file are a line each
+    lines = str(error).splitlines() if getattr(error, "others", ()) else [str(error)]
+    for line in lines:
+        typer.echo(f"berth: error: {' '.join(line.split())}", err=True)
     return code
 
 

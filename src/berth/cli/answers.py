@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Output",
     "OutputOption",
+    "ResultOption",
+    "ResultOutput",
     "WideOption",
     "WideOutput",
     "answered",
@@ -42,6 +44,16 @@ class Output(StrEnum):
     yaml = "yaml"
 
 
+class ResultOutput(StrEnum):
+    """The form of results that papers print."""
+
+    table = "table"
+    latex = "latex"
+    json = "json"
+    csv = "csv"
+    yaml = "yaml"
+
+
 class WideOutput(StrEnum):
     """The form of an answer whose table has more columns when asked."""
 
@@ -53,13 +65,16 @@ class WideOutput(StrEnum):
 
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Print a table, or JSON, CSV or YAML.")]
+ResultOption = Annotated[
+    ResultOutput, typer.Option("--output", "-o", help="Print a table, or the table as LaTeX, or JSON, CSV or YAML.")
+]
 WideOption = Annotated[
     WideOutput, typer.Option("--output", "-o", help="Print a table, a table with more columns, or JSON, CSV or YAML.")
 ]
 
 
 def answered(value: Any, output: str, rows: Iterable[Mapping[str, Any]] | None = None) -> bool:
-    """Print `value` for programs, and return False where a table is asked for.
+    """Print `value` for programs, and return False where a table is asked for (also as LaTeX).
 
     CSV has `rows`; without them, the items of a list, or the value as a single row.
     """
@@ -72,7 +87,7 @@ def answered(value: Any, output: str, rows: Iterable[Mapping[str, Any]] | None =
         typer.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip())
     elif output == Output.csv:
         _print_csv(rows if rows is not None else value if isinstance(value, list) else [value])
-    return output not in (WideOutput.table, WideOutput.wide)
+    return output not in (WideOutput.table, WideOutput.wide, ResultOutput.latex)
 
 
 def print_json(value: Any) -> None:
@@ -105,8 +120,12 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple) else value
 
 
-def terminal() -> Console:
-    """Standard output for tables: colours on a terminal only, and none with NO_COLOR."""
+def terminal(output: str = Output.table) -> Console:
+    """Standard output for tables: colours on a terminal only, and none with NO_COLOR; LaTeX if `output` says so."""
+    if output == ResultOutput.latex:
+        from berth.lab.show.latex import LatexConsole
+
+        return LatexConsole()
     from rich.console import Console
 
     return Console(highlight=False)

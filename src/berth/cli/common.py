@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from berth.lab.run.plans import Progress
+    from berth.traces.formats import Reading
+    from berth.traces.trace import Trace
 
 debugging = False
 """Whether the command line says --debug."""
@@ -34,6 +36,7 @@ __all__ = [
     "finish",
     "progress",
     "told_when_stopped",
+    "write_any",
 ]
 
 
@@ -70,6 +73,22 @@ def file_to_write(out: Path | None, place: Path | None) -> Path:
     if (out is None) == (place is None):
         raise typer.BadParameter("expected one file to write: --out FILE")
     return out or place or Path()
+
+
+def write_any(trace: Reading | Trace, to: Path, overwrite: bool) -> list[Path]:
+    """Write a trace in the format of the file's name; say on stderr what that format cannot hold."""
+    from berth.errors import InvalidInput
+    from berth.traces.formats import generic, swf_write
+
+    if to.name.lower().endswith(swf_write.SUFFIXES):
+        files, notes = swf_write.write_swf(trace, to, overwrite=overwrite)
+        for note in notes:
+            typer.echo(f"berth: left out or changed: {note}", err=True)
+        return files
+    known = (*generic.SUFFIXES, *swf_write.SUFFIXES)
+    if not to.name.lower().endswith(known):
+        raise InvalidInput(f"a name that ends in one of {', '.join(known)}", value=to.name)
+    return generic.write_trace(trace, to, overwrite=overwrite)
 
 
 @contextmanager
@@ -177,9 +196,9 @@ def finish(
     CSV has `rows()`.
     """
     if not answered(found.as_dict(), output, rows() if output == "csv" else None):
-        show(found, terminal())
+        show(found, terminal(output))
         if where:
-            typer.echo(where)
+            typer.echo(where, err=output == "latex")
     for cell, error in failed.items():
         typer.echo(f"berth: failed: {cell}: {error}", err=True)
     if failed:

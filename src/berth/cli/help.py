@@ -12,7 +12,7 @@ GROUPS = {
     "Lab": ("demo", "compare", "sweep", "leaderboard", "reproduce", "verify", "train", "scenarios", "policies"),
     "Traces": ("trace", "workload", "replay"),
     "Scheduler": (
-        *("serve", "submit", "jobs", "job", "plan", "servers", "policy", "learned", "decisions"),
+        *("serve", "submit", "jobs", "job", "plan", "explain", "servers", "policy", "learned", "decisions"),
         *("rehearse", "token"),
     ),
     "Clusters": ("cluster", "slurm"),

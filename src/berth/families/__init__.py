@@ -26,7 +26,10 @@ def _loaded(place: str) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """One family; `policies` are its built-in policies, each as "module:Class"."""
+    """One family; `policies` are its built-in policies, each as "module:Class".
+
+    Their order gives each its colour in plots: the first eight differ in colour.
+    """
 
     name: str
     policies: dict[str, str]
@@ -61,14 +64,14 @@ _ALL = (
             "ogasched": "berth.families.allocation.policies.ogasched:OGASched",
             "ogasched-rates": "berth.families.allocation.policies.rates:OGASchedRates",
             "ogasched-aware": "berth.families.allocation.policies.aware:OGASchedAware",
-            "ogasched-gang": "berth.families.allocation.policies.gang:OGASchedGang",
             "ogasched-printed": "berth.families.allocation.policies.printed:OGASchedPrinted",
-            "ogasched-authors": "berth.families.allocation.policies.authors:OGASchedAuthors",
             "drf": "berth.families.allocation.policies.drf:DRF",
             "fairness": "berth.families.allocation.policies.fairness:Fairness",
             "binpacking": "berth.families.allocation.policies.binpacking:BinPacking",
             "spreading": "berth.families.allocation.policies.spreading:Spreading",
             "random-allocation": "berth.families.allocation.policies.random:RandomAllocation",
+            "ogasched-gang": "berth.families.allocation.policies.gang:OGASchedGang",
+            "ogasched-authors": "berth.families.allocation.policies.authors:OGASchedAuthors",
         },
     ),
     Family(
@@ -109,8 +112,8 @@ _ALL = (
             "conservative": "berth.families.placement.policies.conservative:Conservative",
             "best-fit": "berth.families.placement.policies.best_fit:BestFit",
             "tetris": "berth.families.placement.policies.tetris:Tetris",
-            "drf-placement": "berth.families.placement.policies.fair:FairQueue",
             "fgd": "berth.families.placement.policies.fragmentation:FragmentationAware",
+            "drf-placement": "berth.families.placement.policies.fair:FairQueue",
         },
     ),
 )

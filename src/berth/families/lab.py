@@ -5,7 +5,7 @@ Each family has one record, `LAB` in its module `lab`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from berth.model import Floats, Instance
 
-__all__ = ["HIDDEN", "REVEALED", "Board", "LabFamily", "MeanShare", "OracleWords", "grouped"]
+__all__ = ["HIDDEN", "REVEALED", "Board", "LabFamily", "MeanShare", "OracleWords", "grouped", "most_wanted"]
 
 HIDDEN, REVEALED = "hidden", "revealed"
 MOST = 64
@@ -83,6 +83,8 @@ class LabFamily:
     """What policies know if they see arrivals before they decide."""
     captions: Mapping[str, str] = field(default_factory=dict)
     """Captions of plots that differ from those of other families."""
+    remarks: Callable[[Any], Sequence[str]] = lambda problem: ()
+    """Why a comparison on this problem may tell policies badly apart, in sentences."""
     solver: str | None = None
     """Package of the family's solver: its kernels are the largest and compile first."""
     boards: tuple[Board, ...] = ()
@@ -106,6 +108,15 @@ def grouped(values: Floats, axis: int, most: int = MOST) -> Floats:
     shape = [1] * values.ndim
     shape[axis] = most
     return np.asarray(total / np.diff(edges).reshape(shape))
+
+
+def most_wanted(wanted: Floats, capacity: Floats) -> float:
+    """Largest share of a capacity that is wanted at once; both (servers or pools, resources).
+
+    >>> most_wanted(np.array([[1.0, 0.0]]), np.array([[4.0, 0.0]]))
+    0.25
+    """
+    return float(np.divide(wanted, capacity, out=np.zeros_like(wanted), where=capacity > 0).max(initial=0.0))
 
 
 class MeanShare:

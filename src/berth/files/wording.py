@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from berth.errors import InvalidInput, did_you_mean
+from berth.errors import InvalidInput, did_you_mean, did_you_mean_elsewhere
 from berth.files.quantities import amounts
 from berth.files.yaml_tree import Key, Tree, key_text
 
@@ -202,7 +202,7 @@ def checked(
     across: Callable[[Model], Iterable[Mistake]] = lambda _: (),
     elsewhere: Mapping[str, str] | None = None,
 ) -> Model:
-    """Validate the settings of this tree; raise `InvalidInput` for the first mistake and count the others.
+    """Validate the settings of this tree; raise `InvalidInput` for the first mistake, with the others below it.
 
     `across` checks what pydantic cannot: names that must exist or be unique, lists and limits that must match.
     `elsewhere` maps each key that only other families have to its family, for a scenario.
@@ -228,19 +228,22 @@ def part_of(tree: Tree, key: str, model: type[Model]) -> Model:
 
 
 def first_of(mistakes: list[Mistake], tree: Tree) -> InvalidInput:
-    """The error for the first mistake, with a count of the others."""
+    """The error for the first mistake; it lists the others."""
 
     def order(mistake: Mistake) -> tuple[bool, int]:
         # an override has no line and was just typed: it comes first
         line = tree.place(mistake.key)[1]
         return line is not None, line or 0
 
-    mistakes.sort(key=order)
-    first, others = mistakes[0], len(mistakes) - 1
-    more = f" (and {counted(others, 'more mistake')})" if others else ""
-    file, line = tree.place(first.key)
-    key = key_text(first.key) or None
-    return InvalidInput(first.expected + more, value=first.value, found=first.found, key=key, file=file, line=line)
+    def told(mistake: Mistake, others: Sequence[InvalidInput] = ()) -> InvalidInput:
+        file, line = tree.place(mistake.key)
+        key = key_text(mistake.key) or None
+        return InvalidInput(
+            mistake.expected, value=mistake.value, found=mistake.found, key=key, file=file, line=line, others=others
+        )
+
+    first, *others = sorted(mistakes, key=order)
+    return told(first, [told(other) for other in others])
 
 
 def plain_words(detail: Mapping[str, Any], *outside: str) -> InvalidInput:
@@ -275,11 +278,12 @@ def _mistake(
         return Mistake(key, WORDS[kind], found="nothing")
     if kind == "unknown_key":
         known, name = context["known"], str(key[-1])
+        others: Mapping[str, str] = {}
         if len(key) == 1 and elsewhere is not None:
             if name in elsewhere:
                 return Mistake(key, f"family: {elsewhere[name]} beside it", found="a key of another family")
-            known = sorted([*known, "extends"])  # read and removed before the settings are built
-        hint = did_you_mean(name, known)
+            known, others = sorted([*known, "extends"]), elsewhere  # extends: removed before the settings are built
+        hint = did_you_mean_elsewhere(name, known, others)
         expected = "another" if hint and len(known) > FEW else f"one of {', '.join(known)}"
         return Mistake(key, expected + hint, found="an unknown key")
     if kind in ("literal_error", "enum", "union_tag_invalid"):

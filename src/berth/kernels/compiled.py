@@ -1,13 +1,21 @@
-"""Compile kernels on first use for the argument types, and cache the result on disk."""
+"""Compile kernels on first use for the argument types, and cache the result on disk.
+
+The cache is in the user's cache folder, by a hash of all kernels: it survives reinstalling berth, and several
+installations of one version share it. `NUMBA_CACHE_DIR` overrides the place.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import multiprocessing
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from numba import njit
+from numba import config, njit
+from numba.core import event
 
 __all__ = ["compiled", "inlined", "inner", "lean", "unlocked"]
 
@@ -22,6 +30,37 @@ _FILES = [path for name in ("kernels/*.py", "kernels.py") for path in sorted(Pat
 _SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()
 
 
+def _folder() -> Path | None:
+    """Cache folder of these kernels in the user's; None if it cannot be used."""
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = home / "berth" / "kernels" / _SOURCES[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # no home, or none to write to
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+_FOLDER = _folder()
+
+
+class _Compiling(event.Listener):  # type: ignore[misc]
+    """Log, once, that kernels are compiled: it takes a while, and happens only on first use."""
+
+    told = False
+
+    def on_start(self, event: Any) -> None:
+        if not _Compiling.told and multiprocessing.parent_process() is None:
+            _Compiling.told = True
+            logging.getLogger("berth.kernels").info("compiling kernels, on first use only: this may take a minute")
+
+    def on_end(self, event: Any) -> None:
+        return None
+
+
+event.register("numba:compile", _Compiling())
+
+
 def _compile(function: Any, **options: Any) -> Any:
     """Compile a function, and invalidate numba's cache if any kernel's source has changed.
 
@@ -33,10 +72,16 @@ def _compile(function: Any, **options: Any) -> Any:
         dispatcher = njit(cache=True, error_model=ERRORS, **options)(function)
     except RuntimeError:  # no cache directory: compile each time
         return njit(error_model=ERRORS, **options)(function)
-    file = getattr(dispatcher._cache, "_cache_file", None)
-    if file is not None:
+    cache = getattr(dispatcher, "_cache", None)
+    file = getattr(cache, "_cache_file", None)
+    if cache is not None and file is not None:
         file._version = f"{file._version} {_SOURCES}"
         file._source_stamp = None
+        if _FOLDER is not None and not config.CACHE_DIR:
+            cache._cache_path = file._cache_path = str(_FOLDER)
+            base = f"{function.__module__}.{file._index_name}"
+            file._index_name, file._index_path = base, str(_FOLDER / base)
+            file._data_name_pattern = f"{function.__module__}.{file._data_name_pattern}"
     return dispatcher
 
 

@@ -2,6 +2,7 @@
 
 ```
 compare.py      the main call: scenario × information × policy × seed → Comparison
+sweep.py        comparisons or replays at many settings, with a report
 leaderboard.py  every policy on a fixed list of scenarios
 run/            plans (comparisons and their cells), cells (one policy, one seed), processes and ray (where cells
                 run), store (the result directory), results (numbers of a comparison), sweep (many settings)

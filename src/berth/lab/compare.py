@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import yaml
 
 from berth.errors import InvalidInput, MissingExtra
 from berth.lab.run import results
+from berth.lab.run.cells import NOT_IN_KEY
 from berth.lab.run.device import run_cells_on_device
 from berth.lab.run.plans import Outcome, Progress, Runner, RunPlan, concluded, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
@@ -86,7 +88,8 @@ def compare(
     depend on it. `device="cuda"` runs the policies that have kernels for a GPU there, in float64 or float32, all seeds
     of a policy side by side; the others and the oracles run on the CPU.
 
-    With `out`, each finished cell is saved there at once and reused by a later call, and the report is written there. A
+    With `out`, each finished cell is saved there at once and reused by a later call, and the report is written there.
+    A directory with results of another scenario, or with finished results that this call would drop, is refused. A
     cell that fails is listed in `failed` and does not affect the others. A policy that cannot serve a setting is listed
     in `unsupported`; this is an error only for a policy named in the call that can serve none of the settings.
     """
@@ -101,6 +104,7 @@ def compare(
         name = _repeatable(scenario, plan.scenario, directory)
         facts["command"] = command_line(name, facts, overrides, out, gpu)
         if directory is not None:
+            _refuse_others(directory, facts)
             directory.create(facts)
             if isinstance(scenario, Scenario | Mapping):
                 text = yaml.safe_dump(plan.scenario.dump(), sort_keys=False, allow_unicode=True)
@@ -130,6 +134,26 @@ def _processes(plan: RunPlan, workers: int | None, out: str | os.PathLike[str] |
         expected = "a class in a module, as mymodule:MyPolicy; this one is known to this process alone"
         raise InvalidInput(expected, found=given[0], key=f"policy {here[0]!r}")
     return 1
+
+
+def _refuse_others(directory: ResultDirectory, facts: Mapping[str, Any]) -> None:
+    """Refuse a directory with results of another scenario, or with finished results that this run would drop."""
+    before = directory.manifest()
+    if before is None or not before.get("settings"):
+        return
+    ours, theirs = json.loads(json.dumps(facts["settings"])), before["settings"]
+    other = [key for key in (*ours, *theirs) if key not in NOT_IN_KEY and ours.get(key) != theirs.get(key)]
+    if other:
+        found = f"{str(directory.path)!r}, which has those of {theirs.get('name')!r} (other {other[0]})"
+        raise InvalidInput("a new directory, or one with results of this scenario", found=found, key="out")
+    dropped = [
+        f"{what} {', '.join(map(str, gone))}"
+        for key, what in (("policies", "policy"), ("seeds", "seed"), ("information", "arrivals"), ("oracles", "oracle"))
+        if (gone := [item for item in before.get(key) or () if item not in facts[key]])
+    ]
+    if dropped and before.get("finished"):
+        expected = "another directory, or a run that includes the results there (finished cells are not repeated)"
+        raise InvalidInput(expected, found=f"{str(directory.path)!r}, which also has {dropped[0]}", key="out")
 
 
 def _write(directory: ResultDirectory, comparison: Comparison, facts: Mapping[str, Any]) -> None:

@@ -14,16 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from berth.errors import InvalidInput, UnknownName
-from berth.families import FAMILIES
+from berth.families import BUILTIN, FAMILIES
 from berth.families.lab import Board, LabFamily
 from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import OracleRow, Row, Unsupported, spoken
 from berth.lab.run.store import now, opened, versions
+from berth.lab.show.tables import as_table, fitted
 from berth.lab.show.words import MISSING, needs, number, percent, plus_minus
 from berth.registry import PolicySpec, written
 from berth.scenario import load_scenario
@@ -44,6 +44,8 @@ __all__ = [
 
 KIND = "berth leaderboard"
 BROKEN = "†"
+YOURS = "←"
+"""Marks a policy that is not built in."""
 
 
 SEEDS, QUICK_SEEDS = 6, 2
@@ -285,13 +287,13 @@ def print_leaderboard(found: Leaderboard, console: Console) -> None:
         for information in mine[0].information:
             heads, rows = _glance(mine, information)
             setting = f": {spoken(information).lower()}" if len(mine[0].information) > 1 else ""
-            table = Table(title=f"{family.capitalize()}{setting}", title_justify="left", title_style="bold", box=None)
-            for place, head in enumerate(heads):
-                table.add_column(escape(head), justify="right" if place else "left", overflow="fold", no_wrap=not place)
-            for row in rows:
-                table.add_row(*(escape(cell.strip("`")) for cell in row))
-            console.print(table)
+            title = f"{family.capitalize()}{setting}"
+            plain = [[cell.replace("`", "").replace("**", "") for cell in row] for row in rows]
+            table = partial(as_table, heads, plain, title=title)
+            console.print(fitted(console, lambda narrow, table=table: table(stack=12 if narrow else 0)))  # type: ignore[misc]
             console.print()
+        console.print(Text(_sentence(mine).replace("`", ""), style="dim"))
+        console.print()
 
 
 def _sentence(standings: Sequence[Standing]) -> str:
@@ -301,7 +303,18 @@ def _sentence(standings: Sequence[Standing]) -> str:
     if with_oracle and of_best:
         said += f" (in {' and '.join(of_best)}, of the best policy's)"
     order = "policies that serve most scenarios first, then the best on average"
-    return f"{said}: {order}. {MISSING}: the policy cannot serve the scenario, or failed."
+    own = any(_is_own(row.policy) for standing in standings for row in standing.rows)
+    yours = f" {YOURS}: your own policy." if own else ""
+    return f"{said}: {order}. {MISSING}: the policy cannot serve the scenario, or failed.{yours}"
+
+
+def _is_own(policy: str) -> bool:
+    return PolicySpec.parse(policy).name not in BUILTIN
+
+
+def _named(policy: str) -> str:
+    """A policy in a table of the page; one that is not built in is marked."""
+    return f"**`{policy}`** {YOURS}" if _is_own(policy) else f"`{policy}`"
 
 
 def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str], list[list[str]]]:
@@ -318,7 +331,7 @@ def _glance(standings: Sequence[Standing], information: str) -> tuple[list[str],
         return -len(found), -sum(found.values()) / max(len(found), 1)
 
     rows = [
-        [f"`{policy}`", *(percent(shares[policy].get(place)) for place in range(len(standings)))]
+        [_named(policy), *(percent(shares[policy].get(place)) for place in range(len(standings)))]
         for policy in sorted(shares, key=standing_of)
     ]
     return ["policy", *(standing.board.scenario for standing in standings)], rows
@@ -353,7 +366,7 @@ def _numbers(standing: Standing, rows: Sequence[Row]) -> tuple[list[str], list[l
         same = row.policy == standing.baseline
         cells.append(
             [
-                f"`{row.policy}`" + (f" {BROKEN}" if row.violations else ""),
+                _named(row.policy) + (f" {BROKEN}" if row.violations else ""),
                 _estimate(row.reward),
                 percent(standing.share(row)),
                 "baseline" if same else _estimate(row.difference),

@@ -11,7 +11,7 @@ from typing import Any
 from berth.errors import BerthError, InvalidInput, UnknownName, did_you_mean
 from berth.files.wording import Mistake
 from berth.files.yaml_tree import Key, key_text
-from berth.registry import PolicySpec, policy_names
+from berth.registry import PolicySpec, in_family, policy_names
 from berth.scenario.drawing import server_names
 from berth.scenario.settings import (
     Bernoulli,
@@ -139,6 +139,7 @@ def check_policies(settings: Common) -> Iterator[Mistake]:
         try:
             PolicySpec.parse(text)
         except UnknownName as error:
+            error = in_family(error, str(settings.family))
             yield Mistake(key, f"a known {error.what}{error.hint}", text)
         except InvalidInput as error:
             yield Mistake(key, error.expected, text)

@@ -34,14 +34,14 @@ def find_file(name: str | Path, folder: Path | None = None) -> Path:
         return named
     path = Path(name) if folder is None else folder / name
     written_as_path = isinstance(name, Path) or len(path.parts) > (1 if folder is None else len(folder.parts) + 1)
-    if written_as_path or path.suffix in (".yaml", ".yml", ".json") or _is_file(path):
+    if written_as_path or path.suffix in (".yaml", ".yml", ".json") or (name and _exists(path)):
         return path
     raise UnknownName("scenario", str(name), scenario_names())
 
 
-def _is_file(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return path.is_file()
+        return path.exists()
     except OSError:  # a name that is too long for a file
         return False
 
@@ -88,7 +88,7 @@ def with_base(tree: Tree, folder: Path, chain: tuple[Path, ...] = (), file: Path
 
 
 def overridden(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
-    """Set values of the tree by dotted key (`ports.count`, `ports[0].demand.gpu`)."""
+    """Set values of the tree by dotted key (`ports.count`, `ports[0].demand.gpu`, `ports.train.demand.gpu`)."""
     layer = Tree({})
     for text, value in overrides.items():
         key = _parts(text)
@@ -144,6 +144,14 @@ def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tre
         return items
     if indexed:
         raise InvalidInput("a list", found="no list to index", key=key_text(key))
+    if isinstance(below, list) and isinstance(above, dict) and (index := _by_name(key, below, above)):
+        depth = len(key)
+        own = {
+            (*key, index[str(k[depth])], *k[depth + 1 :]) if len(k) > depth and k[:depth] == key else k: place
+            for k, place in layer.places.items()
+        }
+        above = {index[name]: value for name, value in above.items()}
+        return _merged(key, below, above, places, Tree(layer.value, own))
     marks = _marked(key)
     for short in {mark.short for mark in marks if mark.short is not None}:
         below, above = ({short: part} if isinstance(part, str) else part for part in (below, above))
@@ -156,6 +164,19 @@ def _merged(key: Key, below: Any, above: Any, places: dict[Key, Any], layer: Tre
         return {**old, **{k: _merged((*key, k), old.get(k), v, places, layer) for k, v in above.items()}}
     places.update({k: place for k, place in layer.places.items() if k[: len(key)] == key})
     return above
+
+
+def _by_name(key: Key, entries: list[Any], layer: Mapping[Any, Any]) -> dict[str, int]:
+    """Index of each entry that the layer changes by its `name`; empty if the layer replaces the list."""
+    named = {e["name"]: i for i, e in enumerate(entries) if isinstance(e, dict) and isinstance(e.get("name"), str)}
+    unknown = [name for name in layer if name not in named]
+    if not unknown:
+        return {name: named[name] for name in layer}
+    inner = layer[unknown[0]]
+    if len(unknown) < len(layer) or (isinstance(inner, dict) and did_you_mean(unknown[0], named)):
+        expected = f"one of {', '.join(named)}{did_you_mean(unknown[0], named)}"
+        raise InvalidInput(expected, found="an unknown name", key=key_text((*key, unknown[0])))
+    return {}
 
 
 @cache

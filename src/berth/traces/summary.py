@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,18 @@ def clock_offset(source: Source) -> float:
         return (float(notes["UnixStartTime"].split()[0]) + float(notes.get("TimeZone", "0").split()[0])) % DAY
     except (KeyError, ValueError, IndexError):
         return 0.0
+
+
+def log_start(source: Source) -> float | None:
+    """Seconds from 1970 to the trace's zero, if the log gives its date; local times count as UTC.
+
+    >>> log_start(Source("swf", notes={"UnixStartTime": "893466664"})), log_start(Source("swf"))
+    (893466664.0, None)
+    """
+    try:
+        if "UnixStartTime" in source.notes:
+            return float(source.notes["UnixStartTime"].split()[0])
+        date = datetime.fromisoformat(source.notes["zero"].partition(",")[0])
+    except (KeyError, ValueError, IndexError):
+        return None
+    return date.replace(tzinfo=UTC).timestamp()

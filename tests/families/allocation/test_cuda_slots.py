@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from berth.cuda import CudaDevice, open_device
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import CudaDevice, open_device
 from berth.families.allocation.cuda.slots import Ascent, SlotRuns, Slots
 from berth.families.allocation.policies.drf import DRF
 from berth.families.allocation.policies.fairness import Fairness

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.live.core.kernels import Gangs, Placed, berth_in_order
+from berth.live.core import view
+from berth.live.core.kernels import Gangs
 from tests.reference.berthing import fewest_servers, in_order
 
 Case = tuple[list[list[int]], list[tuple[list[int], list[Any]]]]
@@ -49,12 +50,8 @@ def placed(case: Case, shapes: list[int] | None = None) -> tuple[list[tuple[int,
     reach = np.zeros((len(jobs), len(free)), dtype=bool)
     for number, (servers, _) in enumerate(jobs):
         reach[number, servers] = True
-    columns = [np.zeros(1000, dtype=np.int64) for _ in range(4)]
-    job, role, server, count = columns
-    table = Placed(job, role, server, count, np.zeros(1, dtype=np.int64), np.zeros(len(jobs), dtype=bool))
-    berth_in_order(gangs, reach, np.ones(left.shape[1]), left, table)
-    size = int(table.size[0])
-    rows = zip(*(column[:size].tolist() for column in columns), strict=True)
+    made = view.placed(gangs, reach, np.ones_like(left), left)
+    rows = zip(*(column.tolist() for column in (made.job, made.role, made.server, made.count)), strict=True)
     return [(j, int(m - start[j]), r, tasks) for j, m, r, tasks in rows], left
 
 

@@ -14,6 +14,7 @@ from berth.live.core.jobs import Job, Role
 from berth.live.core.speeds import Learned
 from berth.live.engines.simulated.cluster import Latency
 from berth.live.twin.knowledge import Pairs, PartDispatcher, Told, Unlearned, tell
+from berth.live.twin.measured import gavel_stream
 from berth.live.twin.rehearse import Rehearsal, rehearse, rows_of
 from berth.live.twin.runs import Run, Runner, run
 from berth.live.twin.streams import ClassStream, Gang, class_servers, job_of
@@ -146,3 +147,18 @@ def test_a_rehearsal_is_paired_resumes_and_knows_what_can_be_gained() -> None:
     assert told.share.mean == 1.0
     assert berth.share is not None
     assert 0.0 < berth.share.mean < 1.0
+
+
+def test_told_knows_how_slow_spread_gangs_are() -> None:
+    stream = gavel_stream(4, 1.0)
+    told = Told({}, stream, stream.effects(0))
+    spread = {type_ for type_, _, apart in stream.speeds if apart}
+    assert spread
+    for type_ in spread:
+        ratios = [
+            stream.speeds[type_, class_, True] / stream.speeds[type_, class_, False]
+            for one, class_, apart in stream.speeds
+            if one == type_ and apart
+        ]
+        assert told.apart(type_) == pytest.approx(min(math.exp(np.mean(np.log(ratios))), 1.0))
+    assert min(told.apart(type_) for type_ in spread) < 0.9

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.cli import main
-from berth.errors import InvalidInput
+from berth.errors import BerthError, InvalidInput
 from berth.live.core.jobs import Server
 from berth.live.twin.settings import read_rehearsal
 from berth.live.twin.streams import ClassStream
@@ -140,3 +140,23 @@ def test_refused_decisions_are_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     path.write_text(TEXT.replace("jobs: 110", "jobs: 4").replace("best-fit, escb-v, completion", "esdp-printed"))
     assert main(["rehearse", str(path), "--seeds", "1", "--workers", "1", "-q"]) == 0
     assert "decisions of esdp-printed were refused, and made by the fallback" in capsys.readouterr().err
+
+
+def test_a_trace_is_looked_for_beside_the_file_and_then_in_the_folder_of_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = (EXAMPLES / "batch.swf").read_text()
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "log.swf").write_text(log)
+    file = tmp_path / "rehearsal.yaml"
+    file.write_text(
+        "servers: [{name: n, count: 64, capacity: {cpu: 8}, labels: {class: a}}]\n"
+        "trace: {file: log.swf, types: {others: {a: 1}}, jobs: 5}\npolicies: [completion]\n"
+    )
+    monkeypatch.delenv("BERTH_TRACES", raising=False)
+    with pytest.raises(BerthError, match=r"log\.swf"):
+        read_rehearsal(file).plan()
+    monkeypatch.setenv("BERTH_TRACES", str(tmp_path / "traces"))
+    assert len(read_rehearsal(file).plan().stream.gangs(0)) == 5
+    (tmp_path / "log.swf").write_text("".join(log.splitlines(keepends=True)[:6]))
+    assert len(read_rehearsal(file).plan().stream.gangs(0)) == 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli import common
-from berth.cli.answers import Output, OutputOption, answered, terminal
+from berth.cli.answers import Output, OutputOption, ResultOption, ResultOutput, answered, terminal
 from berth.cli.common import (
     QuietOption,
     WorkersOption,
@@ -49,7 +49,7 @@ class Arrivals(StrEnum):
 def demo_command(
     out: Annotated[Path, typer.Option("--out", help="Directory for results and report.")] = Path("berth-demo"),
     workers: WorkersOption = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
     """Compare policies on a small cluster and write a report."""
@@ -106,7 +106,7 @@ def compare_command(
     ] = "cpu",
     precision: Annotated[str, typer.Option("--precision", help="Compute on cuda in float64 or float32.")] = "float64",
     workers: WorkersOption = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for results and report.")] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -152,9 +152,9 @@ def _summary(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def sweep_command(
-    file: Annotated[Path, typer.Argument(help="A sweep file (YAML): a scenario and the settings to vary.")],
+    file: Annotated[Path, typer.Argument(help="A sweep file (YAML): a scenario or a trace, and the settings to vary.")],
     out: Annotated[
-        Path, typer.Option("--out", help="Directory for cells and tables; finished cells are not repeated.")
+        Path, typer.Option("--out", help="Directory for cells, tables and report; finished cells are not repeated.")
     ],
     on: Annotated[
         str, typer.Option("--on", help="Run on processes of this machine (local) or on a Ray cluster (ray).")
@@ -167,23 +167,30 @@ def sweep_command(
         int | None, typer.Option("--seeds", min=1, help="Run seeds 0 to N-1 instead of those of the file.")
     ] = None,
     workers: WorkersOption = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare policies over many settings of a scenario.
+    """Compare policies over many settings of a scenario or replay.
 
     Stop it at any time; the same command resumes.
 
     Exit code: 0 everything done, 1 some cells failed, 2 bad input.
     """
-    from berth.lab.run.sweep import sweep
-    from berth.lab.show.tables import print_sweep
+    from berth.lab.run.sweep import Sweep
+    from berth.lab.sweep import sweep
 
     with cell_progress(quiet) as show:
         result = sweep(file, out=out, workers=workers, on=on, address=address, seeds=seeds, progress=show)
-    failed = {f"point {n}, {cell}": error for n, found in result.failed.items() for cell, error in found.items()}
-    table = f"\nTable: {(out / 'summary.parquet').resolve()}"
-    finish(result, output, lambda: result.frame().to_dicts(), print_sweep, table, failed)
+    where = f"\nReport: {(out / 'report.html').resolve()}\nTable: {(out / 'summary.parquet').resolve()}"
+    if isinstance(result, Sweep):
+        from berth.lab.show.tables import print_sweep
+
+        failed = {f"point {n}, {cell}": error for n, found in result.failed.items() for cell, error in found.items()}
+        finish(result, output, lambda: result.frame().to_dicts(), print_sweep, where, failed)
+        return
+    from berth.lab.replay.sweep import print_replay_sweep
+
+    finish(result, output, lambda: result.frame().to_dicts(), print_replay_sweep, where, result.failed)
 
 
 def leaderboard_command(
@@ -205,7 +212,7 @@ def leaderboard_command(
     ] = Path("berth-leaderboard"),
     docs: Annotated[Path | None, typer.Option("--docs", help="Also write the results as a Markdown page.")] = None,
     workers: WorkersOption = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
     """Rank all policies on the standard scenarios.
@@ -254,7 +261,7 @@ def reproduce_command(
     ] = None,
     docs: Annotated[Path | None, typer.Option("--docs", help="Also write the results as a Markdown page.")] = None,
     workers: WorkersOption = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
     """Run the experiments of the papers and check their claims.
@@ -271,7 +278,7 @@ def reproduce_command(
         if not answered([{key: getattr(experiment, key) for key in keys} for experiment in wanted], output):
             from berth.lab.reproduce.report import print_experiments
 
-            print_experiments(wanted, terminal())
+            print_experiments(wanted, terminal(output))
         return
     from berth.lab.reproduce.report import print_reproduced, render_markdown
     from berth.lab.reproduce.run import reproduce
@@ -321,6 +328,10 @@ def train_command(
     attention: Annotated[
         int, typer.Option("--attention", min=0, help="Size of attention keys; 0 uses Deep Sets instead.")
     ] = 0,
+    objective: Annotated[
+        str,
+        typer.Option("--objective", help="Train for the gain, or for a low mean slowdown, wait or completion."),
+    ] = "gain",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for weights and noise.")] = 0,
     patience: Annotated[
         int, typer.Option("--patience", min=1, help="Stop after this many validations without progress.")
@@ -355,6 +366,7 @@ def train_command(
         only_order=only_order,
         hidden=hidden,
         looks=attention,
+        objective=objective,
         seed=seed,
         patience=patience,
         device=device,
@@ -370,7 +382,7 @@ def train_command(
     if answered({"policy": trained.policy, "validation_gain": trained.gain, "steps": trained.steps}, output):
         return
     gain = 100 * (trained.gain - 1)
-    typer.echo(f"{gain:+.2f} % over greedy with a queue in validation, after {trained.steps} steps")
+    typer.echo(f"{gain:+.2f} % over {trained.against} in validation, after {trained.steps} steps")
     typer.echo(f"Curve:  {(out / 'curve.png').resolve()}")
     changed = [word for text in override or () for word in ("--set", text)]
     words = ["berth", "compare", scenario[0], *changed, "--policy", trained.policy, "--policy", "greedy:waiting=queue"]

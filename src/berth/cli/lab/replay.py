@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from berth.cli.answers import Output, OutputOption, answered, terminal
+from berth.cli.answers import ResultOption, ResultOutput, answered, terminal
 from berth.cli.common import QuietOption, complete_policy, progress
 
 if TYPE_CHECKING:
@@ -58,7 +58,61 @@ def replay_command(
         float | None,
         typer.Option("--load", help="Rescale inter-arrival times to this offered load, such as 0.9."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for randomised policies.")] = 0,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", help="Replay only jobs submitted from here: 30d after the first, or a date (1998-05-01)."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Replay only jobs submitted before: a time or date, as --since.")
+    ] = None,
+    warm_up: Annotated[
+        str | None,
+        typer.Option("--warm-up", help="Play the first jobs without counting them: 2d, or 5% of the jobs."),
+    ] = None,
+    cool_down: Annotated[
+        str | None,
+        typer.Option("--cool-down", help="Play the last jobs without counting them: 2d, or 5% of the jobs."),
+    ] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option("--windows", min=1, help="Replay this many windows of the log, each on an empty cluster."),
+    ] = None,
+    window_jobs: Annotated[int | None, typer.Option("--window-jobs", min=1, help="Length of a window in jobs.")] = None,
+    window_length: Annotated[
+        str | None, typer.Option("--window-length", help="Length of a window in time, such as 7d.")
+    ] = None,
+    window_start: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--window-start",
+            help="Start a window at this job (from 0) or time (repeat). Default: at random, without overlap.",
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            min=1,
+            help="Replay this many workloads drawn from a fit: of the trace, or of a workload given instead of it.",
+        ),
+    ] = None,
+    slowdown_bound: Annotated[
+        float | None,
+        typer.Option("--slowdown-bound", help="Threshold of bounded slowdowns in seconds. Default: 10."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            help="Compare the other policies with this one, by windows or replicas. Default: the first.",
+            autocompletion=complete_policy,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed for randomised policies, window starts and replicas.")
+    ] = 0,
     format: Annotated[
         str | None, typer.Option("--format", help="Format of the trace, if not recognised (see: berth trace formats).")
     ] = None,
@@ -67,19 +121,43 @@ def replay_command(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with rows that cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Directory for tables, plots and manifest.")] = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a trace under batch policies.
 
-    The table has waits, slowdowns, utilisation and fairness. With -o json, one policy gives an object and several give
+    The table has waits, slowdowns, utilisation and fairness. With several windows or replicas, a second table has the
+    differences between policies with confidence intervals. With -o json, one policy gives an object and several give
     a list of objects; left_out counts the jobs that could not be played or were repaired, by reason.
     """
-    from berth.lab.replay import ReplaySetting, replay
+    from berth.lab.replay import Measurement, ReplaySetting, replay
 
+    measure = Measurement(
+        since,
+        until,
+        warm_up,
+        cool_down,
+        windows,
+        window_jobs,
+        window_length,
+        tuple(window_start or ()),
+        replicas,
+        slowdown_bound,
+    )
     setting = ReplaySetting(processors, resource, exact, stop, outages, first, load, seed)
     with progress(quiet, _moments, "moments") as show:
-        result = replay(file, policy, setting, format=format, machines=machines, strict=strict, out=out, progress=show)
+        result = replay(
+            file,
+            policy,
+            setting,
+            measure,
+            baseline=baseline,
+            format=format,
+            machines=machines,
+            strict=strict,
+            out=out,
+            progress=show,
+        )
     one = len(result.rows) == 1 and len(policy or ()) == 1
     rows = [{**row, "left_out": dict(result.left_out)} for row in result.rows]
     if answered(rows[0] if one else rows, output):
@@ -90,9 +168,9 @@ def replay_command(
         return
     from berth.lab.replay.results import print_replay
 
-    print_replay(result, terminal())
+    print_replay(result, terminal(output))
     if out is not None:
-        typer.echo(f"\nTables and pictures: {out.resolve()}")
+        typer.echo(f"\nReport: {(out / 'report.html').resolve()}", err=output == ResultOutput.latex)
 
 
 def _moments(bar: Bar) -> Callable[[str, int, int], None]:

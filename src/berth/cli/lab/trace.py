@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli.answers import Output, OutputOption, answered, print_table, terminal
-from berth.cli.common import PlaceArgument, QuietOption, file_to_write, told_when_stopped
+from berth.cli.common import PlaceArgument, QuietOption, file_to_write, told_when_stopped, write_any
 from berth.cli.help import examples
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def convert(
     file: FileArgument,
     place: PlaceArgument = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="File to write: NAME.csv, NAME.csv.gz or NAME.parquet.")
+        Path | None,
+        typer.Option("--out", help="File to write: NAME.csv, NAME.parquet or NAME.swf; .csv.gz and .swf.gz too."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a trace with rows that cannot be read.")] = False,
@@ -112,19 +113,19 @@ def convert(
     machines: MachinesOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Convert a trace to the generic format.
+    """Convert a trace to the generic format or to SWF.
 
-    Jobs go to --out, machines and outages beside it. Rows are not repaired. Exit code: 0 all rows were written, 1 some
-    could not be read and were skipped, 2 bad input and nothing was written.
+    Jobs go to --out, machines and outages beside it. Rows are not repaired. SWF holds less: a line tells what was left
+    out, and jobs that it cannot hold are an error. Exit code: 0 all rows were written, 1 some could not be read and
+    were skipped, 2 bad input and nothing was written.
     """
     from berth.traces.formats import open_trace
-    from berth.traces.formats.generic import write_trace
 
     to = file_to_write(out, place)
     read = open_trace(file, format, machines=machines, strict=strict)
     rows: list[int] = []
     with _progress(read, quiet, f"; {to} was not written", rows) as reading:
-        written = write_trace(reading, to, overwrite=force)
+        written = write_any(reading, to, force)
     typer.echo(f"{sum(rows):,} rows: {', '.join(str(path) for path in written)}")
     lost = reading.report.skipped
     for reason, count in lost.items():

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from berth.cli.answers import Output, OutputOption, answered, terminal
+from berth.cli.answers import ResultOption, ResultOutput, answered, terminal
 from berth.cli.common import QuietOption
 
 __all__ = ["verify_command"]
@@ -30,7 +30,7 @@ def verify_command(
         typer.Option("--traces", metavar="DIR", help="Directory of the real traces. Default: BERTH_TRACES."),
     ] = None,
     docs: Annotated[Path | None, typer.Option("--docs", help="Also write the results as a Markdown page.")] = None,
-    output: OutputOption = Output.table,
+    output: ResultOption = ResultOutput.table,
     quiet: QuietOption = False,
 ) -> None:
     """Compute published results of others again.
@@ -52,7 +52,7 @@ def verify_command(
         docs.write_text(render_verified(found, said), encoding="utf-8")
     if answered([{"result": name, **line.as_dict()} for name, lines in found.items() for line in lines], output):
         return
-    console = terminal()
+    console = terminal(output)
     for name, lines in found.items():
         console.print(f"{CHECKS[name].title} ({name})", style="bold", highlight=False)
         rows = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from berth.cli.answers import Output, OutputOption, answered, print_table
-from berth.cli.common import PlaceArgument, file_to_write
+from berth.cli.common import PlaceArgument, file_to_write, write_any
 from berth.cli.help import examples
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ def generate_command(
     place: PlaceArgument = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File for the jobs: NAME.csv, NAME.csv.gz or NAME.parquet; machines go beside it."),
+        typer.Option(
+            "--out", help="File for the jobs: NAME.csv, NAME.csv.gz, NAME.parquet or NAME.swf; machines go beside it."
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=0, help="Generate this many jobs. Default: 10000.")] = None,
     hours: Annotated[float | None, typer.Option("--hours", min=0, help="Generate the jobs of this many hours.")] = None,
@@ -157,14 +159,13 @@ def generate_command(
     """Generate jobs of a workload, as a trace."""
     from berth.traces.fitting.generate import generate
     from berth.traces.fitting.workload import load_workload
-    from berth.traces.formats.generic import write_trace
 
     to = file_to_write(out, place)
     given = jobs if jobs is not None or hours is not None else 10_000
     trace = generate(load_workload(workload), jobs=given, hours=hours, load=load, machines=machines, seed=seed)
-    files = write_trace(trace, to, overwrite=overwrite)
+    files = write_any(trace, to, overwrite)
     number = int(trace.machines["count"].sum())
-    typer.echo(f"{', '.join(map(str, files))}: {len(trace):,} jobs on {number:,} machines{_drawn_load(trace)}")
+    typer.echo(f"{', '.join(map(str, files))}: {len(trace):,} jobs on {number:,} machines{_drawn_load(trace, load)}")
 
 
 @app.command(
@@ -184,9 +185,10 @@ def compare_command(
 ) -> None:
     """Measure how close a workload is to a trace.
 
-    The table has a Kolmogorov–Smirnov statistic and a Wasserstein distance for each marginal distribution.
+    The table has a Kolmogorov–Smirnov statistic and a Wasserstein distance for each marginal distribution. A second
+    one compares the estimates of users. The last line names what is far from the trace, if anything is.
     """
-    from berth.traces.fitting.closeness import compared, held_out, plot_closeness
+    from berth.traces.fitting.closeness import compared, estimate_facts, held_out, misfits, plot_closeness
     from berth.traces.fitting.fit import fit
     from berth.traces.fitting.workload import load_workload
     from berth.traces.formats import load_trace
@@ -198,20 +200,31 @@ def compare_command(
     if plot is not None:
         plot_closeness(trace, made, plot)
     named = {"fit": rows, "fit_of_first_half_against_second": forecast, "first_half_against_second": halves}
-    answer = {name: [vars(row) for row in listed] for name, listed in named.items()}
-    if answered(answer, output, [{"compared": name, **row} for name, listed in answer.items() for row in listed]):
+    compared_rows = {name: [vars(row) for row in listed] for name, listed in named.items()}
+    facts = {"trace": estimate_facts(trace), "fit": estimate_facts(made)}
+    poor = misfits(rows, halves, facts["trace"], facts["fit"])
+    answer = {**compared_rows, "estimates": facts, "poor": poor}
+    flat = [{"compared": name, **row} for name, listed in compared_rows.items() for row in listed]
+    if answered(answer, output, flat):
         return
     _print(rows, forecast, halves)
+    _print_estimates(facts["trace"], facts["fit"])
+    typer.echo(f"Poor fit. {'; '.join(poor)}." if poor else "No marginal is far from the trace.")
     if plot is not None:
         typer.echo(f"Plot: {plot}")
 
 
-def _drawn_load(trace: Trace) -> str:
-    """What load came out, in words: with heavy tails not quite what was asked for."""
-    from berth.families.placement.trace_world import offered
+def _drawn_load(trace: Trace, asked: float | None) -> str:
+    """The offered load in words, and why it differs from the requested one or says little."""
+    from berth.traces.load import TOLERANCE, offered, uneven
 
     share = offered(trace)
-    return "" if share is None else f", offered load {share:.3g}"
+    if share is None:
+        return "" if asked is None else f"; too few jobs for an offered load of {asked:g}"
+    missed = asked is not None and abs(share / asked - 1) > TOLERANCE
+    wanted = f", not {asked:g}: no arrival rate comes nearer" if missed else ""
+    reason = uneven(trace)
+    return f", offered load {share:.3g}{wanted}" + (f" ({reason})" if reason else "")
 
 
 def _amounts(text: str | None) -> dict[str, float] | None:
@@ -266,3 +279,13 @@ def _print(rows: list[Closeness], forecast: list[Closeness], halves: list[Closen
     typer.echo("Apart: Wasserstein distance of natural logarithms (0.1: about 10 %); of hours of the day in hours.")
     if least > 10_000:
         typer.echo(f"With {least:,} jobs and more, p says little: it is small for differences that matter to nobody.")
+
+
+def _print_estimates(real: dict[str, float] | None, made: dict[str, float] | None) -> None:
+    if real is None or made is None:
+        return
+    typer.echo(f"{'estimates':<28} {'trace':>10} {'fit':>10}")
+    for name, truth in real.items():
+        title = name.removesuffix("_s").replace("_", " ") + (", s" if name.endswith("_s") else "")
+        shown = [f"{v:,.0f}" if v >= 1 and "share" not in name else f"{v:.3f}" for v in (truth, made[name])]
+        typer.echo(f"{title:<28} {shown[0]:>10} {shown[1]:>10}")

@@ -16,6 +16,7 @@ import typer
 from berth.cli.answers import Output, OutputOption, WideOption, WideOutput, answered, print_table
 from berth.cli.help import examples
 from berth.cli.live.common import UrlOption
+from berth.cli.live.kubernetes import ContextOption, FromOption, KubeconfigOption, Source, kubernetes_plans
 from berth.errors import BerthError, InvalidInput
 from berth.live.client import Client, Code, ServiceRefused, ServiceSilent, path
 
@@ -113,9 +114,10 @@ def _with_options(options: Mapping[str, Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-def _read(file: Path) -> list[dict[str, Any]]:
-    from berth.live.core.specs import read_manifests, read_script
-
+def _text(file: Path | None) -> tuple[str, str] | None:
+    """The text of a file and its name in messages."""
+    if file is None:
+        return None
     name = "standard input" if str(file) == "-" else str(file)
     try:
         raw = sys.stdin.buffer.read(MOST + 1) if str(file) == "-" else _bytes(file)
@@ -126,9 +128,18 @@ def _read(file: Path) -> list[dict[str, Any]]:
         raise InvalidInput("a file that can be read", found=str(error.strerror), file=name) from None
     if len(raw) > MOST:
         raise InvalidInput(f"at most {MOST // 2**20} MiB", found="more", file=name)
-    script = text.startswith("#!") or _has_options(text)
-    specs = [read_script(text, name)] if script else read_manifests(text, name)
+    return text, name
+
+
+def _read(text: str, name: str) -> list[dict[str, Any]]:
+    from berth.live.core.specs import read_manifests, read_script
+
+    specs = [read_script(text, name)] if _is_script(text) else read_manifests(text, name)
     return [spec.model_dump(exclude_defaults=True) for spec in specs]
+
+
+def _is_script(text: str) -> bool:
+    return text.startswith("#!") or _has_options(text)
 
 
 def _bytes(file: Path) -> bytes:
@@ -155,14 +166,14 @@ def _look_at_command(command: list[str]) -> None:
         typer.echo(f"berth: hint: {name} is taken for a command; to submit the script itself: -f {name}", err=True)
 
 
-def _specs(file: Path | None, changes: dict[str, Any], command: list[str] | None) -> list[dict[str, Any]]:
-    """Jobs of a file, or of the options alone; options stand above what the file says."""
+def _specs(file: tuple[str, str] | None, changes: dict[str, Any], command: list[str] | None) -> list[dict[str, Any]]:
+    """Jobs of the text of a file, or of the options alone; options stand above what the file says."""
     from berth.files.wording import plain_words
     from berth.live.core.specs import JobSpec
 
     if file is None and command:
         _look_at_command(command)
-    specs = [{}] if file is None else _read(file)
+    specs = [{}] if file is None else _read(*file)
     said = {key: value for key, value in changes.items() if value is not None}
     if file is None and not command and not said:
         raise InvalidInput("a COMMAND, options such as --resources, or a file (-f)", found="nothing")
@@ -211,7 +222,7 @@ def submit_command(
 
     Exit code: 0 accepted; 2 bad input; 3 no service; 4 not allowed; 6 in conflict with an earlier job; 7 not now.
     """
-    specs = [_at_home(spec) for spec in _specs(file, job, command)]
+    specs = [_at_home(spec) for spec in _specs(_text(file), job, command)]
     answer = _submit(Client(url), specs, key or f"cli-{uuid.uuid4().hex}")
     for warning in answer.get("warnings", ()):
         typer.echo(f"berth: warning: {warning}", err=True)
@@ -391,18 +402,28 @@ def explain(job: JobArgument, url: UrlOption = None, output: OutputOption = Outp
 @_with_options(PLAN_OPTIONS)
 def plan_command(
     file: FileOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    from_: FromOption = None,
     url: UrlOption = None,
     output: OutputOption = Output.table,
     **job: Any,
 ) -> None:
     """Forecast when and where a job would start.
 
-    Nothing is submitted.
+    Nothing is submitted. With --kubeconfig, --context or --from, the answer is for a Kubernetes cluster and needs no
+    service; the file may then have a Pod, a Job, a JobSet or pods of one group.
 
-    Exit code: 0 it would start now; 10 it would wait; 2 bad input; 3 no service.
+    Exit code: 0 it would start now; 10 it would wait; 2 bad input; 3 no service or cluster; 4 not allowed.
     """
-    client = Client(url)
-    plans = [client.ask("POST", path("plan"), spec) for spec in _specs(file, job, None)]
+    given = _text(file)
+    if kubeconfig or context or from_:
+        source = Source(kubeconfig, context, from_)
+        script = given is not None and _is_script(given[0])
+        plans = kubernetes_plans(source, None if script else given, job, lambda: _specs(given, job, None))
+    else:
+        client = Client(url)
+        plans = [client.ask("POST", path("plan"), spec) for spec in _specs(given, job, None)]
     if not answered(plans if len(plans) > 1 else plans[0], output):
         for plan in plans:
             typer.echo(plan["text"])

@@ -7,7 +7,7 @@ import numpy as np
 from berth.families.allocation.oracle import best_stationary, slot_optima
 from berth.families.allocation.problem import AllocationProblem
 from berth.families.allocation.world import AllocationWorld
-from berth.families.lab import HIDDEN, REVEALED, Board, LabFamily, MeanShare, OracleWords
+from berth.families.lab import HIDDEN, REVEALED, Board, LabFamily, MeanShare, OracleWords, most_wanted
 from berth.model import Floats
 
 __all__ = ["LAB"]
@@ -54,6 +54,32 @@ def _share(problem: AllocationProblem) -> MeanShare:
     return MeanShare(graph, share)
 
 
+LARGE = 32.0
+"""Units of a resource on a server above which gains and overhead are out of proportion."""
+
+
+def _remarks(problem: AllocationProblem) -> list[str]:
+    graph = problem.instance
+    said = []
+    most = graph.capacity.max(axis=0, initial=0.0)
+    large = [f"{most[k]:g} of {r.name}" for k, r in enumerate(graph.cluster.resources) if most[k] > LARGE]
+    if large:
+        said.append(
+            f"Servers have up to {', '.join(large)}. Utilities and overhead are meant for 5 to 10 units a server: with "
+            "much smaller units a job gains little beyond the first few, and the overhead of the rest decides the "
+            "ranking. Give amounts in larger units, such as memory in units of 64 GB."
+        )
+    wanted = np.zeros_like(graph.capacity)
+    np.add.at(wanted, graph.channel_server, graph.demand[graph.channel_port])
+    share = most_wanted(wanted, graph.capacity)
+    if share <= 1.0:
+        said.append(
+            f"Nothing contends: all job types together request at most {100 * share:.0f} % of any server. Each job can "
+            "have all it requests, so arrivals and sharing make no difference. Raise the demand, or take fewer servers."
+        )
+    return said
+
+
 LAB = LabFamily(
     name="allocation",
     information=(HIDDEN, REVEALED),
@@ -78,6 +104,7 @@ LAB = LabFamily(
     share_of="the server",
     shortened=_shortened,
     left_out=frozenset({"expected", "cost", "regret_log_fit", "fraction_of_information"}),
+    remarks=_remarks,
     solver="berth.families.allocation.programme",
     boards=(
         Board("ogasched-default", 2000, 10),

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -104,6 +104,7 @@ class AllocationProblem(FrozenArrays):
     (1.3863, 0.9)
     """
 
+    family: ClassVar[str] = "allocation"
     instance: Instance
     utilities: Utilities
     overhead: Floats

@@ -49,7 +49,8 @@ def parts(problem: PlacementProblem) -> Any:
 
 
 # Styles of random instance: sizes, whether demands are whole numbers, the scale of capacities, the mean batch size,
-# the range of speeds, the scale of launch costs, the idle time until servers go off, times up and down.
+# the range of speeds, the scale of launch costs, the idle time until servers go off, times up and down, and the most
+# pieces of a task: above 1 the problem has gangs.
 @dataclass(frozen=True)
 class _Style:
     servers: int = 4
@@ -67,6 +68,7 @@ class _Style:
     no_capacity: float = 0.0
     decay: tuple[float, ...] = (0.5, 1.0, 2.0)
     up_down: tuple[float, float] | None = None
+    pieces: int = 1
 
 
 _STYLES = {
@@ -89,6 +91,9 @@ _STYLES = {
     "short period": _Style(period=0.1),
     "servers fail and come back": _Style(up_down=(6.0, 2.0), batch=5.0),
     "servers mostly down": _Style(up_down=(1.0, 3.0)),
+    "gangs": _Style(pieces=4, servers=6),
+    "gangs on equal servers": _Style(pieces=8, servers=5, alike=True, whole=True),
+    "gangs while servers fail": _Style(pieces=4, servers=5, plenty=2.0, up_down=(6.0, 2.0)),
 }
 
 
@@ -101,7 +106,7 @@ def random_problem(rng: np.random.Generator, style: _Style, horizon: int | None)
         capacity, speed = np.tile(capacity[0], (style.servers, 1)), np.full(style.servers, speed[0])
     if style.whole:
         capacity = np.floor(capacity)
-    return PlacementProblem.of_servers(
+    problem = PlacementProblem.of_servers(
         capacity,
         speed,
         style.launch * capacity.sum(axis=1) / (10 * style.plenty),
@@ -110,6 +115,7 @@ def random_problem(rng: np.random.Generator, style: _Style, horizon: int | None)
         style.idle,
         horizon,
     )
+    return problem.replace(gangs=True) if style.pieces > 1 else problem
 
 
 def _tasks(rng: np.random.Generator, style: _Style, slots: int) -> Tasks:
@@ -125,6 +131,7 @@ def _tasks(rng: np.random.Generator, style: _Style, slots: int) -> Tasks:
         value,
         rng.choice(style.decay, len(arrival)),
         arrival + rng.uniform(0.5, 3.0, len(arrival)) * work / 2,
+        rng.integers(1, style.pieces + 1, len(arrival)) if style.pieces > 1 else np.ones(len(arrival), dtype=np.int64),
     )
 
 
@@ -181,7 +188,7 @@ def _still(
     speed = np.arange(1, len(capacity) + 1).astype(np.float64)
     problem = PlacementProblem.of_servers(
         capacity, speed, np.full(len(speed), style.launch), 0.05 * speed, idle=style.idle, horizon=SLOTS
-    )
+    ).replace(gangs=style.pieces > 1)
     tasks = _tasks(rng, style, SLOTS)
     return PlacementWorld(problem, tasks.take(np.flatnonzero(tasks.arrival >= first)), SLOTS, 1.0, failures)
 
@@ -204,6 +211,8 @@ def edge_cases(seed: int) -> Iterator[Case]:
         "servers lost mid-run that are never off": (two, never, lost, 0),
         "a server that fails twice at once": (two, plain, [Failure(3.0, 1, 6.0), Failure(3.0, 1, 8.5)], 0),
         "all servers down from the start": (two, plain, [Failure(0.0, 0), Failure(0.0, 1)], 0),
+        "gangs of more pieces than servers": (two, _Style(whole=True, pieces=9), [], 0),
+        "gangs that lose a server": (two, _Style(whole=True, pieces=3), lost, 0),
         "all servers lost for good": (two, plain, [Failure(6.2, 0), Failure(6.2, 1)], 0),
     }
     for name, (capacity, style, failures, first) in given.items():

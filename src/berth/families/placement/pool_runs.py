@@ -22,7 +22,7 @@ from berth.families.placement.kernels.pool_reservations import Profile, play_con
 from berth.families.placement.kernels.ranked import SHADOW, play_ranked
 from berth.model import Floats, frozen_array
 
-__all__ = ["MODES", "run_pool"]
+__all__ = ["MODES", "compiled_score", "run_pool"]
 
 MODES = {"none": STRICT, "easy": EASY, "any": ANY, "shadow": SHADOW, "conservative": -1}
 """Backfilling modes, and the kernel's code for each."""
@@ -81,7 +81,7 @@ def run_pool(
         if backfill == "conservative":
             raise InvalidInput("a backfilling with a score: none, easy, any or shadow", value=backfill, key="backfill")
         scratch = np.empty(count, dtype=np.int64), np.empty(count)
-        play_ranked(jobs, pool, *scratch, _compiled(score), committed, singly, MODES[backfill])
+        play_ranked(jobs, pool, *scratch, compiled_score(score), committed, singly, MODES[backfill])
     elif backfill == "conservative":
         steps = 4 * count + 8
         play_conservative(
@@ -94,7 +94,7 @@ def run_pool(
 
 
 @cache
-def _compiled(score: Callable[..., Any]) -> Any:
+def compiled_score(score: Callable[..., Any]) -> Any:
     """A score as machine code that kernels can call."""
     try:
         return cfunc("float64(float64, float64, float64, float64)", error_model="numpy")(score)

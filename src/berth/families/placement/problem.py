@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,12 +154,13 @@ class PlacementDecision:
     """Server of each pending task (n,), `WAIT` or `REJECT`; and its start: now, unless `start` (n,) is given.
 
     For a task of several pieces `gangs` has, under its index among the pending, the server of each piece; its entry in
-    `server` is then any of them.
+    `server` is then any of them. `order` has the indices of placed tasks as they take devices (default: ascending).
     """
 
     server: Ints
     start: Floats | None = None
     gangs: Mapping[int, Ints] = field(default_factory=dict)
+    order: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +203,7 @@ class PlacementProblem(FrozenArrays):
     array([1, 0])
     """
 
+    family: ClassVar[str] = "placement"
     instance: Instance
     speed: Floats
     launch: Floats
@@ -301,6 +303,8 @@ class PlacementProblem(FrozenArrays):
     def placed(self, slot: PlacementSlot, decision: PlacementDecision) -> Berths:
         """Berths of a well-formed decision."""
         places = np.flatnonzero(decision.server >= 0)
+        if (order := decision.order) is not None:  # tasks that it leaves out come last
+            places = np.concatenate([order[np.isin(order, places)], np.setdiff1d(places, order)])
         server, count = decision.server[places].astype(np.int64), np.ones(len(places))
         slowest = self.speed[server]
         if decision.gangs:
@@ -431,9 +435,9 @@ class PlacementProblem(FrozenArrays):
                 beside, whole = kept, {j: gangs[j] for j in gangs if kept[j] >= 0}
             else:
                 beside, whole = np.where((kept == fixed[i]) | (kept < 0), kept, WAIT), {}
-            if self.violations(slot, PlacementDecision(beside, start, whole)):
+            if self.violations(slot, PlacementDecision(beside, start, whole, decision.order)):
                 kept[i] = WAIT
-        return PlacementDecision(kept, start, {i: gangs[i] for i in gangs if kept[i] >= 0})
+        return PlacementDecision(kept, start, {i: gangs[i] for i in gangs if kept[i] >= 0}, decision.order)
 
     def berths(self, slot: PlacementSlot, decision: PlacementDecision) -> list[Berth]:
         """A berth for each placed task and each of its servers."""

@@ -19,6 +19,7 @@ from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.model import Cluster, Floats, Instance, Ints, JobType
+from berth.traces.load import offered, squeezed
 from berth.traces.trace import CORES, MACHINE_COLUMNS, Trace, filled
 
 __all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "offered", "pooled", "squeezed"]
@@ -137,41 +138,6 @@ def _graph(trace: Trace, names: list[str]) -> tuple[Instance, Ints]:
     graph = Instance(Cluster(trace.resources, servers, capacity), ports, np.array(pairs, dtype=np.int64).reshape(-1, 2))
     port = wanted.replace_strict(kinds, list(range(len(kinds))), return_dtype=pl.Int64).to_numpy()
     return graph, port
-
-
-def squeezed(trace: Trace, load: float) -> Trace:
-    """Rescale the inter-arrival times of a usable trace to the offered load `load`.
-
-    The offered load is the work of all jobs over the machines' capacity times the time from the first submission to the
-    last, for the resource where this is largest.
-
-    >>> jobs = {"submit_s": [10.0, 50.0], "run_s": [20.0, 20.0], "pieces": [1, 1], "cpu": [1.0, 1.0]}
-    >>> trace = Trace.of(jobs, {"machine": ["m"], "count": [1], "cpu": [2.0]})
-    >>> squeezed(trace, 1.0).jobs["submit_s"].to_list()
-    [10.0, 30.0]
-    """
-    if not (np.isfinite(load) and load > 0):
-        raise InvalidInput("a number above 0", value=load, key="load")
-    if not len(trace.machines) or not len(trace.jobs):
-        return trace
-    now = offered(trace)
-    if now is None:
-        raise InvalidInput("jobs that come at more than one moment", key="load")
-    first = float(trace.jobs["submit_s"][0])
-    drawn = pl.lit(first) + (pl.col("submit_s") - first) * (now / load)
-    return trace.replace(jobs=trace.jobs.with_columns(drawn.alias("submit_s")))
-
-
-def offered(trace: Trace) -> float | None:
-    """Offered load of a usable trace, as in `squeezed`; None if all jobs arrive at one moment."""
-    names = [resource.name for resource in trace.resources]
-    jobs, machines = trace.jobs, trace.machines
-    if not len(machines) or not len(jobs) or not names:
-        return None
-    held = (jobs["run_s"] * jobs["pieces"]).to_numpy() @ jobs.select(names).to_numpy()
-    there = machines["count"].fill_null(1).to_numpy() @ machines.select(pl.col(names).fill_null(0.0)).to_numpy()
-    span = float(jobs["submit_s"][-1]) - float(jobs["submit_s"][0])
-    return float((held / np.where(there > 0, there, np.inf)).max()) / span if span > 0 else None
 
 
 class AsPool(NamedTuple):

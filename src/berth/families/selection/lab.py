@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from berth.families.lab import REVEALED, Board, LabFamily, MeanShare, OracleWords
+from berth.families.lab import REVEALED, Board, LabFamily, MeanShare, OracleWords, most_wanted
 from berth.families.selection.oracle import informed_rewards, selection_optima
 from berth.families.selection.problem import SelectionProblem
 from berth.families.selection.world import SelectionWorld
@@ -38,6 +38,20 @@ def _share(problem: SelectionProblem) -> MeanShare:
     return MeanShare(problem.instance, lambda opened: opened * each)
 
 
+def _remarks(problem: SelectionProblem) -> list[str]:
+    tasks = 1 if problem.roles is None else problem.roles.most[problem.instance.channel_port][:, None]
+    wanted = np.zeros_like(problem.limits)
+    np.add.at(wanted, problem.channel_pool, problem.takes * tasks)
+    share = most_wanted(wanted, problem.limits)
+    if share > 1.0:
+        return []
+    pool = "any server" if problem.pool is None else "the cluster"
+    return [
+        f"Nothing contends: all channels open at once take at most {100 * share:.0f} % of {pool}. Every channel that "
+        "pays can be opened, so policies differ only in finding out which do. Raise the demand, or lower the capacity."
+    ]
+
+
 LAB = LabFamily(
     name="selection",
     information=(REVEALED,),
@@ -64,6 +78,7 @@ LAB = LabFamily(
     measured_in="expected",
     expense="cost",
     share=_share,
+    remarks=_remarks,
     share_of="its pool",
     shortened=_shortened,
     left_out=frozenset({"overhead", "fraction_of_stationary", "regret_stationary", "regret_stationary_growth"}),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,6 +101,7 @@ class SelectionProblem(FrozenArrays):
     ['arrival of port-1 on server-1: 1 used, 0 allowed']
     """
 
+    family: ClassVar[str] = "selection"
     instance: Instance
     cost: Floats
     demand: Floats | None = None

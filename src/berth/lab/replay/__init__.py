@@ -5,22 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.placement.trace_world import batch_jobs, pooled, squeezed
+from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
+from berth.families.placement.trace_world import BatchJobs, batch_jobs
 from berth.lab.replay import run
-from berth.lab.replay.results import Replay, ReplaySetting, load, save, with_earlier
+from berth.lab.replay.results import Played, Replay, ReplaySetting, assembled, earlier, load, save
+from berth.lab.replay.samples import Measurement, Sample, Samples, samples_of
 from berth.lab.run.store import ResultDirectory, now, opened, versions
-from berth.registry import PolicySpec
-from berth.traces.formats import open_trace
-from berth.traces.lint import usable
+from berth.registry import PolicySpec, in_family, written
 from berth.traces.trace import Trace
 
-__all__ = ["DEFAULT_POLICIES", "Replay", "ReplaySetting", "replay"]
+__all__ = ["DEFAULT_POLICIES", "Measurement", "Replay", "ReplaySetting", "replay"]
 
 KIND = "berth replay"
 DEFAULT_POLICIES = ("fcfs", "sjf", "easy", "conservative")
@@ -30,9 +30,11 @@ SHARED_POLICIES = ("fcfs", "best-fit", "tetris", "fgd")
 
 def replay(
     trace: str | Path | Trace,
-    policies: Sequence[str] | None = None,
+    policies: Sequence[str | type[Any]] | None = None,
     setting: ReplaySetting | None = None,
+    measure: Measurement | None = None,
     *,
+    baseline: str | None = None,
     format: str | None = None,
     machines: str | Path | None = None,
     strict: bool = False,
@@ -41,43 +43,28 @@ def replay(
 ) -> Replay:
     """Replay a trace under each policy; `progress` is called with the policy, moments done and moments in all.
 
-    With `out`, results are saved there, and those of the same trace and setting are reused.
+    A policy is a name, "module:Class", or the class itself. `measure` says which jobs are played and which count, and
+    asks for windows or replicas; with several of them, policies are compared with `baseline` (default: the first)
+    sample by sample. With `out`, results are saved there, and those of the same trace and setting are reused.
 
     >>> jobs = {"submit_s": [0.0, 0.0, 1.0], "run_s": [5.0, 5.0, 4.0], "pieces": [2, 4, 2], "cpu": [1.0, 1.0, 1.0]}
     >>> found = replay(Trace.of(jobs), ["fcfs", "easy"], ReplaySetting(processors=4))
     >>> [row["mean_wait_seconds"] for row in found.rows]
     [4.666666666666667, 1.6666666666666667]
     """
-    setting = setting or ReplaySetting()
-    unreadable: dict[str, int] = {}
-    unread: InvalidInput | None = None
-    if not isinstance(trace, Trace):
-        reading = open_trace(trace, format, machines=machines, strict=strict)
-        trace = reading.trace()
-        unreadable = dict(reading.report.skipped)
-        unread = next((found[0] for found in reading.report.examples.values()), None)
-    if setting.processors is not None:
-        trace = pooled(trace, setting.processors, setting.resource)
-    elif setting.resource is not None:
-        raise InvalidInput("processors too: a resource is that of a pool", value=setting.resource, key="resource")
-    playable, unusable = usable(trace)
-    left_out = {**unreadable, **unusable}
-    if setting.first is not None:
-        playable = playable.replace(jobs=playable.jobs.head(setting.first))
-    if setting.load is not None:
-        playable = squeezed(playable, setting.load)
-    try:
-        batch = batch_jobs(playable, exact=setting.exact, stopped=setting.stopped)
-    except InvalidInput as error:
-        if not len(trace) and unread is not None:
-            raise unread from None
-        raise error.at(file=next(iter(trace.source.files), None)) from None
-    chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
-    specs = [_placement(text) for text in dict.fromkeys(chosen)]
-    source = {"format": trace.source.format, "files": {file: _hash(file) for file in trace.source.files}}
-    facts = {"source": source, "played": _digest(playable), "setting": vars(setting), "versions": versions()}
-    rows: list[dict[str, Any]] = []
-    tables: list[pl.DataFrame] = []
+    setting, measure = setting or ReplaySetting(), measure or Measurement()
+    samples = samples_of(trace, setting, measure, format=format, machines=machines, strict=strict)
+    batches = [_batch(samples, sample, setting) for sample in samples.samples]
+    specs = [placement_policy(text) for text in chosen_policies(policies, baseline, batches[0])]
+    source = {"format": samples.source.format, "files": {file: _hash(file) for file in samples.source.files}}
+    facts: dict[str, Any] = {
+        "source": source,
+        "played": trace_digest(samples.samples),
+        "setting": vars(setting),
+        "measurement": {**vars(measure), "window_starts": list(measure.window_starts)},
+        "versions": versions(),
+    }
+    cells: dict[str, list[Played]] = {}
     refused: dict[str, str] = {}
     with opened(out, KIND) as folder:
         if folder is not None:
@@ -87,40 +74,71 @@ def replay(
                 raise InvalidInput(expected, found=f"{str(folder.path)!r}, which has others", key="out")
             folder.create(facts)
         for spec in specs:
-            found = None if folder is None else load(folder, str(spec))
-            if found is None:
-                try:
-                    found = run.played(spec, batch, playable, setting, progress)
-                except UnsupportedProblem as error:
-                    refused[str(spec)] = str(error)
-                    continue
-                if folder is not None:
-                    save(folder, str(spec), *found)
-            rows.append({"policy": str(spec), **found[0]})
-            tables.append(found[1].select(pl.lit(str(spec)).alias("policy"), pl.all()))
-        if not rows:
+            found: list[Played] = []
+            try:
+                for sample, batch in zip(samples.samples, batches, strict=True):
+                    one = None if folder is None else load(folder, str(spec), sample.name)
+                    if one is None:
+                        one = run.played(
+                            spec, batch, sample.trace, setting, progress, sample.span, measure.slowdown_bound
+                        )
+                        if folder is not None:
+                            save(folder, str(spec), *one, sample=sample.name)
+                    found.append(one)
+            except UnsupportedProblem as error:
+                refused[str(spec)] = str(error)
+                continue
+            cells[str(spec)] = found
+        if not cells:
             raise UnsupportedProblem("; ".join(refused.values()))
-        told = "" if unread is None else str(unread)
-        result = Replay(source, setting, rows, pl.concat(tables), left_out, refused, told)
+        names = tuple(sample.name for sample in samples.samples)
+        told = "" if samples.unread is None else str(samples.unread)
+        base = str(PolicySpec.parse(baseline)) if baseline is not None else ""
+        common = partial(assembled, source, setting, measure, names, left_out=samples.left_out, refused=refused)
+        result = common(cells, base, unreadable=told)
         if folder is not None:
-            _write(folder, with_earlier(folder, result), facts)
+            _write(folder, common({**cells, **earlier(folder, names, cells)}, base, unreadable=told), facts)
     return result
+
+
+def chosen_policies(policies: Sequence[str | type[Any]] | None, baseline: str | None, batch: BatchJobs) -> list[str]:
+    """The policies to play, each once, and the baseline among them."""
+    chosen = policies or (DEFAULT_POLICIES if batch.problem.devices is None else SHARED_POLICIES)
+    return list(dict.fromkeys(map(written, [*chosen, *([] if baseline is None else [baseline])])))
+
+
+def _batch(samples: Samples, sample: Sample, setting: ReplaySetting) -> BatchJobs:
+    try:
+        return batch_jobs(sample.trace, exact=setting.exact, stopped=setting.stopped)
+    except InvalidInput as error:
+        if samples.unread is not None and not len(sample.trace):
+            raise samples.unread from None
+        raise error.at(file=next(iter(samples.source.files), None)) from None
 
 
 def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) -> None:
     from berth.lab.replay.plots import save_replay_plots
+    from berth.lab.replay.report import render_replay, replay_command_line
 
     folder.write_table("jobs.parquet", result.jobs)
     flat = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in result.rows]
     folder.write_table("summary.parquet", pl.DataFrame(flat, infer_schema_length=None))
     folder.write_json("summary.json", result.rows)
-    save_replay_plots(result, folder)
+    if len(result.samples) > 1:
+        each = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in result.each]
+        folder.write_table("samples.parquet", pl.DataFrame(each, infer_schema_length=None))
     told = {**facts, "left_out": dict(result.left_out), "refused": dict(result.refused)}
-    folder.write_json("manifest.json", folder.described(told, now()))  # last: marks a complete directory
+    done = folder.described({**told, "command": replay_command_line(result)}, now())
+    folder.write_text("report.html", render_replay(result, save_replay_plots(result, folder), done))
+    folder.write_json("manifest.json", done)  # last: marks a complete directory
 
 
-def _placement(text: str) -> PolicySpec:
-    spec = PolicySpec.parse(text)
+def placement_policy(text: str) -> PolicySpec:
+    """Parse a policy; refuse one of another family."""
+    try:
+        spec = PolicySpec.parse(text)
+    except UnknownName as error:
+        raise in_family(error, "placement") from None
     family = getattr(spec.load(), "family", None)
     if family != "placement":
         raise InvalidInput("a policy of the placement family", found=f"{text}, of the {family} family", key="policy")
@@ -136,11 +154,14 @@ def _hash(file: str) -> str | None:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _digest(trace: Trace) -> str:
+def trace_digest(samples: Sequence[Sample]) -> str:
     """SHA-256 of the jobs played; file hashes are not enough, since a trace may be in memory or read in another way."""
-    found = hashlib.sha256(repr(trace.resources).encode())
-    for table in (trace.jobs, trace.machines, trace.outages):
-        bytes_of = io.BytesIO()
-        table.rechunk().write_ipc(bytes_of)
-        found.update(bytes_of.getvalue())
+    found = hashlib.sha256()
+    for sample in samples:
+        trace = sample.trace
+        found.update(repr((trace.resources, sample.span)).encode())
+        for table in (trace.jobs, trace.machines, trace.outages):
+            bytes_of = io.BytesIO()
+            table.rechunk().write_ipc(bytes_of)
+            found.update(bytes_of.getvalue())
     return found.hexdigest()

@@ -1,8 +1,8 @@
 """Replay a trace under one policy: start and end of each job, and the metrics.
 
-A policy with a pool form is played by a kernel over the whole log; all others are asked at every event. Both give the
-same starts on one machine, and on several machines if jobs take equal pieces. Reservations differ: the kernel counts
-the units that will be free, while a policy reserves particular machines.
+Queue policies are played by kernels over the whole log: on one pool of processors if machines make no difference, else
+on the machines. All other policies, and logs with outages, are asked at every event. All give the same starts, except
+that on a pool reservations count the units that will be free, while a policy reserves particular machines.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from berth.families.placement.kernels.gathering import Classes, Fleet, Free
+from berth.families.placement.cluster_runs import common_classes, run_cluster
+from berth.families.placement.kernels.gathering import Fleet, Free
 from berth.families.placement.kernels.queueing import mean_fragments
 from berth.families.placement.pool_runs import run_pool
 from berth.families.placement.problem import PlacementSlot
 from berth.families.placement.trace_world import BatchJobs, as_pool, batch_world
-from berth.lab.replay.results import ReplaySetting, batch_metrics, bounded_slowdown
+from berth.lab.replay.results import THRESHOLD_SECONDS, ReplaySetting, bounded_slowdown
+from berth.lab.replay.unstarted import fair_metrics
 from berth.model import Floats
 from berth.random import stream
 from berth.registry import PolicySpec
@@ -38,26 +40,35 @@ def played(
     trace: Trace,
     setting: ReplaySetting,
     progress: Callable[[str, int, int], None] | None,
+    span: tuple[float, float] | None = None,
+    bound: float | None = None,
 ) -> tuple[dict[str, Any], pl.DataFrame]:
-    """Numbers of one policy, and its jobs."""
+    """Numbers of one policy, and its jobs; those submitted in `span` count (None: all).
+
+    `bound` is the threshold of bounded slowdowns in seconds.
+    """
+    threshold = THRESHOLD_SECONDS if bound is None else bound
     problem, tasks = batch.problem, batch.tasks
     policy = spec.build(problem, stream(setting.seed, "policy", str(spec)))
     began = time.perf_counter()
-    start, end, fragmentation = _at_once(policy, batch, setting), None, None
-    if start is None:
-        start, end, fragmentation = _one_by_one(policy, batch, trace, setting, spec, progress)
-    else:
-        end = start + batch.runs / problem.speed[0]
+    found = None if setting.outages else _at_once(policy, batch)
+    start, end, fragmentation, broken = (
+        (*found, 0) if found is not None else _one_by_one(policy, batch, trace, setting, spec, progress)
+    )
     seconds = time.perf_counter() - began
     amount = tasks.demand * tasks.pieces[:, None]
     capacity = problem.instance.capacity.sum(axis=0)
     main = problem.devices if problem.devices is not None else _main(amount, capacity)
     owner = None if trace.jobs["user"].null_count() == len(trace.jobs) else tasks.owner
-    numbers = batch_metrics(tasks.arrival, start, end, amount, capacity, owner, main)
+    speed = float(np.average(problem.speed, weights=problem.instance.capacity[:, main] + 1e-12))
+    numbers = fair_metrics(
+        tasks.arrival, start, end, batch.runs / speed, amount, capacity, owner, main, span=span, threshold=threshold
+    )
+    numbers["broken_decisions"] = broken
     names = [resource.name for resource in problem.instance.cluster.resources]
     shares = numbers.pop("utilisation_by_resource", None)
     if shares is not None:
-        numbers["resource"] = names[main]
+        numbers["resource"], numbers["capacity"] = names[main], float(capacity[main])
         numbers["utilisation_by_resource"] = dict(zip(names, shares, strict=True))
     if fragmentation is not None:
         numbers["fragmentation"] = fragmentation
@@ -67,7 +78,9 @@ def played(
         pl.Series("start_s", start).fill_nan(None),
         pl.Series("end_s", end).fill_nan(None),
         pl.Series("wait_s", wait).fill_nan(None),
-        pl.Series("bounded_slowdown", bounded_slowdown(wait, end - start)).fill_nan(None),
+        pl.Series("bounded_slowdown", bounded_slowdown(wait, end - start, threshold)).fill_nan(None),
+        pl.Series("held", amount[:, main]),
+        (pl.lit(True) if span is None else pl.col("submit_s").is_between(*span)).alias("counted"),
     )
     return numbers, jobs
 
@@ -77,14 +90,17 @@ def _main(amount: Floats, capacity: Floats) -> int:
     return int(np.argmax(np.where(capacity > 0, amount.sum(axis=0) / np.where(capacity > 0, capacity, 1.0), -1.0)))
 
 
-def _at_once(policy: Any, batch: BatchJobs, setting: ReplaySetting) -> Floats | None:
-    """Start times, (N,), by the kernel for whole logs; None if it does not apply."""
-    tasks, pool = batch.tasks, None if setting.outages else as_pool(batch)
+def _at_once(policy: Any, batch: BatchJobs) -> tuple[Floats, Floats, float | None] | None:
+    """Start and end times, (N,), and the fragmentation by a kernel for whole logs; None if there is none."""
+    problem, tasks, pool = batch.problem, batch.tasks, as_pool(batch)
     pooled = getattr(policy, "pool", None)
     form = None if pool is None or pooled is None else pooled(tasks)
-    if pool is None or form is None:
-        return None
-    return run_pool(tasks.arrival, pool.size, pool.run, pool.estimate, pool.capacity, **form._asdict())
+    if pool is not None and form is not None:
+        start = run_pool(tasks.arrival, pool.size, pool.run, pool.estimate, pool.capacity, **form._asdict())
+        return start, start + batch.runs / problem.speed[0], None
+    typical = None if problem.devices is None else common_classes(tasks, CLASSES)
+    played = run_cluster(policy, tasks, batch.runs, typical=typical)
+    return None if played is None else (played.start, played.end, played.fragmentation)
 
 
 def _one_by_one(
@@ -94,8 +110,9 @@ def _one_by_one(
     setting: ReplaySetting,
     spec: PolicySpec,
     progress: Callable[[str, int, int], None] | None,
-) -> tuple[Floats, Floats, float | None]:
-    """Start and end times, (N,), asking the policy at every event; and the fragmentation that arriving jobs saw."""
+) -> tuple[Floats, Floats, float | None, int]:
+    """Start and end times, (N,), asking the policy at every event; the fragmentation that arriving jobs saw; and the
+    number of moments at which the policy broke constraints."""
     problem, world = batch.problem, batch_world(batch, trace, outages=setting.outages)
     start, end = np.full(len(batch.tasks), np.nan), np.full(len(batch.tasks), np.nan)
     seen = None if problem.devices is None else _Fragments(batch)
@@ -115,9 +132,9 @@ def _one_by_one(
             seen.look(slot)
 
     told = None if progress is None else (lambda done: progress(str(spec), done, len(world)))
-    simulate(world, policy, observers=[watch], progress=told)
+    result = simulate(world, policy, observers=[watch], progress=told)
     start[~begun] = end[~begun] = np.nan
-    return start, end, None if seen is None else seen.mean
+    return start, end, None if seen is None else seen.mean, int((result.violations > 0).sum())
 
 
 class _Fragments:
@@ -128,11 +145,7 @@ class _Fragments:
         capacity = problem.instance.capacity
         device = -1 if problem.devices is None else problem.devices
         self.fleet = Fleet(capacity, problem.speed, problem.reach, capacity.max(axis=0), np.array([device]))
-        rows, count = np.unique(np.column_stack([tasks.port, tasks.demand]), axis=0, return_counts=True)
-        commonest = np.sort(np.argsort(-count, kind="stable")[:CLASSES])
-        share = count[commonest] / count[commonest].sum()
-        demand = np.ascontiguousarray(rows[commonest, 1:])
-        self.classes = Classes(demand, rows[commonest, 0].astype(np.int64), share)
+        self.classes = common_classes(tasks, CLASSES)
         self.total, self.sum, self.count, self.index = float(capacity[:, device].sum()), 0.0, 0, -1
 
     def look(self, slot: PlacementSlot) -> None:

@@ -154,8 +154,9 @@ def _experiment(result: ExperimentResult, svgs: Sequence[str], looks: Mapping[st
     e = result.experiment
     unchecked = any(claim.claimed is not None for claim in result.claims)
     lines = [_claim(claim, unchecked) for claim in result.claims]
-    heads = ["claim", "the paper says", "as printed", *(["as printed, unchecked"] if unchecked else [])]
-    heads += ["berth's best", "verdict", "with berth's best"]
+    # the verdict beside its claim: in a narrow window the last columns are out of sight
+    heads = ["claim", "verdict", "with berth's best", "the paper says", "as printed"]
+    heads += [*(["as printed, unchecked"] if unchecked else []), "berth's best"]
     note = (
         "<p><small>Unchecked: the effect of the algorithm if infeasible decisions counted as they are. What it "
         "really earned is under “as printed”.</small></p>"
@@ -187,9 +188,9 @@ def _counts(result: ExperimentResult) -> str:
 
 
 def _claim(result: ClaimResult, unchecked: bool) -> str:
-    cells = [paper_says(result.claim), found_effect(result.printed)]
-    cells += [found_effect(result.claimed)] if unchecked else []
-    cells += [found_effect(result.best), _state(result.verdict), _state(result.best_verdict)]
+    cells = [_state(result.verdict), _state(result.best_verdict), paper_says(result.claim)]
+    cells += [found_effect(result.printed), *([found_effect(result.claimed)] if unchecked else [])]
+    cells.append(found_effect(result.best))
     return (
         f'<tr class="wide"><td class="text">{escape(result.claim.says)}{_note(result)}</td>'
         + "".join(f"<td>{cell}</td>" for cell in cells)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,12 +22,11 @@ from berth.families import FAMILIES
 from berth.lab.reproduce.experiments import Setting
 from berth.model import Floats
 from berth.scenario import Scenario, load_scenario
+from berth.traces.folder import VARIABLE
 from berth.traces.formats import load_trace
 
-__all__ = ["VARIABLE", "Found", "find_traces", "traces_folder"]
+__all__ = ["Found", "find_traces"]
 
-VARIABLE = "BERTH_TRACES"
-"""Environment variable for the folder of traces."""
 NO_FOLDER = f"there is no traces folder (set {VARIABLE} or --traces)"
 NO_FILE = "it is not in the traces folder"
 
@@ -44,22 +42,6 @@ class Found:
     absent: tuple[Setting, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
-
-
-def traces_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """Folder of traces: the given one, else that of BERTH_TRACES; None without either.
-
-    >>> traces_folder("nowhere")
-    Traceback (most recent call last):
-    berth.errors.InvalidInput: --traces: got 'nowhere', expected a folder
-    """
-    text = os.environ.get(VARIABLE, "") if given is None else os.fspath(given)
-    if not text:
-        return None
-    folder = Path(text).expanduser().absolute()
-    if not folder.is_dir():
-        raise InvalidInput("a folder", value=text, key=VARIABLE if given is None else "--traces")
-    return folder
 
 
 def find_traces(settings: Sequence[Setting], folder: Path | None) -> Found:

@@ -52,10 +52,10 @@ NOT_IN_KEY = ("name", "title", "description", "policies", "baseline", "seeds", "
 
 
 # Folders whose code can change a number of a cell, besides the modules above them.
-COUNTED = ("families", "files", "kernels", "lab/run", "scenario", "traces")
+COUNTED = ("families", "files", "gym", "kernels", "lab/run", "scenario", "traces")
 
 # Parts of those that no cell runs.
-UNUSED = ("families/placement/training", "gym.py", "ray.py", "ray_nodes.py")
+UNUSED = ("families/placement/training", "ray.py", "ray_nodes.py")
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,8 @@ def _digest(cls: Any) -> str:
         return ""
     path, depth = Path(file), cls.__module__.count(".")
     whole = [path] if depth == 0 else sorted(path.parents[depth - 1].rglob("*.py"))
+    # the files of a trained agent (`berth.gym.AgentPolicy.files`) count as its code does
+    whole += [read for name in getattr(cls, "files", ()) if (read := Path(name)).is_file()]
     return hashlib.sha256(b"".join(part.read_bytes() for part in whole)).hexdigest()
 
 

@@ -19,7 +19,7 @@ from berth.lab.run.processes import Done, Failure
 from berth.lab.run.results import Comparison, Unsupported
 from berth.lab.run.store import ResultDirectory, now
 from berth.random import stream
-from berth.registry import PolicySpec, written
+from berth.registry import PolicySpec, in_family, written
 from berth.scenario import Scenario, load_scenario
 
 __all__ = [
@@ -63,7 +63,7 @@ class RunPlan:
     """A comparison to run.
 
     `asked` says that the caller named the policies; policies of the scenario may refuse to serve it. `slots`, `ports`
-    (names) and `servers` (their number) are those of its first world.
+    (names) and `servers` (their number) are those of its first world, and `remarks` are about it.
     """
 
     scenario: Scenario
@@ -77,6 +77,7 @@ class RunPlan:
     slots: int
     ports: tuple[str, ...]
     servers: int
+    remarks: tuple[str, ...] = ()
 
     @property
     def cells(self) -> list[Cell]:
@@ -138,8 +139,11 @@ def plan_comparison(
     """Build and check a comparison as `berth.compare` describes it, without running it."""
     chosen = _scenario(scenario, overrides)
     family = FAMILIES[chosen.family].lab
-    names = _policies(policies if policies is not None else chosen.policies)
-    (base,) = _policies([baseline if baseline is not None else chosen.baseline or names[0]])
+    try:
+        names = _policies(policies if policies is not None else chosen.policies)
+        (base,) = _policies([baseline if baseline is not None else chosen.baseline or names[0]])
+    except UnknownName as error:
+        raise in_family(error, chosen.family) from None
     if base not in names:
         names.append(base)
     _of_family(names, family)
@@ -164,6 +168,7 @@ def plan_comparison(
         len(first),
         tuple(port.name for port in graph.ports),
         len(graph.cluster.servers),
+        tuple(family.remarks(first.problem)),
     )
 
 
@@ -265,6 +270,7 @@ def concluded(plan: RunPlan, outcome: Outcome, facts: Mapping[str, Any], seconds
         **shown,
         ports=plan.ports,
         servers=plan.servers,
+        remarks=plan.remarks,
         # in a fixed order, not that of completion
         records={cell: outcome.records[cell] for cell in outcome.cells if cell in outcome.records},
         failed={cell: failed[cell] for cell in outcome.cells if cell in failed},

@@ -16,18 +16,17 @@ import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from berth.errors import UnsupportedProblem
-from berth.lab.run.cells import Cell, CellResult, Work, run_cell, warm_groups, warm_up
-from berth.scenario import Scenario
+from berth.lab.run.cells import CellResult, Work, run_cell, warm_groups, warm_up
 
-__all__ = ["Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]
+__all__ = ["CellKind", "Done", "Failure", "attempt", "leave_if_imported_by_worker", "run_cells"]
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,33 @@ class Failure:
 
 Done = Callable[[Work, CellResult | Failure], None]
 
+
+class CellKind(NamedTuple):
+    """How cells of a kind are grouped for compilation, compiled, and computed; functions that workers can import."""
+
+    groups: Callable[[Sequence[Any], Iterable[Any]], list[list[Any]]]
+    warm_up: Callable[[Sequence[Any], Iterable[Any]], None]
+    run: Callable[[Any, Any], Any]
+
+
+COMPARED = CellKind(warm_groups, warm_up, run_cell)
+"""Cells of comparisons."""
+
 DIED = Failure("its process died (out of memory, or a crash in compiled code)")
 
 AHEAD = 2
 """Cells submitted per worker: enough to keep it busy, and few to retry when it dies."""
 
-_scenarios: Sequence[Scenario] | None = None  # of a worker, sent once when it starts
+_sent: tuple[Sequence[Any], CellKind] | None = None  # of a worker, sent once when it starts
 
 
 def run_cells(
-    scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, workers: int = 1, apart: bool = False
+    scenarios: Sequence[Any],
+    works: Sequence[Work],
+    done: Callable[[Any, Any], None],
+    workers: int = 1,
+    apart: bool = False,
+    kind: CellKind = COMPARED,
 ) -> None:
     """Compute every cell and pass each to `done` as it finishes, in no particular order.
 
@@ -62,7 +78,7 @@ def run_cells(
     """
     left, workers = list(works), min(workers, len(works))
     while left and (apart or workers > 1):
-        suspects = _in_pool(scenarios, left, workers, done)
+        suspects = _in_pool(scenarios, left, workers, done, kind)
         if suspects is None:
             warnings.warn(
                 "no worker process could start, so this one does all the work; in a script, call berth under "
@@ -73,11 +89,11 @@ def run_cells(
             break
         for work in suspects:
             left.remove(work)
-            done(work, _alone(scenarios[work.place], work.cell))
-    for group in warm_groups(scenarios, left):
-        warm_up(scenarios, group)
+            done(work, _in_own_process(scenarios, kind, _work, work))  # if it dies, this cell killed it
+    for group in kind.groups(scenarios, left):
+        kind.warm_up(scenarios, group)
     for work in left:
-        done(work, attempt(scenarios[work.place], work.cell))
+        done(work, attempt(scenarios[work.place], work.cell, kind.run))
 
 
 def leave_if_imported_by_worker() -> None:
@@ -90,11 +106,11 @@ def leave_if_imported_by_worker() -> None:
         sys.exit(1)
 
 
-def attempt(scenario: Scenario, cell: Cell) -> CellResult | Failure:
+def attempt(scenario: Any, cell: Any, run: Callable[[Any, Any], Any] = run_cell) -> Any | Failure:
     """Compute one cell; any error becomes a `Failure`."""
     try:
         with contextlib.redirect_stdout(sys.stderr):  # output of a policy must not mix with results
-            return run_cell(scenario, cell)
+            return run(scenario, cell)
     except UnsupportedProblem as error:
         return Failure(str(error), traceback.format_exc(), unsupported=True)
     except (Exception, SystemExit) as error:  # a policy may raise anything; the other cells go on
@@ -102,12 +118,12 @@ def attempt(scenario: Scenario, cell: Cell) -> CellResult | Failure:
         return Failure(f"{type(error).__name__}: {text}", traceback.format_exc())
 
 
-def _start(scenarios: Sequence[Scenario]) -> None:
+def _start(scenarios: Sequence[Any], kind: CellKind) -> None:
     """Initialise a worker: ignore Ctrl-C, which the parent handles, and use one thread, which is fastest."""
-    global _scenarios
+    global _sent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _scenarios = scenarios
+    _sent = scenarios, kind
     import numba
 
     numba.set_num_threads(1)
@@ -136,23 +152,27 @@ def _ready() -> int:
     return os.getpid()
 
 
+def _received() -> tuple[Sequence[Any], CellKind]:
+    if _sent is None:
+        raise RuntimeError("a worker was not started by _start")
+    return _sent
+
+
 def _warm(works: Sequence[Work]) -> None:
-    if _scenarios is None:
-        raise RuntimeError("a worker was not started by _start")
-    warm_up(_scenarios, works)
+    scenarios, kind = _received()
+    kind.warm_up(scenarios, works)
 
 
-def _work(work: Work) -> CellResult | Failure:
-    if _scenarios is None:
-        raise RuntimeError("a worker was not started by _start")
-    return attempt(_scenarios[work.place], work.cell)
+def _work(work: Work) -> Any | Failure:
+    scenarios, kind = _received()
+    return attempt(scenarios[work.place], work.cell, kind.run)
 
 
 @contextmanager
-def _pool(scenarios: Sequence[Scenario], workers: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(scenarios: Sequence[Any], kind: CellKind, workers: int) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenarios,)
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenarios, kind)
     )
     try:
         yield pool
@@ -165,18 +185,20 @@ def _pool(scenarios: Sequence[Scenario], workers: int) -> Iterator[ProcessPoolEx
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done: Done) -> list[Work] | None:
+def _in_pool(
+    scenarios: Sequence[Any], left: list[Work], workers: int, done: Callable[[Any, Any], None], kind: CellKind
+) -> list[Work] | None:
     """Compute the cells in `left`, which shrinks. If a worker dies, return the cells that may have killed it.
 
     None if no worker could start, as in a script that calls `compare` outside `if __name__ == "__main__":`, since a
     worker imports the script again; then this process does the work.
     """
-    cold, ready = deque(warm_groups(scenarios, left)), deque[Work]()
+    cold, ready = deque(kind.groups(scenarios, left)), deque[Work]()
     warming: dict[Future[Any], list[Work]] = {}
     running: dict[Future[CellResult | Failure], Work] = {}
     started = False
     try:
-        with _pool(scenarios, workers) as pool:
+        with _pool(scenarios, kind, workers) as pool:
             _submit(pool, _ready).result()
             started = True
             while cold or warming or ready or running:
@@ -198,21 +220,15 @@ def _in_pool(scenarios: Sequence[Scenario], left: list[Work], workers: int, done
         if not started:
             return None
         # a group that was being compiled is suspect if it also kills a process of its own
-        deadly = [group for group in warming.values() if _in_own_process(scenarios, _warm, group) is DIED]
+        deadly = [group for group in warming.values() if _in_own_process(scenarios, kind, _warm, group) is DIED]
         return [*running.values(), *(work for group in deadly for work in group)]
     return []
 
 
-def _in_own_process(scenarios: Sequence[Scenario], function: Callable[..., Any], *arguments: Any) -> Any:
+def _in_own_process(scenarios: Sequence[Any], kind: CellKind, function: Callable[..., Any], *arguments: Any) -> Any:
     """Result of a function in a separate process, or `DIED`."""
     try:
-        with _pool(scenarios, 1) as pool:
+        with _pool(scenarios, kind, 1) as pool:
             return _submit(pool, function, *arguments).result()
     except BrokenProcessPool:
         return DIED
-
-
-def _alone(scenario: Scenario, cell: Cell) -> CellResult | Failure:
-    """Run one cell in a separate process: if that dies, this cell killed it."""
-    outcome: CellResult | Failure = _in_own_process([scenario], _work, Work(0, cell))
-    return outcome

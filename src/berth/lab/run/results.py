@@ -139,6 +139,7 @@ class Comparison:
 
     `records` holds every finished cell, `failed` the others; `unsupported` lists policies that cannot serve a setting.
     `settings` is the scenario as it was run, `command` repeats the comparison, `ports` holds names.
+    `remarks` say why the scenario may tell policies badly apart.
     """
 
     settings: Mapping[str, Any]
@@ -159,6 +160,7 @@ class Comparison:
     command: str
     versions: Mapping[str, str]
     out: str | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def family(self) -> LabFamily:
@@ -196,6 +198,25 @@ class Comparison:
     def served(self, information: str) -> list[str]:
         """Policies with at least one finished cell in this setting."""
         return [policy for policy in self.policies if self.runs(information, policy)]
+
+    def alike(self, information: str) -> list[list[str]]:
+        """Groups of policies that earned the same in every slot under every seed of this setting."""
+        groups: list[list[str]] = []
+        for policy in self.served(information):
+            for group in groups:
+                if _same_rewards(self.runs(information, policy), self.runs(information, group[0])):
+                    group.append(policy)
+                    break
+            else:
+                groups.append([policy])
+        return [group for group in groups if len(group) > 1]
+
+    @property
+    def indifferent(self) -> bool:
+        """Whether every policy that ran in several information settings earned the same in all of them."""
+        first, *others = self.information
+        both = [(other, p) for other in others for p in self.served(other) if p in self.served(first)]
+        return bool(both) and all(_same_rewards(self.runs(first, p), self.runs(other, p)) for other, p in both)
 
     def regret(self, information: str, policy: str, oracle: str) -> Floats:
         """Cumulative regret curves against an oracle, (S, T), one for each seed that has both."""
@@ -292,6 +313,7 @@ class Comparison:
             "summary": [row.as_dict(self.family.left_out) for row in self.rows],
             "oracles": [row.as_dict() for row in self.oracle_rows],
             "unsupported": [vars(item) for item in self.unsupported],
+            "remarks": list(self.remarks),
             "failed": [
                 {"name": c.name, "seed": c.seed, "arrivals": c.information, "error": f.error}
                 for c, f in self.failed.items()
@@ -349,6 +371,12 @@ class Comparison:
     def version(self) -> str:
         """Version of berth that ran the comparison."""
         return self.versions.get("berth", VERSION)
+
+
+def _same_rewards(some: Mapping[int, CellResult], others: Mapping[int, CellResult]) -> bool:
+    return some.keys() == others.keys() and all(
+        np.allclose(run.reward, others[seed].reward, rtol=1e-9, atol=0.0) for seed, run in some.items()
+    )
 
 
 def _of_mean(measure: Callable[[Floats], float], curves: Floats, earned: float) -> float | None:

@@ -19,16 +19,18 @@ import os
 import platform
 import shlex
 import socket
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from berth.about import VERSION
+from berth.about import HOME, VERSION
 from berth.errors import BerthError, InvalidInput
 from berth.lab.run.cells import Cell, CellResult
 
@@ -40,7 +42,7 @@ try:
 except ImportError:  # Windows has no fcntl: two concurrent runs go unnoticed
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["KIND", "ResultDirectory", "command_line", "machine", "now", "opened", "versions"]
+__all__ = ["KIND", "ResultDirectory", "command_line", "commit", "machine", "now", "opened", "versions"]
 
 KIND = "berth comparison"
 LOCK = ".lock"
@@ -134,6 +136,7 @@ class ResultDirectory:
             "finished": finished,
             "cells_reused": reused,
             "cells_failed": failed,
+            "commit": commit(),
             "platform": platform.platform(),
             "machine": machine(),
         }
@@ -251,6 +254,23 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "unknown"
     return found
+
+
+@cache
+def commit() -> str | None:
+    """Commit of berth's code, ending in "-dirty" if files were changed since; None for a release.
+
+    It is that of the checkout that berth runs from, or the one that pip installed berth from.
+    """
+    checkout = HOME.parents[1]
+    if (checkout / ".git").exists() and (checkout / "src" / "berth") == HOME:
+        asked = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    with contextlib.suppress(PackageNotFoundError, ValueError, AttributeError):
+        origin = json.loads(distribution("berth").read_text("direct_url.json") or "{}")
+        return origin.get("vcs_info", {}).get("commit_id")  # type: ignore[no-any-return]
+    return None
 
 
 def now() -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -26,14 +26,26 @@ from berth.files.yaml_tree import Key, Tree, read_file
 from berth.lab.run.plans import Outcome, Progress, RunPlan, part_of, plan_comparison, run_plans, worker_count
 from berth.lab.run.processes import leave_if_imported_by_worker, run_cells
 from berth.lab.run.results import Row
-from berth.lab.run.store import now, opened, versions
+from berth.lab.run.store import ResultDirectory, now, opened, versions
 from berth.random import stream
 from berth.scenario.layering import find_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Drawn", "Point", "Sweep", "SweepFile", "load_sweep", "points_of", "sweep"]
+__all__ = [
+    "Drawn",
+    "Point",
+    "Sweep",
+    "SweepFile",
+    "SweepPlan",
+    "alike",
+    "at_point",
+    "load_sweep",
+    "points_of",
+    "sweep",
+    "sweep_mistakes",
+]
 
 KIND = "berth sweep"
 
@@ -76,29 +88,17 @@ class RandomSearch(Part):
     seed: Annotated[Seed, said("a whole number ≥ 0")] = 0
 
 
-class SweepFile(Part):
-    """Contents of a sweep file."""
+class SweepPlan(Part):
+    """What all sweep files have."""
 
-    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] = (
-        Field(description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping")
-    )
     title: Annotated[str, said("a text")] = Field("", description="one line about the sweep")
     grid: dict[str, Values] = Field(
         default_factory=dict, description="list of values by key; every combination is a point"
     )
     random: RandomSearch | None = Field(None, description="points drawn at random")
     set: dict[str, Any] = Field(default_factory=dict, description="values by key, the same at every point")
-    policies: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="as in a scenario")
-    seeds: (
-        Annotated[
-            Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
-            said("how many seeds, or a list of seeds ≥ 0"),
-        ]
-        | None
-    ) = Field(None, description="a number N for seeds 0 … N−1, or a list of seeds")
-    baseline: str | None = Field(None, description="as in a scenario")
-    arrivals: Literal["hidden", "revealed", "both"] | None = Field(None, description="`arrivals_known` of a scenario")
-    oracles: list[str] | None = Field(None, description="as in a scenario")
+    policies: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="policies to compare")
+    baseline: str | None = Field(None, description="policy with which the others are compared")
     _file: Path | None = PrivateAttr(None)
     _tree: Tree | None = PrivateAttr(None)
 
@@ -110,6 +110,28 @@ class SweepFile(Part):
     def line(self, key: Key) -> int | None:
         """Line of a key, if it was read from a file."""
         return None if self._tree is None else self._tree.place(key)[1]
+
+    def read_from(self, file: Path, tree: Tree) -> Self:
+        """Remember where it was read from."""
+        self._file, self._tree = file, tree
+        return self
+
+
+class SweepFile(SweepPlan):
+    """Contents of a sweep file of comparisons."""
+
+    scenario: Annotated[str | dict[str, Any], said("the name or file of a scenario, or a scenario (a mapping)")] = (
+        Field(description="a name (`berth scenarios`), a file (a relative path starts at the sweep file), or a mapping")
+    )
+    seeds: (
+        Annotated[
+            Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)],
+            said("how many seeds, or a list of seeds ≥ 0"),
+        ]
+        | None
+    ) = Field(None, description="a number N for seeds 0 … N−1, or a list of seeds")
+    arrivals: Literal["hidden", "revealed", "both"] | None = Field(None, description="`arrivals_known` of a scenario")
+    oracles: list[str] | None = Field(None, description="as in a scenario")
 
 
 @dataclass(frozen=True)
@@ -145,7 +167,7 @@ class Sweep:
         for key in self.keys:
             # a scenario's key may share its name with a result, as `overhead` does
             name = f"swept_{key}" if key in results else key
-            columns[name] = _alike([point.changes.get(key) for point, _ in lines])
+            columns[name] = alike([point.changes.get(key) for point, _ in lines])
         columns.update((name, [row.get(name) for _, row in lines]) for name in results)
         return pl.DataFrame(columns)
 
@@ -167,7 +189,7 @@ class Sweep:
         }
 
 
-def _alike(values: list[Any]) -> list[Any]:
+def alike(values: list[Any]) -> list[Any]:
     """Values of one column: unchanged if all are numbers, texts or booleans; else as texts."""
     kinds = {float if type(value) is int else type(value) for value in values if value is not None}
     if len(kinds) <= 1 and kinds <= {float, str, bool}:
@@ -185,12 +207,11 @@ def load_sweep(path: str | os.PathLike[str]) -> SweepFile:
     """
     file = Path(path)
     tree = read_file(file, "sweep")
-    found = checked(tree, SweepFile, _mistakes)
-    found._file, found._tree = file, tree
-    return found
+    return checked(tree, SweepFile, sweep_mistakes).read_from(file, tree)
 
 
-def _mistakes(plan: SweepFile) -> Iterator[Mistake]:
+def sweep_mistakes(plan: SweepPlan) -> Iterator[Mistake]:
+    """What is wrong with the grid and the random points."""
     drawn = {} if plan.random is None else plan.random.keys
     if not plan.grid and not drawn:
         yield Mistake(("grid",), "at least one key under grid or random", found="nothing to sweep")
@@ -214,7 +235,7 @@ def _mistakes(plan: SweepFile) -> Iterator[Mistake]:
                 yield Mistake((*place, given[0]), "numbers above 0", span)
 
 
-def points_of(plan: SweepFile) -> list[Point]:
+def points_of(plan: SweepPlan) -> list[Point]:
     """All points: each combination of the grid at each random point.
 
     >>> plan = SweepFile(scenario="small", grid={"ports.count": [3, 5], "horizon": [10]})
@@ -242,16 +263,18 @@ def sweep(
     address: str | None = None,
     seeds: int | Sequence[int] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    report: Callable[[ResultDirectory, Sweep, Mapping[str, Any]], None] | None = None,
 ) -> Sweep:
     """Run a sweep; `on` is "local" (processes of this machine) or "ray" (a cluster at `address`).
 
+    `report` writes more files to `out`, from the sweep and its manifest.
     A point with an invalid scenario is an error before anything runs; a failing cell is listed and stops no other.
     """
     leave_if_imported_by_worker()
     began = time.perf_counter()
     if not isinstance(plan, SweepFile):
         plan = load_sweep(plan)
-    elif mistakes := list(_mistakes(plan)):
+    elif mistakes := list(sweep_mistakes(plan)):
         raise first_of(mistakes, Tree({}))
     points = points_of(plan)
     runner = _runner(on, workers, address)
@@ -287,6 +310,8 @@ def sweep(
         if directory is not None:
             directory.write_table("summary.parquet", found.frame())
             done = directory.described(facts, now(), reused, sum(map(len, failed.values())))
+            if report is not None:
+                report(directory, found, done)
             directory.write_json("manifest.json", done)
         return found
 
@@ -312,7 +337,7 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
             changes,
         )
     except InvalidInput as error:
-        raise _placed(error, plan, point) from None
+        raise at_point(error, plan, point) from None
     except UnknownName as error:
         said: dict[str, list[Any]] = {
             "scenario": [plan.scenario],
@@ -321,7 +346,7 @@ def _planned(plan: SweepFile, point: Point, seeds: int | Sequence[int] | None) -
         }
         key = next((key for key, names in said.items() if error.name in names), error.what)
         expected = f"a known {error.what}{did_you_mean(error.name, error.known)}"
-        raise _placed(InvalidInput(expected, value=error.name, key=key), plan, point) from None
+        raise at_point(InvalidInput(expected, value=error.name, key=key), plan, point) from None
 
 
 def _scenario(plan: SweepFile) -> Any:
@@ -338,10 +363,10 @@ def _scenario(plan: SweepFile) -> Any:
     )
 
 
-def _placed(error: InvalidInput, plan: SweepFile, point: Point) -> InvalidInput:
+def at_point(error: InvalidInput, plan: SweepPlan, point: Point) -> InvalidInput:
     """Add the point, and the line of the wrong key, to an error."""
     wrong = error.key or ""
-    places: dict[str, Key] = {name: (name,) for name in ("scenario", "policies", "baseline", "oracles")}
+    places: dict[str, Key] = {name: (name,) for name in ("scenario", "trace", "policies", "baseline", "oracles")}
     places |= {key: ("set", key) for key in plan.set}
     places |= {key: ("random", "keys", key) for key in point.changes}
     places |= {key: ("grid", key, values.index(point.changes[key])) for key, values in plan.grid.items()}

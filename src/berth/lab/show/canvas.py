@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+
+from berth.families import FAMILIES
 
 __all__ = [
     "COLOURS",
@@ -39,6 +42,9 @@ INK, GRID = "#1f2933", "#d9dee5"
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D46", "#7A5CC7")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+LOOKS = len(COLOURS) * len(DASHES)
+"""Pairs of a colour and dashes."""
 
 NEAR = 0.007
 """Curves closer than this share of the picture's height are drawn over each other: about the width of a line."""
@@ -93,24 +99,40 @@ def short_number(value: float, place: object = None) -> str:
 
 
 def line_looks(*groups: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of each name: the same in every group, and different from all others in its groups.
+    """Colour and dashes of each policy: different within a group, and the same in every report as far as possible.
 
-    Dashes change after every fourth name, for prints without colour.
+    A built-in policy has those of its place in the list of its family. Another name has those of its checksum; if
+    these are taken in one of its groups, it gets the next free ones, with a free colour if there is one. Dashes change
+    after every fourth place, for prints without colour.
 
-    >>> looks = line_looks(["a", "b"], ["c", "b"])
-    >>> looks["a"] == looks["c"], looks["a"] == looks["b"]
-    (True, False)
+    >>> line_looks(["drf", "fairness"])["drf"] == line_looks(["ogasched", "drf"])["drf"]
+    True
+    >>> looks = line_looks(["drf", "drf:a=1", "mine:A"])
+    >>> len({look["color"] for look in looks.values()})
+    3
     """
+    names = list(dict.fromkeys(itertools.chain(*groups)))
+    fixed = {
+        name: place
+        for family in FAMILIES.values()
+        for place, name in enumerate(dict.fromkeys(family.policies))
+        if name in names
+    }
     places: dict[str, int] = {}
-    for name in dict.fromkeys(itertools.chain(*groups)):
-        taken = {places.get(other) for group in groups if name in group for other in group}
-        places[name] = next(place for place in itertools.count() if place not in taken)
+    for name in sorted(names, key=lambda name: name not in fixed):
+        taken = {places.get(other) for group in groups if name in group for other in group} - {None}
+        colours = {place % len(COLOURS) for place in taken if place is not None}
+        wanted = fixed.get(name, zlib.crc32(name.encode()) % LOOKS)
+        ring = [(wanted + step) % LOOKS for step in range(LOOKS)] + list(range(LOOKS, LOOKS + len(names)))
+        free = [place for place in ring if place not in taken]
+        other_colour = [] if name in fixed else [place for place in free if place % len(COLOURS) not in colours]
+        places[name] = (other_colour or free)[0]
     return {
         name: {
-            "color": COLOURS[place % len(COLOURS)],
-            "linestyle": DASHES[(place // 4 + place // 16) % len(DASHES)],
+            "color": COLOURS[places[name] % len(COLOURS)],
+            "linestyle": DASHES[(places[name] // 4 + places[name] // 16) % len(DASHES)],
         }
-        for name, place in places.items()
+        for name in names
     }
 
 

@@ -23,12 +23,12 @@ dl { margin-bottom: .6rem; } dd code { overflow-wrap: anywhere; }
 .verdict { border-left: 4px solid var(--accent); } .verdict.warn { border-left-color: var(--warn); color: inherit; }
 .warn strong { color: var(--warn); } small, figcaption { color: var(--quiet); font-size: .85rem; }
 table { margin-bottom: .4rem; } th, td, th:last-child, td:last-child { text-align: right; padding: .35rem .6rem; }
-th { vertical-align: bottom; } td small { margin-left: .3em; font-size: .9em; }
+th { vertical-align: bottom; white-space: normal; } td small { margin-left: .3em; font-size: .9em; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--card); }
 td:first-child { font-weight: 600; } tr.best td { background: var(--fill); }
 tr.oracle td { color: var(--quiet); font-weight: 400; }
 th.text, td.text { text-align: left; white-space: normal; } td.text:first-child { font-weight: 400; }
-tr.wide td.text { min-width: 22rem; } sup { line-height: 1; }
+tr.wide td.text { min-width: min(22rem, 18vw); } sup { line-height: 1; }
 th button { all: unset; cursor: pointer; } th button:hover { color: var(--ink); }
 th[aria-sort] button::after { content: " ↓"; } th[aria-sort="ascending"] button::after { content: " ↑"; }
 .chip { display: inline-block; width: 26px; height: 8px; margin-right: .5rem; vertical-align: middle; }

@@ -46,7 +46,7 @@ def render_report(comparison: Comparison, plots: Mapping[tuple[str, str], str], 
         "All settings": yaml.safe_dump(_as_run(comparison), sort_keys=False, allow_unicode=True, width=100),
         "Manifest": json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
     }
-    return page(title, _facts(comparison), files, sections, body)
+    return page(title, _facts(comparison, manifest), files, sections, body)
 
 
 def summary(comparison: Comparison) -> str:
@@ -59,19 +59,27 @@ def summary(comparison: Comparison) -> str:
     return "\n".join(part for part in (*parts, _verdict(comparison), _failed(comparison)) if part)
 
 
-def _facts(comparison: Comparison) -> dict[str, str]:
+def _facts(comparison: Comparison, manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the head of the report says, as HTML."""
+    commit, _, changed = str(manifest.get("commit") or "").partition("-")
+    commit = f", commit {commit[:12]}{' with changes' if changed else ''}" if commit else ""
     return {
         "Policies": escape(f"{len(comparison.policies)}, baseline {comparison.baseline}"),
         "Slots": number(comparison.settings.get("horizon"), 1),
         "Seeds": seeds_in_words(comparison.seeds),
-        "Version": escape(f"berth {comparison.version}, {comparison.finished[:10]}"),
+        "Version": escape(f"berth {comparison.version}{commit}, {comparison.finished[:10]}"),
         "Command": f"<code>{escape(comparison.command)}</code>",
     }
 
 
 def _verdict(comparison: Comparison) -> str:
-    return '<div class="card verdict">' + "".join(f"<p>{escape(line)}</p>" for line in verdict(comparison)) + "</div>"
+    said = [line for line in verdict(comparison) if line not in comparison.remarks]
+    cards = {"card verdict": said, "card verdict warn": comparison.remarks}
+    return "".join(
+        f'<div class="{kind}">{"".join(f"<p>{escape(line)}</p>" for line in lines)}</div>'
+        for kind, lines in cards.items()
+        if lines
+    )
 
 
 def _as_run(comparison: Comparison) -> dict[str, Any]:

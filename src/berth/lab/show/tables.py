@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,7 +17,7 @@ from berth.lab.run.sweep import Sweep
 from berth.lab.show.words import MISSING, mean_of, needs, number, percent, plus_minus, verdict
 from berth.statistics import Estimate
 
-__all__ = ["as_table", "print_comparison", "print_sweep", "tables_as_text"]
+__all__ = ["as_table", "fitted", "print_comparison", "print_sweep", "stacked", "tables_as_text"]
 
 NARROW = 96
 """Below this many characters a line, the table keeps to what decides."""
@@ -33,11 +35,13 @@ def as_table(
     title: str | None = None,
     wrap: bool = False,
     least: int | None = None,
+    stack: int = 0,
 ) -> Table:
     """A plain table: `texts` columns that fold, the first at least `least` wide, then numbers, aligned right.
 
-    Numbers are never cut, unless `wrap` lets them wrap.
+    Numbers are never cut, unless `wrap` lets them wrap. `stack` breaks heads into lines of this many characters.
     """
+    heads = [stacked(head, stack) for head in heads] if stack else heads
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for place, head in enumerate(heads):
         if place < texts:
@@ -49,11 +53,32 @@ def as_table(
     return table
 
 
+def fitted(console: Console, table: Callable[[bool], Table]) -> Table:
+    """`table(False)`, or if that is wider than the console `table(True)`, with its heads stacked."""
+    whole = table(False)
+    needed = console.measure(whole, options=console.options.update(max_width=10 * console.width)).maximum
+    return whole if needed <= console.width else table(True)
+
+
+def stacked(head: str, width: int = 12) -> str:
+    """A head on lines of at most `width` characters if possible, broken only behind a space, hyphen, dot or slash.
+
+    >>> stacked("trace-google-2011-placement").splitlines()
+    ['trace-', 'google-2011-', 'placement']
+    """
+    lines = [""]
+    for part in re.findall(r"[^ ./-]*[ ./-]?", head):
+        if lines[-1] and len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """One table for each information setting, then the verdict."""
     _print_tables(comparison, console)
     for line in verdict(comparison):
-        console.print(Text(line))
+        console.print(Text(line, style="yellow" if line in comparison.remarks else ""))
     if len(comparison.seeds) > 1:
         console.print(Text("± is half of the 95 % interval over seeds, paired where two are compared.", style="dim"))
     else:
@@ -157,7 +182,11 @@ def print_sweep(result: Sweep, console: Console) -> None:
         for point in result.points
         for place, row in enumerate(result.rows.get(point.number, ()))
     ]
-    console.print(as_table([*texts, "reward a slot", "vs baseline", "of oracle"], lines[:LINES], len(texts)))
+    heads = [*texts, "reward a slot", "vs baseline", "of oracle"]
+    if all(line[-1] == MISSING for line in lines):
+        heads, lines = heads[:-1], [line[:-1] for line in lines]
+    table = partial(as_table, heads, lines[:LINES], len(texts))
+    console.print(fitted(console, lambda narrow: table(stack=11 if narrow else 0)))
     if len(lines) > LINES:
         console.print(Text(f"… and {len(lines) - LINES:,} more lines; all are in the table file.", style="dim"))
     for reason in dict.fromkeys(f"{who}: {why}" for found in result.left_out.values() for who, why in found.items()):

@@ -103,8 +103,25 @@ def verdict(comparison: Comparison) -> list[str]:
         )
         said.append(f"{setting(information)}, the baseline {best.policy} earns most: {reward}{second}.")
     said.extend(_broken(comparison))
+    said.extend(_alike(comparison))
+    said.extend(comparison.remarks)
     if comparison.failed:
         said.append(f"{len(comparison.failed)} cells failed and are missing from all numbers.")
+    return said
+
+
+def _alike(comparison: Comparison) -> list[str]:
+    """Policies, and information settings, between which the rewards show no difference."""
+    groups = {information: comparison.alike(information) for information in comparison.information}
+    same = len({str(found) for found in groups.values()}) == 1
+    said = [
+        f"{'' if same else setting(information) + ', '}{', '.join(group[:-1])} and {group[-1]} earned the same in "
+        "every slot: this scenario does not tell them apart."
+        for information, found in list(groups.items())[: 1 if same else None]
+        for group in found
+    ]
+    if comparison.indifferent:
+        said.append("Every policy earned the same with arrivals hidden and revealed: seeing them makes no difference.")
     return said
 
 

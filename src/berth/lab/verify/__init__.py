@@ -14,6 +14,7 @@ from berth.errors import InvalidInput, UnknownName
 from berth.lab.verify.batch import HPCOPT, RLSCHEDULER
 from berth.lab.verify.lines import Check, Line, Progress
 from berth.lab.verify.openb import FGD
+from berth.traces.folder import traces_folder
 
 __all__ = ["CHECKS", "Check", "Line", "render_verified", "verify"]
 
@@ -28,7 +29,7 @@ def verify(
     unknown = next((name for name in names if name not in CHECKS), None)
     if unknown is not None:
         raise UnknownName("published result", unknown, CHECKS)
-    folder = Path(traces or os.environ.get("BERTH_TRACES") or "")
+    folder = traces_folder(traces or None) or Path()
     found: dict[str, list[Line]] = {}
     for name in names or CHECKS:
         check = CHECKS[name]

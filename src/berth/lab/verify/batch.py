@@ -11,6 +11,7 @@ import polars as pl
 from berth.families.placement.policies.priority import score_function
 from berth.families.placement.pool_runs import run_pool
 from berth.lab.replay.results import bounded_slowdown
+from berth.lab.replay.samples import job_windows
 from berth.lab.verify.lines import Check, Line, Progress
 from berth.model import Floats
 from berth.traces.formats.swf import FIELDS, LAYOUT
@@ -65,8 +66,7 @@ def _windowed(log: Mapping[str, Floats], capacity: float, score: str, backfill: 
     known = np.where(asked == -1, run, asked)[kept]  # also −1, of jobs whose run time is not known either
     run = np.where(run < 0, 10.0, run)[kept]
     means = []
-    for start in STARTS:
-        one = slice(start, start + WINDOW)
+    for one in job_windows(STARTS, WINDOW):
         began = run_pool(
             submit[one],
             size[one],

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import random
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 __all__ = ["LocalRay", "RayNode", "example_nodes"]
 
 TRIES = 3
-"""How often the start of a node is tried."""
+"""How often the start of the head, or of a node, is tried."""
 LONGEST = 50
 """The most characters of the directory: it has sockets, whose paths must be short."""
 HEALTH = {
@@ -86,45 +86,50 @@ class LocalRay:
 
     def start(self) -> None:
         """Start the head, then one node after another."""
-        from ray.cluster_utils import Cluster
-
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
-            with self._environment("head"):
-                head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
-                self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": self._settings})
+            self._patiently("head", self._start_head)
             for name in self._nodes:
-                self._start_patiently(name)
+                self.start_node(name)
         except BaseException:
             self.stop()
             raise
-
-    def _start_patiently(self, name: str) -> None:
-        """Start a node; Ray allows half a minute, which may be too little on a busy machine."""
-        for left in reversed(range(TRIES)):
-            try:
-                return self.start_node(name)
-            except Exception:  # Ray raises plain exceptions
-                end(marked(self.directory, name), signal.SIGKILL)
-                if not left:
-                    raise
 
     def start_node(self, name: str) -> None:
         """Start or restart a node."""
         if name not in self._nodes:
             raise InvalidInput(f"one of {', '.join(self._nodes)}", value=name, key="node")
-        node = self._nodes[name]
         if (before := self._running.pop(name, None)) is not None:
             end(marked(self.directory, name), signal.SIGKILL)
             self._cluster.remove_node(before, allow_graceful=False)
-        with self._environment(name):
-            self._running[name] = self._cluster.add_node(
-                num_cpus=node.cpus,
-                num_gpus=node.gpus,
-                resources=dict(node.resources),
-                labels={"name": name, **node.labels},
-                node_ip_address=self._ip(1 + list(self._nodes).index(name)),
-            )
+        self._patiently(name, lambda: self._add_node(name))
+
+    def _patiently(self, name: str, start: Callable[[], None]) -> None:
+        """Start a part of the cluster; Ray allows half a minute, which may be too little on a busy machine."""
+        for left in reversed(range(TRIES)):
+            try:
+                with self._environment(name):
+                    return start()
+            except Exception:  # Ray raises plain exceptions
+                end(marked(self.directory, name), signal.SIGKILL)
+                if not left:
+                    raise
+
+    def _start_head(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
+        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": self._settings})
+
+    def _add_node(self, name: str) -> None:
+        node = self._nodes[name]
+        self._running[name] = self._cluster.add_node(
+            num_cpus=node.cpus,
+            num_gpus=node.gpus,
+            resources=dict(node.resources),
+            labels={"name": name, **node.labels},
+            node_ip_address=self._ip(1 + list(self._nodes).index(name)),
+        )
 
     def stop(self) -> None:
         """End what this object started, and nothing else."""

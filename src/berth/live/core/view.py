@@ -243,17 +243,26 @@ def placed_in_order(view: View, free: Ints | None = None) -> Placing:
 
 
 def placed(gangs: Gangs, reach: Mask, capacity: Ints, left: Ints) -> Placing:
-    """The same as `placed_in_order` for arrays; `left` is reduced to what remains free."""
-    rows = int(min(np.minimum(gangs.most, len(left) + 1).sum() + len(gangs.reach), ROWS))
+    """The same as `placed_in_order` for arrays; `left` is reduced to what remains free.
+
+    Servers where no task fits, most of them on a full cluster, are left out before jobs are tried one by one.
+    """
+    least = gangs.demand.min(axis=0)
+    open_ = np.flatnonzero((left >= least).all(axis=1))
+    if not len(open_):
+        return Placing.nothing()
+    rows = int(min(np.minimum(gangs.most, len(open_) + 1).sum() + len(gangs.reach), ROWS))
 
     def whole(size: int) -> Ints:
         return np.zeros(size, dtype=np.int64)
 
     shapes = int(gangs.shape.max()) + 1
     placed = Placed(whole(rows), whole(rows), whole(rows), whole(rows), whole(1), np.zeros(shapes, dtype=bool))
-    berth_in_order(gangs, reach, weight_of(capacity), left, placed)
+    free = left[open_]
+    berth_in_order(gangs, np.ascontiguousarray(reach[:, open_]), weight_of(capacity), free, placed)
+    left[open_] = free
     size = int(placed.size[0])
-    return Placing(placed.job[:size], placed.role[:size], placed.server[:size], placed.count[:size])
+    return Placing(placed.job[:size], placed.role[:size], open_[placed.server[:size]], placed.count[:size])
 
 
 def weight_of(capacity: Ints) -> Floats:

@@ -62,8 +62,8 @@ class Told(Learned):
     def _stated(self, server: str) -> float:
         return 0.0  # the true speeds are those of the servers as they are
 
-    def _spread(self, type_: str) -> float:
-        return min(float(np.mean(np.log(self._ratios.get(type_, [1.0])))), 0.0)
+    def apart(self, type_: str) -> float:
+        return math.exp(min(float(np.mean(np.log(self._ratios.get(type_, [1.0])))), 0.0))
 
 
 class Pairs(Learned):

@@ -24,6 +24,7 @@ from berth.live.twin.rehearse import Rehearsal
 from berth.live.twin.runs import PATIENCE, Runner
 from berth.live.twin.streams import CLASS, ClassStream, Stream
 from berth.live.twin.traces import OTHERS, TraceStream, trace_gangs
+from berth.traces.folder import trace_beside
 from berth.traces.throughputs import read_gavel
 
 __all__ = ["RehearsalFile", "read_rehearsal"]
@@ -82,7 +83,9 @@ class MeasuredEntry(Part):
 class TraceEntry(Part):
     """Jobs of a trace: arrivals, sizes, requests and run times are the trace's, which count as work at speed 1."""
 
-    file: str = Field(description="the trace, in any format that berth reads; a relative path starts at this file")
+    file: str = Field(
+        description="the trace, in any format that berth reads; a relative path starts here, else at BERTH_TRACES"
+    )
     types: Types | None = Field(
         None, description=f"speeds by kind of job and class; `{OTHERS}` is for all kinds that are not named"
     )
@@ -167,10 +170,14 @@ class RehearsalFile(Part):
         if self.measured is not None:
             asked = self.measured
             rest = asked.jobs, asked.rate, asked.luck, asked.server_spread
-            return gavel_stream(*rest) if asked.table == "gavel" else sia_stream(self._folder / asked.table, *rest)
+            return (
+                gavel_stream(*rest)
+                if asked.table == "gavel"
+                else sia_stream(trace_beside(self._folder, asked.table), *rest)
+            )
         if self.trace is not None:
             log = self.trace
-            gangs = tuple(trace_gangs(self._folder / log.file, log.types or {OTHERS: {}}, log.jobs))
+            gangs = tuple(trace_gangs(trace_beside(self._folder, log.file), log.types or {OTHERS: {}}, log.jobs))
             if log.types is None:
                 shape = len(gangs), 0.0, log.luck, log.server_spread
                 return TrainingTrace(read_gavel(), self.there(), *shape, gangs)

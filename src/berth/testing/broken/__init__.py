@@ -35,13 +35,13 @@ class Sound:
         """Array of a decision."""
         return decision
 
-    def made(self, entries: Any) -> Any:
-        """Decision with this array."""
+    def made(self, entries: Any, like: Any) -> Any:
+        """The decision `like` with this array in place of its own."""
         return entries
 
     def paused(self, decision: Any) -> Any:
         """A decision of the same shape that does nothing."""
-        return self.made(np.full_like(self.entries(decision), self.nothing))
+        return self.made(np.full_like(self.entries(decision), self.nothing), decision)
 
     @staticmethod
     def unwelcome(problem: Any) -> bool:
@@ -55,12 +55,13 @@ class ReusesItsBuffer(Sound):
     _buffer: Any = None
 
     def decide(self, slot: Any, /) -> Any:
-        entries = self.entries(super().decide(slot))
+        decision = super().decide(slot)
+        entries = self.entries(decision)
         if self._buffer is None:
             self._buffer = np.zeros(10_000, dtype=entries.dtype)
         part = self._buffer[: entries.size].reshape(entries.shape)
         part[...] = entries
-        return self.made(part)
+        return self.made(part, decision)
 
 
 class LendsItsState(Sound):

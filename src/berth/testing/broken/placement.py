@@ -39,8 +39,8 @@ class _Sound(Greedy, Sound):
     def entries(self, decision: PlacementDecision) -> Ints:
         return decision.server
 
-    def made(self, entries: Ints) -> PlacementDecision:
-        return PlacementDecision(entries)
+    def made(self, entries: Ints, like: PlacementDecision) -> PlacementDecision:
+        return PlacementDecision(entries, gangs={i: gang for i, gang in like.gangs.items() if entries[i] >= 0})
 
     @staticmethod
     def unwelcome(problem: PlacementProblem) -> bool:
@@ -80,6 +80,30 @@ class IgnoresAllButOneResource(_Sound):
         free = slot.free.copy()
         free[slot.up, 1:] = 1e12
         return super().decide(dataclasses.replace(slot, free=free))
+
+
+class _SoundWithGangs(_Sound):
+    """Serves gangs as if their pieces were one task; those who derive from it say how."""
+
+    def __init__(self, problem: PlacementProblem, rng: Any = None) -> None:
+        super().__init__(problem.replace(gangs=False), rng)
+
+
+class ForgetsPieces(_SoundWithGangs):
+    """Starts one piece of each gang."""
+
+
+class BreaksGangs(_SoundWithGangs):
+    """Starts as many pieces of a gang as the server of the first holds."""
+
+    def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
+        decision = super().decide(slot)
+        gangs = {
+            int(i): np.full(min(2, slot.tasks.pieces[i]), decision.server[i])
+            for i in np.flatnonzero(decision.server >= 0)
+            if slot.tasks.pieces[i] > 1
+        }
+        return PlacementDecision(decision.server, None, gangs)
 
 
 class StartsInThePast(_Sound):
@@ -151,7 +175,7 @@ class LaunchesForEachTask(_Sound):
         server = np.full(len(slot.ids), WAIT, dtype=np.int64)
         off = np.flatnonzero(slot.up & ~(slot.time <= slot.on_until))
         for i, r in zip(range(len(server)), off, strict=False):
-            if (slot.tasks.demand[i] <= slot.free[r]).all():
+            if slot.tasks.pieces[i] == 1 and (slot.tasks.demand[i] <= slot.free[r]).all():
                 server[i] = r
         return PlacementDecision(server)
 
@@ -166,6 +190,8 @@ BROKEN = faults(
             IgnoresAllButOneResource,
             StartsInThePast,
             NamesNoServer,
+            ForgetsPieces,
+            BreaksGangs,
         ),
         "feasible-on-edge-instances": (ForgetsLostServers,),
         "decisions-are-fresh": (DecidesArrays, DecidesFloats, LeavesTasksOut),

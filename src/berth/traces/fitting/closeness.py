@@ -4,6 +4,9 @@ Each marginal has two numbers. The Kolmogorov–Smirnov statistic is the largest
 functions, 0 to 1. The Wasserstein distance is the mean distance of the two quantile functions, in natural logarithms:
 0.1 means that values differ by about 10 %. The p-value of the first tests whether both samples come from one
 distribution; with 100,000 jobs it rejects even negligible differences, so use the distance.
+
+Estimates have one table more (`estimate_facts`): a distribution function does not show whether they are few round
+values or thousands of odd ones.
 """
 
 from __future__ import annotations
@@ -22,7 +25,20 @@ from berth.traces.fitting.generate import generate
 from berth.traces.fitting.workload import Workload
 from berth.traces.trace import Trace
 
-__all__ = ["Closeness", "Marginal", "closeness", "compared", "held_out", "marginals", "plot_closeness"]
+__all__ = [
+    "Closeness",
+    "Marginal",
+    "closeness",
+    "compared",
+    "estimate_facts",
+    "held_out",
+    "marginals",
+    "misfits",
+    "plot_closeness",
+]
+
+FAR_KS, FAR_SHARE, FAR_RATIO = 0.05, 0.1, 2.0
+"""A fit is poor beyond these: in a distribution function, a share of jobs, and the ratio of two amounts."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,7 @@ class Closeness:
 
 
 def marginals(trace: Trace) -> list[Marginal]:
-    """Quantities to compare: gaps, hour of the day, run time, pieces, every resource, estimate ratio, user's rank."""
+    """Quantities to compare: gaps, hours, run times, pieces, resources, estimates and their ratios, users' ranks."""
     jobs = prepared(trace).jobs
     submit, run = jobs["submit_s"].to_numpy(), jobs["run_s"].to_numpy()
     estimate = jobs["estimate_s"].fill_null(0.0).to_numpy()
@@ -65,6 +81,7 @@ def marginals(trace: Trace) -> list[Marginal]:
         Marginal("run time", "s", run),
         Marginal("pieces", "", jobs["pieces"].to_numpy().astype(np.float64)),
         *(Marginal(r.name, r.unit, jobs[r.name].to_numpy()) for r in names),
+        Marginal("estimate", "s", estimate[known]),
         Marginal("estimate over run time", "", estimate[known] / run[known]),
         Marginal("rank of the user", "", _ranks(jobs["user"])),
     ]
@@ -121,6 +138,62 @@ def closeness(real: Trace, generated: Trace) -> list[Closeness]:
             )
         )
     return rows
+
+
+def estimate_facts(trace: Trace) -> dict[str, float] | None:
+    """Facts about the estimates of a trace; None if it has none.
+
+    >>> jobs = {"submit_s": [0.0] * 4, "run_s": [50.0] * 4, "estimate_s": [60.0, 60.0, 60.0, 40.0], "cpu": [1.0] * 4}
+    >>> facts = estimate_facts(Trace.of({**jobs, "pieces": [1] * 4}))
+    >>> facts["distinct_values"], facts["share_of_the_ten_most_common"], facts["largest_s"], facts["share_run_past"]
+    (2, 1.0, 60.0, 0.25)
+    """
+    jobs = prepared(trace).jobs
+    estimate = jobs["estimate_s"].fill_null(0.0).to_numpy()
+    known = estimate > 0
+    if not known.any():
+        return None
+    estimate, run = estimate[known], jobs["run_s"].to_numpy()[known]
+    counts = np.unique(estimate, return_counts=True)[1]
+    return {
+        "distinct_values": len(counts),
+        "share_of_the_ten_most_common": float(np.sort(counts)[-10:].sum() / len(estimate)),
+        **{f"p{percent}_s": float(np.percentile(estimate, percent)) for percent in (25, 50, 75, 95, 99)},
+        "largest_s": float(estimate.max()),
+        "share_run_past": float((run > estimate).mean()),
+        "mean_share_used": float(np.minimum(run / estimate, 1.0).mean()),
+    }
+
+
+def misfits(
+    rows: Sequence[Closeness],
+    halves: Sequence[Closeness],
+    real: dict[str, float] | None,
+    made: dict[str, float] | None,
+) -> list[str]:
+    """Reasons to distrust a fit: facts that are far apart, and marginals that are, even beside the trace's own halves.
+
+    A KS statistic counts above FAR_KS and half that of the two halves of the trace.
+    """
+    own = {row.name: row.ks for row in halves}
+    found = [
+        f"{row.name}: KS {row.ks:.3f}" for row in rows if row.ks > FAR_KS and row.ks > 0.5 * own.get(row.name, 0.0)
+    ]
+    if (real is None) != (made is None):
+        return [*found, f"estimates: {'the fit' if made is None else 'the trace'} has none"]
+    for name, truth in (real or {}).items():
+        other = (made or {})[name]
+        apart = (
+            abs(other - truth) > FAR_SHARE
+            if "share" in name
+            else max(other, truth) > FAR_RATIO * max(min(other, truth), 1e-12)
+        )
+        # a single job may have asked for any time: a fit stops at the largest that some jobs share
+        if apart and not (name == "largest_s" and other < truth):
+            found.append(
+                f"{name.removesuffix('_s').replace('_', ' ')} of estimates: {other:.4g}, {truth:.4g} in the trace"
+            )
+    return found
 
 
 def held_out(trace: Trace, seed: int = 0) -> tuple[list[Closeness], list[Closeness]]:

@@ -56,7 +56,9 @@ class Quantiles(Part):
     """
 
     values: Annotated[list[Amount], Field(min_length=2)]
-    levels: list[Share] | None = Field(default=None, description="default: LEVELS")
+    levels: list[Share] | None = Field(
+        default=None, description="default: LEVELS, or evenly spaced for another number of values"
+    )
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -70,7 +72,10 @@ class Quantiles(Part):
         return self
 
     def _levels(self) -> list[float]:
-        return list(LEVELS) if self.levels is None else self.levels
+        if self.levels is not None:
+            return self.levels
+        count = len(self.values)
+        return list(LEVELS) if count == len(LEVELS) else [place / (count - 1) for place in range(count)]
 
     def draw(self, luck: Floats) -> Floats:
         """Value at each level of `luck` in [0, 1), (N,) → (N,)."""
@@ -94,6 +99,11 @@ class Quantiles(Part):
     def of(cls, sample: Floats) -> Self:
         """Quantiles of a sample (N,)."""
         return cls(values=[short(value) for value in np.quantile(sample, LEVELS)])
+
+    @classmethod
+    def even(cls, sample: Floats, points: int) -> Self:
+        """Quantiles of a sample (N,) at evenly spaced levels."""
+        return cls(values=[short(value) for value in np.quantile(sample, np.linspace(0.0, 1.0, points))])
 
     @classmethod
     def from_cdf(cls, values: Floats, percent: Floats, lowest: float, highest: float) -> Self:
@@ -172,6 +182,17 @@ class Mix(Part):
             values=[short(v, 9) for v in values[top]],
             shares=[round(float(s), 5) for s in counts[top] / len(sample)],
             rest=Quantiles.of(sample[~np.isin(sample, values[top])]),
+        )
+
+    @classmethod
+    def of_values(cls, sample: Floats, named: Floats, points: int) -> Self:
+        """Fit a sample: the values among `named` with their shares, and evenly spaced quantiles of the rest."""
+        rare = ~np.isin(sample, named)
+        values, counts = np.unique(sample[~rare], return_counts=True)
+        return cls(
+            values=[short(v, 9) for v in values],
+            shares=[round(float(s), 6) for s in counts / len(sample)] if rare.any() else _whole(counts / len(sample)),
+            rest=Quantiles.even(sample[rare], points) if rare.any() else None,
         )
 
     @classmethod

@@ -16,6 +16,7 @@ import polars as pl
 from berth.errors import InvalidInput
 from berth.model import Floats, Ints
 from berth.traces.fitting.distributions import Mix, Quantiles, short
+from berth.traces.fitting.estimates import Estimates, Menu
 from berth.traces.fitting.workload import (
     DAY_S,
     WEEK_S,
@@ -109,7 +110,8 @@ def fit(
         assumed.append(f"machines: the trace names none; {count} of {had} each, for a mean load of {load:g}")
     kind = _kinds(jobs)
     groups = _groups(kind, _size(trace, amounts, pieces), len(jobs))
-    classes = [_class(jobs, rows, label, names, amounts) for label, rows in groups]
+    menu = Menu(jobs["estimate_s"].drop_nulls().to_numpy())
+    classes = [_class(jobs, rows, label, names, amounts, menu) for label, rows in groups]
     of_job = np.empty(len(jobs), dtype=np.int64)
     for place, (_, rows) in enumerate(groups):
         of_job[rows] = place
@@ -276,11 +278,11 @@ def _groups(kind: list[str | None], size: Floats, total: int) -> list[tuple[str,
     return found
 
 
-def _class(jobs: pl.DataFrame, rows: Ints, label: str, names: list[str], amounts: Floats) -> JobClass:
+def _class(jobs: pl.DataFrame, rows: Ints, label: str, names: list[str], amounts: Floats, menu: Menu) -> JobClass:
     part = jobs[rows]
     run = part["run_s"].to_numpy()
-    known = (part["estimate_s"].is_not_null() & (part["estimate_s"] > 0)).to_numpy()
-    ratio = part["estimate_s"].fill_null(0.0).to_numpy()[known] / run[known]
+    estimate = part["estimate_s"].fill_null(0.0).to_numpy()
+    known = estimate > 0
     kinds = part["kind"].drop_nulls().unique().to_list()
     limit = min(MOST, max(FEWEST, round(VECTORS * len(rows) / len(jobs))))
     demands, rest = _demands(part, amounts[rows], names, limit)
@@ -290,8 +292,7 @@ def _class(jobs: pl.DataFrame, rows: Ints, label: str, names: list[str], amounts
         share=round(len(rows) / len(jobs), 6),
         pieces=Mix.of(part["pieces"].to_numpy().astype(np.float64)),
         run_s=Mix.of(run),
-        estimate_ratio=Mix.of(ratio) if len(ratio) else None,
-        estimated=round(float(known.mean()), 4),
+        estimates=Estimates.of(estimate[known], run[known], float(known.mean()), menu) if known.any() else None,
         demands=demands,
         rest=rest,
         whole_seconds=bool(np.all(run == np.floor(run))),

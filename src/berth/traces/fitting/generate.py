@@ -19,10 +19,13 @@ from berth.model import Floats, Ints
 from berth.random import stream
 from berth.traces.fitting.fit import seconds, weekly
 from berth.traces.fitting.workload import JobClass, Users, Workload
+from berth.traces.load import TOLERANCE, offered
 from berth.traces.trace import Source, Trace
 
 __all__ = ["generate", "job_rate", "machine_mix", "offered_load"]
 
+ROUNDS = 25
+"""Most arrival rates tried for a load."""
 LONGEST = 50_000_000
 """Largest number of jobs in a run: about what fits into memory."""
 
@@ -82,8 +85,9 @@ def generate(
     """Generate a number of jobs, or those of a number of hours, as a trace.
 
     With `machines` the mix of shapes is kept, and jobs arrive proportionally less often on fewer machines; a job with
-    more pieces than the cluster holds is cut to that number. `load` sets the mean used share of the scarcest resource
-    by rescaling the arrival rate.
+    more pieces than the cluster holds is cut to that number. `load` is the offered load of `berth.traces.load`, reached
+    to its `TOLERANCE` by changing the arrival rate once the jobs are drawn; the hours of the day stay. If a few jobs
+    have most of the work of `hours`, no rate may reach it: the nearest is taken.
 
     >>> from berth.traces.fitting.workload import load_workload
     >>> workload = load_workload("sdsc-sp2")
@@ -102,9 +106,34 @@ def generate(
     counts = machine_mix(workload, machines)
     rate = sum(counts) / sum(machine.count for machine in workload.machines)
     if load is not None:
-        rate = _faster(workload, counts, load)
-    submit = _submit(workload, jobs, hours, rate, seed)
-    return _trace(workload, submit, counts, seed)
+        return _loaded(workload, jobs, hours, load, counts, seed)
+    return _trace(workload, _submit(workload, jobs, hours, rate, seed), counts, seed)
+
+
+def _loaded(
+    workload: Workload, jobs: int | None, hours: float | None, load: float, counts: Sequence[int], seed: int
+) -> Trace:
+    """Jobs at the arrival rate whose offered load is nearest to `load`: bisection, guided by the load at each rate."""
+    faster, slow, fast = _faster(workload, counts, load), 0.0, math.inf
+    drawn: Trace | None = None
+    best, distance = None, math.inf
+    for _ in range(ROUNDS):
+        submit = _submit(workload, jobs, hours, faster, seed)
+        if drawn is None or len(submit) > len(drawn):
+            drawn = _trace(workload, submit, counts, seed)
+        found = drawn.replace(jobs=drawn.jobs.head(len(submit)).with_columns(pl.Series("submit_s", submit)))
+        now = offered(found)
+        if now is None:  # too few jobs for a load
+            return found if best is None else best
+        if abs(math.log(now / load)) < distance:
+            best, distance = found, abs(math.log(now / load))
+        if distance < TOLERANCE / 10:
+            break
+        slow, fast = (faster, fast) if now < load else (slow, faster)
+        faster *= load / now
+        if not slow < faster < fast:
+            faster = math.sqrt(slow * fast) if slow > 0 and fast < math.inf else faster
+    return best if best is not None else found
 
 
 def _faster(workload: Workload, counts: Sequence[int], load: float) -> float:
@@ -210,10 +239,10 @@ class _Table:
         """Draw the jobs of one class; `luck` has a uniform number for each of these rows."""
         self.pieces[rows] = np.maximum(1, np.rint(entry.pieces.draw(luck["pieces"]))).astype(np.int64)
         run = entry.run_s.draw(luck["run"])
+        if entry.estimates is not None:
+            known = luck["estimated"] < entry.estimates.known
+            self.estimate[rows[known]], run[known] = entry.estimates.draw(luck["estimate"][known], luck["run"][known])
         self.run[rows] = np.maximum(1.0, np.rint(run)) if entry.whole_seconds else run
-        if entry.estimate_ratio is not None:
-            estimate = entry.estimate_ratio.draw(luck["estimate"]) * self.run[rows]
-            self.estimate[rows] = np.where(luck["estimated"] < entry.estimated, estimate, np.nan)
         ends = np.cumsum([demand.share for demand in entry.demands])
         chosen = np.searchsorted(ends, luck["vector"], side="right")
         if entry.rest is None:

@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 from berth.errors import InvalidInput, UnknownName
 from berth.model import Resource
 from berth.traces.fitting.distributions import Amount, Mix, Part, Positive, Quantiles, Share
+from berth.traces.fitting.estimates import Estimates
 
 __all__ = [
     "FOLDER",
@@ -94,13 +95,19 @@ class JobClass(Part):
     kind: str | None = None
     share: Share
     pieces: Mix
-    run_s: Mix
-    estimate_ratio: Mix | None = Field(default=None, description="the user's estimate over the run time")
-    estimated: Share = Field(default=0.0, description="share of the jobs with an estimate")
+    run_s: Mix = Field(description="of all jobs; those with an estimate draw a part of it instead")
+    estimates: Estimates | None = Field(default=None, description="and the run times of the jobs that have one")
     demands: list[Demand] = Field(default_factory=list, description="the most common ones")
     rest: list[Quantiles] | None = Field(default=None, description="amounts of all other jobs, by resource")
     needs: str | None = Field(default=None, description="of all others")
     whole_seconds: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _current(cls, tree: Any) -> Any:
+        if isinstance(tree, dict) and "estimate_ratio" in tree:
+            raise ValueError("estimates instead of estimate_ratio, of an earlier version: fit the trace again")
+        return tree
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

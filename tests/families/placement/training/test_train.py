@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import polars as pl
 import pytest
 
 from berth.cli import main
-from berth.errors import BerthError, InvalidInput, UnknownName, UnsupportedProblem
+from berth.cuda import open_device
+from berth.errors import InvalidInput, MissingExtra, UnknownName, UnsupportedProblem
 from berth.families.placement.policies.network import Network
 from berth.families.placement.training.episodes import Source
 from berth.families.placement.training.evolution import Evolution, RuleSearch, mean_gain, rule_gain
@@ -93,14 +95,13 @@ def test_bad_plans() -> None:
         TrainingPlan(("small",), steps=0)
 
 
-@pytest.mark.parametrize(("device", "message"), [("cuda", "no GPU"), ("gpu", "unknown device"), ("meta", "unknown")])
-def test_a_device_that_is_not_there_is_said_before_anything_runs(
-    device: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BerthError, match=message):
-        Evolution(poor_network(), device=device)
+def test_a_gpu_that_is_not_there_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    open_device.cache_clear()
+    with pytest.raises(MissingExtra, match=r"pip install 'berth\[cuda\]'"):
+        Evolution(poor_network(), device="cuda")
+    with pytest.raises(InvalidInput, match="device: got 'gpu', expected 'cpu', 'cuda' or 'cuda:N'"):
+        Evolution(poor_network(), device="gpu")
 
 
 def test_as_printed_it_trains_whatever_the_time_between_batches() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from berth.cuda import Device, real
 from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.allocation.cuda.device import Device, real
 from berth.families.allocation.kernels.tiles import (
     LANES,
     Tiles,

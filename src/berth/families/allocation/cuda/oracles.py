@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from berth.cuda import Device, open_device
 from berth.errors import UnsupportedProblem
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import Device, open_device
 from berth.families.allocation.cuda.programme import CudaProgramme
 from berth.families.allocation.cuda.slots import SlotRuns
 from berth.families.allocation.world import AllocationWorld

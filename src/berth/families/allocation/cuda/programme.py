@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from berth.cuda import source
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import source
 from berth.families.allocation.kernels.ascent import FIRST_CHECK, LOOSEST, RELAX, SHARES, STALLED
 from berth.families.allocation.kernels.utilities import LINEAR, LOG, POLY, RECIPROCAL, TABLE
 from berth.families.allocation.problem import AllocationProblem
@@ -62,7 +62,7 @@ class CudaProgramme:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         device, problems, resources = batch.device, len(batch.problems), batch.resources
-        code = source("common.cuh", "ascent.cu", "bound.cu")
+        code = source(__file__, "common.cuh", "ascent.cu", "bound.cu")
         names = ("forget", "recall", "iterate", "adjust", "charges", "settle", "overheads", "bound")
         self._kernels = device.kernels(code, batch.macros, names)
         self.y, self._remembered = batch.element_values(), batch.element_values()

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from berth.capacity import TOLERANCE
+from berth.cuda import Device, open_device
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import Device, open_device
 from berth.families.allocation.cuda.programme import CudaProgramme
 from berth.families.allocation.cuda.slots import Ascent, SlotRuns, Slots
 from berth.families.allocation.policies.aware import OGASchedAware

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from berth.cuda import source
 from berth.families.allocation.cuda.batch import Batch
-from berth.families.allocation.cuda.device import source
 from berth.model import Floats
 
 __all__ = ["Ascent", "SlotRuns", "Slots"]
@@ -54,7 +54,7 @@ class SlotRuns:
         self.everyone = everyone and step in ("fair", "in_turn")
         self.lag = int(step in ("fair", "in_turn"))
         device, problems = batch.device, len(batch.problems)
-        code = source("common.cuh", "slot.cu")
+        code = source(__file__, "common.cuh", "slot.cu")
         self._kernels = device.kernels(code, batch.macros, ("prices", *STEPS))
         self._group, self._groups, self._price_threads, self._price_shared = batch.price_blocks
         self.y, self.tau, self.sums = batch.element_values(), batch.lane_values(), batch.sums()

@@ -6,15 +6,14 @@ result does not depend on the number of threads.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from berth.families.allocation.kernels.lanes import Lanes
 from berth.families.allocation.kernels.slot import dominant_prices, scratch_rows, slot_part, slot_step
+from berth.kernels.threads import each_part
 
 __all__ = ["SlotThreads"]
 
@@ -35,8 +34,6 @@ class SlotThreads:
         self._edges = [0, *edges.tolist(), len(lanes.kind)]
         self._scratch = [np.empty((scratch_rows(lanes), lanes.cap.shape[1]), dtype) for _ in range(parts)]
         self._sums = [np.zeros(cells + 1, dtype) for _ in range(parts)] if parts > 1 else []
-        self._pool: ThreadPoolExecutor | None = None
-        self._threads = 0
         self.price = np.zeros((cells + 1, 2), dtype)
 
     def step(
@@ -60,18 +57,6 @@ class SlotThreads:
             scratch, own = self._scratch[place], self._sums[place]
             return slot_part(lanes, limit, weight, eta, scratch, self.price, own, tau, y, first, last)  # type: ignore[no-any-return]
 
-        found = list(self._map(part))
+        found = list(each_part(part, len(self._sums)))
         np.add.reduce(self._sums, axis=0, out=sums)
         return sum(gain for gain, _ in found), overhead, sum(norm for _, norm in found)
-
-    def _map(self, part: Any) -> Any:
-        """Results of all parts, in their order."""
-        threads = min(numba.get_num_threads(), len(self._sums))
-        if threads == 1:
-            return map(part, range(len(self._sums)))
-        if self._pool is None or threads != self._threads:
-            self._pool, self._threads = ThreadPoolExecutor(threads), threads
-        return self._pool.map(part, range(len(self._sums)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None}

@@ -24,7 +24,24 @@ import numpy as np
 
 from berth.kernels.compiled import inlined, inner, lean
 
-__all__ = ["ALIGNED", "BEST", "FIRST", "WHOLE", "WORST", "Classes", "Fleet", "Free", "Pieces", "Rows", "gather", "take"]
+__all__ = [
+    "ALIGNED",
+    "BEST",
+    "FIRST",
+    "WHOLE",
+    "WORST",
+    "Classes",
+    "Fleet",
+    "Free",
+    "Pieces",
+    "Rows",
+    "cost_of",
+    "fragments",
+    "gather",
+    "hold",
+    "pieces_on",
+    "take",
+]
 
 FIRST, BEST, WORST, ALIGNED, WHOLE = range(5)
 LAUNCH = 1e9  # more than any other cost
@@ -71,7 +88,8 @@ class Classes(NamedTuple):
 class Rows(NamedTuple):
     """Places of pieces, a row for each server of a task: task, server and number of pieces; `size[0]` counts them.
 
-    `mark` (R,), `held` (1, G) and `spare` (2, max(K, G)) are scratch.
+    `held` (m, G) gets the shares of devices of each row, if it has as many rows; with one row it is scratch, as are
+    `mark` (R,) and `spare` (2, max(K, G)).
     """
 
     task: Any
@@ -176,7 +194,7 @@ def aligned(fleet: Fleet, free: Free, pieces: Pieces, i: int, r: int) -> Any:
 
 
 @inner
-def _cost(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r: int, rule: int, rows: Rows) -> Any:
+def cost_of(fleet: Fleet, free: Free, classes: Classes, pieces: Pieces, i: int, r: int, rule: int, rows: Rows) -> Any:
     """Cost of a server; lower is better."""
     if rule == ALIGNED:
         return -aligned(fleet, free, pieces, i, r)
@@ -213,7 +231,7 @@ def gather(
             count = pieces_on(fleet, free, pieces, i, r, wanted)
             if count == 0:
                 continue
-            cost = _cost(fleet, free, classes, pieces, i, r, rule, rows)
+            cost = cost_of(fleet, free, classes, pieces, i, r, rule, rows)
             if cost < best_cost or best < 0:
                 best, best_cost, best_count = r, cost, count
             if rule == FIRST and free.off[r] == 0.0:
@@ -237,8 +255,9 @@ def take(fleet: Fleet, free: Free, pieces: Pieces, first: int, size: int, rows: 
         for j in range(fleet.capacity.shape[1]):
             free.amount[r, j] -= pieces.demand[i, j] * rows.count[row]
         if k >= 0:
+            into = min(row, rows.held.shape[0] - 1)
             for _ in range(rows.count[row]):
-                hold(free.devices, r, pieces.demand[i, k], rows.held, 0)
+                hold(free.devices, r, pieces.demand[i, k], rows.held, into)
 
 
 @inner

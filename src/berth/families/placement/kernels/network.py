@@ -37,6 +37,10 @@ class Net(NamedTuple):
     heads: Any  # (2, H + G + 1) for the launch cost and the price
     low: Any  # (G,) range of cluster features in training, to which they are clipped
     high: Any  # (G,)
+    task_low: Any  # (F,) the same for the features of tasks, by the caller of `infer`
+    task_high: Any  # (F,)
+    head_low: Any  # (2,) range of the logarithms of both further outputs
+    head_high: Any  # (2,)
 
 
 class Scratch(NamedTuple):
@@ -49,7 +53,7 @@ class Scratch(NamedTuple):
     looks: Any  # (n, A) keys of all tasks
     asks: Any  # (A,) query of one
     means: Any  # (7,) of all tasks so far: see `meet`
-    heads: Any  # (2,) beta and price
+    heads: Any  # (4,) beta and price, and the logarithms of both (of the price in its unit)
 
 
 @inlined
@@ -145,15 +149,15 @@ def infer(net: Net, size: int, unit: float, scratch: Scratch, rank: Any) -> None
 
     `unit` is the unit of the price: the mean value of a weighted unit of resource and time.
     """
-    hidden, looks = net.offset.shape[0], net.query.shape[0]
+    hidden, looks, groups = net.offset.shape[0], net.query.shape[0], net.cluster.shape[1]
     for h in range(hidden):
         scratch.pooled[h] = 0.0
     for i in range(size):
         for h in range(hidden):
             x = net.offset[h]
-            for f in range(TASK):
+            for f in range(net.task.shape[1]):
                 x += net.task[h, f] * scratch.features[i, f]
-            for g in range(CLUSTER):
+            for g in range(groups):
                 x += net.cluster[h, g] * scratch.cluster[g]
             scratch.hidden[i, h] = _soft(x)
             scratch.pooled[h] += scratch.hidden[i, h]
@@ -165,18 +169,19 @@ def infer(net: Net, size: int, unit: float, scratch: Scratch, rank: Any) -> None
     for h in range(hidden):
         scratch.pooled[h] /= max(size, 1)
     for part in range(2):
-        x = net.heads[part, hidden + CLUSTER]
+        x = net.heads[part, hidden + groups]
         for h in range(hidden):
             x += net.heads[part, h] * scratch.pooled[h]
-        for g in range(CLUSTER):
+        for g in range(groups):
             x += net.heads[part, hidden + g] * scratch.cluster[g]
-        scratch.heads[part] = np.exp(max(min(x, STEEP), -2.0 * STEEP))
+        scratch.heads[2 + part] = max(min(x, net.head_high[part]), net.head_low[part])
+        scratch.heads[part] = np.exp(scratch.heads[2 + part])
     scratch.heads[1] *= unit
     for i in range(size):
         if looks > 0:
             _attend(net, i, size, scratch)
         x = 0.0
-        for f in range(TASK):
+        for f in range(net.task.shape[1]):
             x += net.direct[f] * scratch.features[i, f]
         for h in range(hidden):
             y = net.offset2[h]

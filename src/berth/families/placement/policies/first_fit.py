@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from berth.errors import UnsupportedProblem
 from berth.families.placement.policies.fcfs import FCFS
 from berth.families.placement.policies.preferred import PreferredPolicy
-from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot
+from berth.families.placement.policies.queued import PoolForm
+from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
 from berth.model import Floats
 
 __all__ = ["FirstFit"]
@@ -30,6 +31,8 @@ class FirstFit(PreferredPolicy):
 
     reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, section 7.2"
 
+    fit = "first"
+
     def __init__(
         self, problem: PlacementProblem, rng: np.random.Generator, *, waiting: str = "queue", paying: bool = False
     ) -> None:
@@ -42,6 +45,10 @@ class FirstFit(PreferredPolicy):
         super().__init__(problem, waiting=waiting, paying=paying)
         self._list = rng.permutation(len(problem.speed)).astype(np.float64)
         self._opened = np.full(len(problem.speed), np.inf)  # order of opening
+
+    def pool(self, tasks: Tasks) -> PoolForm | None:
+        """The form for kernels that play whole logs, or None if there is none."""
+        return None if self._queue is None else self._queue.pool(tasks)
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
         return super().decide(slot) if self._queue is None else self._queue.decide(slot)

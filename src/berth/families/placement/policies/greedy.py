@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from berth.errors import InvalidInput
-from berth.families.placement.policies.ordered import OrderedPolicy
+from berth.families.placement.policies.ordered import AUTO, OrderedPolicy
 from berth.families.placement.problem import PlacementProblem, PlacementSlot
 from berth.model import Floats
 
@@ -21,7 +21,8 @@ class Greedy(OrderedPolicy):
 
     * `order`: `arrival`, `shortest` (least work first), `densest` (most value for demand and work), `deadline` (the
       earliest first) or `random`;
-    * `waiting`: `commit-immediate` as in the paper, `commit-any` or `queue`;
+    * `waiting`: `commit-immediate` as in the paper, `commit-any` or `queue`; `auto` is the paper's for its problem,
+      single tasks of known length, and `queue` for gangs, ports, devices and estimated run times;
     * `beta`, `price`, `forced`: as in every greedy policy; the paper has 1, 0 and false.
 
     >>> from berth.testing import example_placement
@@ -37,7 +38,7 @@ class Greedy(OrderedPolicy):
         rng: np.random.Generator,
         *,
         order: str = "arrival",
-        waiting: str = "commit-immediate",
+        waiting: str = AUTO,
         beta: float = 1.0,
         price: float = 0.0,
         forced: bool = False,
@@ -54,7 +55,8 @@ class Greedy(OrderedPolicy):
         if self.order == "deadline":
             return -tasks.deadline
         if self.order == "densest":
-            return tasks.value / np.maximum((tasks.demand @ self.problem.weight) * tasks.work, 1e-300)
+            heavy = tasks.pieces * (tasks.demand @ self.problem.weight)
+            return tasks.value / np.maximum(heavy * tasks.work, 1e-300)
         if self.order == "random":
             return self.rng.random(len(tasks))
         return np.zeros(len(tasks))

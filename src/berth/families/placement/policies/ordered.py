@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from berth.errors import InvalidInput
+from berth.families.placement.kernels.gang_greedy import Trial, place_gangs
 from berth.families.placement.kernels.greedy import Batch, Servers, place_ever, place_now
+from berth.families.placement.policies.queued import decision_of, fleet_of, free_of, pieces_of, rows_for
 from berth.families.placement.problem import (
     REJECT,
     WAIT,
@@ -21,6 +23,8 @@ from berth.model import Floats, Ints
 __all__ = ["WAITING", "OrderedPolicy"]
 
 WAITING = ("queue", "commit-immediate", "commit-any")
+AUTO = "auto"
+"""Waiting mode: as printed for the paper's problem, single tasks of known length; otherwise a queue."""
 
 
 class OrderedPolicy(ABC):
@@ -33,6 +37,9 @@ class OrderedPolicy(ABC):
     `waiting` decides about a task that finds no room: with `"queue"` it waits and is tried again at every arrival, end
     and failure; with `"commit-immediate"` it gets the best later place, but only if it fits nowhere now; with
     `"commit-any"` later places compete with those that are free now.
+
+    Gangs, ports that do not reach every server, devices and estimated run times need `"queue"`. A gang starts whole or
+    not at all; every speed of the cluster is tried as its least one.
     """
 
     family = "placement"
@@ -47,14 +54,19 @@ class OrderedPolicy(ABC):
         price: float = 0.0,
         forced: bool = False,
     ) -> None:
+        if waiting == AUTO:
+            waiting = "queue" if problem.beyond_single or not problem.exact else "commit-immediate"
         if waiting not in WAITING:
             raise InvalidInput(f"one of {', '.join(WAITING)}", value=waiting, key="waiting")
         for key, value in (("beta", beta), ("price", price)):
             if not 0.0 <= value < np.inf:
                 raise InvalidInput("a number ≥ 0", value=value, key=key)
-        problem.require_single(f"a greedy policy with waiting={waiting}", exact=waiting != "queue")
+        if waiting != "queue":
+            problem.require_single(f"a greedy policy with waiting={waiting}", exact=True)
         self.problem, self.waiting = problem, waiting
         self.beta, self.price, self.forced = float(beta), float(price), bool(forced)
+        self._fleet, self._beyond = fleet_of(problem), bool(problem.beyond_single)
+        self._speeds = np.unique(problem.speed)[::-1].copy()
         self._servers = Servers(problem.instance.capacity, problem.speed, problem.launch, problem.rate, problem.weight)
 
     @abstractmethod
@@ -67,6 +79,8 @@ class OrderedPolicy(ABC):
         tasks = slot.tasks
         batch = Batch(tasks.arrival, tasks.demand, tasks.work, tasks.value, tasks.decay, tasks.deadline)
         order = np.argsort(-self.rank(slot), kind="stable")
+        if self._beyond:
+            return self._whole(slot, batch, order)
         chosen = np.full(len(tasks), WAIT, dtype=np.int64)
         if self.waiting == "queue":
             # servers that are down take no task at all, not even one without demand
@@ -76,6 +90,29 @@ class OrderedPolicy(ABC):
             )
             return PlacementDecision(chosen)
         return self._reserved(slot, batch, order, chosen)
+
+    def _whole(self, slot: PlacementSlot, batch: Batch, order: Ints) -> PlacementDecision:
+        """Start gangs whole, on servers and devices that they may use."""
+        servers = len(self.problem.speed)
+        free = free_of(slot, (~(slot.time <= slot.on_until)).astype(np.float64))
+        rows, started = rows_for(slot.tasks, free), np.zeros(len(order), dtype=np.int64)
+        place_gangs(
+            batch,
+            order,
+            len(order),
+            self._fleet,
+            self._servers,
+            pieces_of(slot.tasks),
+            slot.time,
+            self.beta,
+            self.price,
+            self.forced,
+            free,
+            Trial(self._speeds, np.zeros(servers, dtype=np.int64), np.zeros(servers)),
+            rows,
+            started,
+        )
+        return decision_of(slot, rows)
 
     def _reserved(self, slot: PlacementSlot, batch: Batch, order: Ints, chosen: Ints) -> PlacementDecision:
         """Place every task for good, now or later, or never."""

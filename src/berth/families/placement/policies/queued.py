@@ -32,7 +32,20 @@ from berth.families.placement.problem import (
 )
 from berth.model import Floats, Ints
 
-__all__ = ["BACKFILL", "FITS", "InOrder", "PoolForm", "QueuedPolicy"]
+__all__ = [
+    "BACKFILL",
+    "CLASSES",
+    "FITS",
+    "InOrder",
+    "PoolForm",
+    "QueuedPolicy",
+    "class_keys",
+    "decision_of",
+    "fleet_of",
+    "free_of",
+    "pieces_of",
+    "rows_for",
+]
 
 FITS = {"first": FIRST, "best": BEST, "worst": WORST, "aligned": ALIGNED, "whole": WHOLE}
 """Rules to find servers for a task: see `berth.families.placement.kernels.gathering`."""
@@ -56,6 +69,55 @@ class PoolForm(NamedTuple):
     committed: bool = False
 
 
+def fleet_of(problem: PlacementProblem) -> Fleet:
+    """Servers in the form of the kernels that place gangs."""
+    capacity, device = problem.instance.capacity, -1 if problem.devices is None else problem.devices
+    return Fleet(capacity, problem.speed, problem.reach, capacity.max(axis=0), np.array([device]))
+
+
+def pieces_of(tasks: Tasks) -> Pieces:
+    """Tasks in the form of the kernels that place gangs."""
+    return Pieces(tasks.demand, tasks.pieces, tasks.port, tasks.work, tasks.owner)
+
+
+def free_of(slot: PlacementSlot, off: Floats) -> Free:
+    """What is free in a slot, which kernels may change; servers that are down take not even a task without demand."""
+    devices = np.zeros((len(slot.up), 0)) if slot.devices is None else slot.devices.copy()
+    return Free(np.where(slot.up[:, None], slot.free, -1.0), devices, off)
+
+
+def rows_for(tasks: Tasks, free: Free) -> Rows:
+    """Empty rows, enough for all pieces of these tasks."""
+    (servers, resources), devices = free.amount.shape, free.devices.shape[1]
+    most = int(np.minimum(tasks.pieces, servers).sum())
+
+    def whole(size: int) -> Ints:
+        return np.zeros(size, dtype=np.int64)
+
+    scratch = np.zeros((1, devices)), np.zeros((2, max(resources, devices)))
+    return Rows(whole(most), whole(most), whole(most), whole(2), whole(servers), *scratch)
+
+
+def decision_of(slot: PlacementSlot, rows: Rows) -> PlacementDecision:
+    """The decision to start the tasks in these rows, which take devices in this order; all others wait."""
+    size, gangs = int(rows.size[0]), dict[int, Ints]()
+    task, there, count = rows.task[:size], rows.server[:size], rows.count[:size]
+    server = np.full(len(slot.tasks), WAIT, dtype=np.int64)
+    server[task] = there
+    for i in np.unique(task[slot.tasks.pieces[task] > 1]).tolist():
+        gangs[i] = np.repeat(there[task == i], count[task == i])
+    return PlacementDecision(server, None, gangs, np.asarray(list(dict.fromkeys(task.tolist())), dtype=np.int64))
+
+
+def class_keys(problem: PlacementProblem, tasks: Tasks) -> Ints:
+    """Class of each task, (n, 1 + K): its port, and its demand in hundredths of the largest server or of a device."""
+    most = np.maximum(problem.instance.capacity.max(axis=0), 1e-9)
+    if problem.devices is not None:
+        most[problem.devices] = 1.0
+    rounded = np.minimum(np.round(100 * tasks.demand / most), 1e6)
+    return np.column_stack([tasks.port, rounded]).astype(np.int64)
+
+
 class QueuedPolicy(ABC):
     """Starts waiting tasks in turn when their pieces fit; ignores values, deadlines and costs.
 
@@ -69,17 +131,14 @@ class QueuedPolicy(ABC):
         if fit not in FITS:
             raise InvalidInput(f"one of {', '.join(FITS)}", value=fit, key="fit")
         self.problem, self.fit = problem, fit
-        capacity = problem.instance.capacity
-        device = -1 if problem.devices is None else problem.devices
-        most = capacity.max(axis=0)
-        self._fleet = Fleet(capacity, problem.speed, problem.reach, most, np.array([device]))
+        self._fleet = fleet_of(problem)
         self._seen: dict[tuple[int, ...], tuple[int, Floats]] = {}  # class, rounded to .01: count and example
         self._last = -1  # latest counted task
-        self._classes = Classes(np.zeros((0, capacity.shape[1])), np.zeros(0, dtype=np.int64), np.zeros(0))
+        self._classes = Classes(np.zeros((0, len(problem.weight))), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def __init_subclass__(cls) -> None:
         """Drop the pool form of a subclass that decides in its own way, unless it declares one."""
-        if {"start", "decide"} & vars(cls).keys() and "pool" not in vars(cls):
+        if {"start", "decide", "queue"} & vars(cls).keys() and "pool" not in vars(cls):
             cls.pool = QueuedPolicy.pool  # type: ignore[method-assign]
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
@@ -91,33 +150,16 @@ class QueuedPolicy(ABC):
         """Write the places of all tasks that start now to `rows`."""
 
     def decide(self, slot: PlacementSlot, /) -> PlacementDecision:
-        server = np.full(len(slot.ids), WAIT, dtype=np.int64)
         if not len(slot.ids):
-            return PlacementDecision(server)
-        tasks, (servers, resources) = slot.tasks, self.problem.instance.capacity.shape
-        pieces = Pieces(tasks.demand, tasks.pieces, tasks.port, tasks.work, tasks.owner)
-        devices = np.zeros((servers, 0)) if slot.devices is None else slot.devices.copy()
-        # servers that are down take no task at all, not even one without demand
+            return PlacementDecision(np.zeros(0, dtype=np.int64))
+        pieces = pieces_of(slot.tasks)
         off = ((self.problem.launch > 0) & ~(slot.time <= slot.on_until)).astype(np.float64)
-        free = Free(np.where(slot.up[:, None], slot.free, -1.0), devices, off)
-        most = int(np.minimum(tasks.pieces, servers).sum())
-
-        def whole(size: int) -> Ints:
-            return np.zeros(size, dtype=np.int64)
-
-        widest = max(resources, devices.shape[1])
-        scratch = np.zeros((1, devices.shape[1])), np.zeros((2, widest))
-        rows = Rows(whole(most), whole(most), whole(most), whole(2), whole(servers), *scratch)
+        free = free_of(slot, off)
+        rows = rows_for(slot.tasks, free)
         if self.fit == "whole":
             self._count(slot)
         self.start(slot, pieces, free, rows)
-        gangs: dict[int, Ints] = {}
-        size = int(rows.size[0])
-        task, there, count = rows.task[:size], rows.server[:size], rows.count[:size]
-        server[task] = there
-        for i in np.unique(task[tasks.pieces[task] > 1]).tolist():
-            gangs[i] = np.repeat(there[task == i], count[task == i])
-        return PlacementDecision(server, None, gangs)
+        return decision_of(slot, rows)
 
     def _count(self, slot: PlacementSlot) -> None:
         """Count new tasks by demand and port: the classes that measure fragmentation."""
@@ -125,12 +167,9 @@ class QueuedPolicy(ABC):
         if not new.any():
             return
         self._last = int(slot.ids.max())
-        most = np.maximum(self._fleet.most, 1e-9)
-        if self.problem.devices is not None:
-            most[self.problem.devices] = 1.0
+        keys = class_keys(self.problem, slot.tasks)
         for i in np.flatnonzero(new):
-            demand = slot.tasks.demand[i]
-            key = (int(slot.tasks.port[i]), *(int(part) for part in np.minimum(np.round(100 * demand / most), 1e6)))
+            demand, key = slot.tasks.demand[i], tuple(keys[i].tolist())
             count, like = self._seen.pop(key, (0, demand))
             if not count and len(self._seen) >= CLASSES:  # the rarest class is replaced and passes on its count
                 count = self._seen.pop(min(self._seen, key=lambda other: (self._seen[other][0], other)))[0]

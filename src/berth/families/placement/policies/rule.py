@@ -55,6 +55,6 @@ class Rule(OrderedPolicy):
     @staticmethod
     def ranks(tasks: Any, weight: Floats, length: float) -> Floats:
         """Rank of every task (N,), constant while it waits."""
-        heavy = np.maximum(tasks.demand @ weight, 1e-300)
+        heavy = np.maximum(tasks.pieces * (tasks.demand @ weight), 1e-300)
         ranks: Floats = np.log(np.maximum(tasks.value, 1e-300)) - np.log(heavy) - length * np.log(tasks.work)
         return ranks

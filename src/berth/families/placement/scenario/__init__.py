@@ -32,7 +32,19 @@ POLICIES = (
 
 
 # the default policies that support gangs, ports, devices and estimated run times
-QUEUED_POLICIES = ("easy", "conservative", "sjf", "fcfs", "best-fit", "tetris", "drf-placement", "fgd")
+QUEUED_POLICIES = (
+    "drl-greedy",
+    "placement-rule",
+    "greedy",
+    "easy",
+    "conservative",
+    "sjf",
+    "fcfs",
+    "best-fit",
+    "tetris",
+    "drf-placement",
+    "fgd",
+)
 
 
 def _defaults(settings: PlacementSettings) -> Defaults:

@@ -170,6 +170,10 @@ def _of_workload(
     work = run if chosen.known == "run" else said
     drawn = _values(chosen.value, stream(seed, "tasks", "value").random(size)) / chosen.value.mean
     value = chosen.worth * drawn * work * pieces * (demand @ problem.weight)
+    if chosen.power != 1.0 and size:
+        amount = work * pieces * (demand @ problem.weight)
+        mean = max(float(amount.mean()), 1e-300)
+        value = chosen.worth * drawn * mean * (amount / mean) ** chosen.power
     sensitivity = np.array(chosen.sensitivity)
     luck = stream(seed, "tasks", "sensitivity").random(size)
     decay = sensitivity[(luck * len(sensitivity)).astype(np.int64)] * value / work

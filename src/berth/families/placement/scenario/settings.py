@@ -177,8 +177,9 @@ class WorkloadTasks(Part):
 
     Work is the run time on a server of speed 1, in units of the period. Traces hold no values: the value of a task is
     `worth` for each weighted unit of demand and each unit of work, times a factor drawn as `value` and divided by its
-    mean. The sensitivity of a task is the share of its value that it loses in its run time. All other keys mean the
-    same as for drawn tasks.
+    mean. With a `power` other than 1, demand times work counts as (demand · work) ^ power, scaled so that the mean task
+    of the run is worth the same. The sensitivity of a task is the share of its value that it loses in its run time. All
+    other keys mean the same as for drawn tasks.
     """
 
     draw: Literal["workload"] = Field(description="tasks of the workload")
@@ -188,6 +189,11 @@ class WorkloadTasks(Part):
     )
     value: Value = Field(
         default_factory=Value, description="factor of worth: drawn as for other tasks, divided by the mean"
+    )
+    power: Positive = Field(
+        default=1.0,
+        description="power of demand and work in the value: below 1 large tasks are worth less for each unit, and the "
+        "mean task is worth the same",
     )
     sensitivity: Annotated[list[Amount], Field(min_length=1)] = Field(
         default=[0.2, 0.4, 0.8],

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from berth.errors import BerthError, InvalidInput, MissingExtra, UnsupportedProblem
+from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.placement.kernels.committed_run import play_committed
 from berth.families.placement.kernels.learned_run import Ranked, Tape, play_learned
 from berth.families.placement.kernels.network import CLUSTER, TASK
 from berth.families.placement.kernels.run import prepare
+from berth.families.placement.policies.gang_runs import run_gangs
 from berth.families.placement.policies.network import Network
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.rule_runs import (
@@ -28,26 +30,37 @@ from berth.families.placement.rule_runs import (
 from berth.families.placement.world import PlacementWorld
 from berth.model import Floats
 
-__all__ = ["WHOLE", "Episode", "Scope", "Source", "check_device", "run_network", "seen_by", "tape_of"]
+__all__ = ["WHOLE", "Episode", "Scope", "Source", "gang_result", "run_network", "seen_by", "tape_of"]
 
 Build = Callable[[int], PlacementWorld]
+FOREVER = 1e15
 
 
 class Episode(NamedTuple):
-    """One run: servers, tasks, the gain of greedy with a queue, its world, and the time between batches."""
+    """One run: servers, tasks, the gain of greedy with a queue, its world, and the time between batches.
+
+    With gangs, `plain` is the gain of the rule or, for another objective, the cost of the shortest task first; `runs`
+    (N,) is then the true work.
+    """
 
     problem: PlacementProblem
     tasks: Tasks
     plain: float
     world: int
     period: float
+    runs: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Source:
-    """Runs by number, alternating over worlds; `builds` make the world of a seed."""
+    """Runs by number, alternating over worlds; `builds` make the world of a seed.
+
+    With `gangs` the runs are for networks that see gangs; for an `objective` beside the gain no task has a deadline.
+    """
 
     builds: Sequence[Build]
+    gangs: bool = False
+    objective: str = "gain"
 
     def __post_init__(self) -> None:
         if not self.builds:
@@ -61,6 +74,8 @@ class Source:
             raise UnsupportedProblem(
                 "training runs have no failures: train without (--set failures=null), then compare with them"
             )
+        if self.gangs:
+            return gang_episode(world, which, self.objective)
         world.problem.require_single("training", exact=True)
         plain = run_rule(world.problem, world.tasks, np.zeros(len(world.tasks))).gain
         return Episode(world.problem, world.tasks, plain, which, world.period)
@@ -72,20 +87,30 @@ class Source:
         return [episode for episode in found if episode.plain > 0]
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that torch does not know or that is missing."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtra("training with torch", "train") from error
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU") from error
-    if kind not in ("cpu", "cuda"):
-        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise BerthError(f"no GPU for device {device!r}; leave it out to train on the CPU")
+def gang_episode(world: PlacementWorld, which: int, objective: str) -> Episode:
+    """A run with gangs, and what its safe side reaches: the rule's gain, or the cost of the shortest task first."""
+    problem, tasks, runs = world.problem, world.tasks, world.runs
+    if objective == "gain":
+        return Episode(problem, tasks, run_gangs(problem, tasks, runs=runs).gain, which, world.period, runs)
+    tasks = dataclasses.replace(tasks, deadline=np.full(len(tasks), FOREVER))
+    shortest = run_gangs(problem, tasks, -tasks.work, runs=runs, forced=True, only_order=True)
+    return Episode(problem, tasks, shortest.cost(tasks, objective, short_of(world)), which, short_of(world), runs)
+
+
+def short_of(world: PlacementWorld) -> float:
+    """Run times below this count as this in the bounded slowdown: a hundredth of the mean."""
+    return float(world.runs.mean()) / 100.0 if len(world.runs) else 1.0
+
+
+def gang_result(network: Network, episode: Episode, scope: Scope) -> float:
+    """Gain of the network relative to the rule's; for another objective, the safe side's cost relative to its own."""
+    other = scope.objective != "gain"
+    run = run_gangs(
+        episode.problem, episode.tasks, network, runs=episode.runs, forced=other, only_order=scope.only_order or other
+    )
+    if not other:
+        return run.gain / episode.plain
+    return episode.plain / max(run.cost(episode.tasks, scope.objective, episode.period), 1e-300)
 
 
 NO_TAPE = Tape(
@@ -99,10 +124,11 @@ NO_TAPE = Tape(
 
 
 class Scope(NamedTuple):
-    """What a network decides: `waiting` as in every greedy policy, and whether it gives only the order."""
+    """What a network decides, and for which objective: `waiting` as in every greedy policy; whether only the order."""
 
     waiting: str = "queue"
     only_order: bool = False
+    objective: str = "gain"
 
 
 WHOLE = Scope()

@@ -10,17 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from berth.cuda import open_device
+from berth.families.placement.cuda.runs import CudaRuns
+from berth.families.placement.policies.gang_runs import run_gangs
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.rule import Rule
 from berth.families.placement.rule_runs import run_rule
-from berth.families.placement.training.episodes import WHOLE, Episode, Scope, check_device, run_network
+from berth.families.placement.training.episodes import WHOLE, Episode, Scope, gang_result, run_network
 from berth.model import Floats
 
 __all__ = ["Evolution", "RuleSearch", "mean_gain", "rule_gain"]
 
 
 def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOLE) -> float:
-    """Mean gain of the network over runs, relative to greedy with a queue."""
+    """Mean gain of the network over runs, relative to greedy with a queue; with gangs, to the safe side."""
+    if network.gangs:
+        return float(np.mean([gang_result(network, episode, scope) for episode in episodes]))
     return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
 
 
@@ -45,7 +50,7 @@ class Evolution:
         workers: int = 1,
     ) -> None:
         if device != "cpu":
-            check_device(device)
+            open_device(device)  # refused here, not in the first step
         self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
         self.device, self.scope, self.workers = device, scope, workers
         self._pool: ProcessPoolExecutor | None = None
@@ -60,6 +65,8 @@ class Evolution:
         tried = [self.network.replace(weights + side * self.width * way) for side in (1.0, -1.0) for way in change]
         credit, total = np.zeros(len(tried)), 0.0
         worlds = sorted({episode.world for episode in episodes})
+        if not worlds:  # runs in which nothing can be earned or lost
+            return 1.0
         for world in worlds:  # ranked within each world, so that none dominates
             runs = [episode for episode in episodes if episode.world == world]
             earned = self._earned(tried, runs)
@@ -81,10 +88,8 @@ class Evolution:
             return np.array([gain for share in found for gain in share])
         if self.device == "cpu":
             return np.array(_gains(networks, runs, self.scope))
-        from berth.families.placement.training.batched import BatchedRuns
-
-        earned: Floats = BatchedRuns(runs, self.device).gains(networks).mean(axis=1)
-        return earned
+        gains = CudaRuns([(run.problem, run.tasks) for run in runs], self.device).gains(networks)
+        return np.array([np.mean(line / [run.plain for run in runs]) for line in gains])
 
     def _climb(self, slope: Floats, rate: float) -> None:
         self._steps += 1
@@ -118,7 +123,11 @@ def rule_gain(numbers: Floats, episodes: Sequence[Episode]) -> float:
     gains = []
     for episode in episodes:
         ranks = Rule.ranks(episode.tasks, episode.problem.weight, length)
-        gains.append(run_rule(episode.problem, episode.tasks, ranks, beta, price).gain / episode.plain)
+        if episode.runs is None:
+            gain = run_rule(episode.problem, episode.tasks, ranks, beta, price).gain
+        else:
+            gain = run_gangs(episode.problem, episode.tasks, ranks, runs=episode.runs, beta=beta, price=price).gain
+        gains.append(gain / episode.plain)
     return float(np.mean(gains))
 
 

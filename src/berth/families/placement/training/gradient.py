@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.errors import MissingExtra
+from berth.errors import BerthError, MissingExtra
 from berth.families.placement.kernels.learned_run import Tape
 from berth.families.placement.kernels.network import STEEP
 from berth.families.placement.policies.network import Network
-from berth.families.placement.training.episodes import Episode, check_device, run_network, tape_of
+from berth.families.placement.training.episodes import Episode, run_network, tape_of
 
 try:
     import torch
@@ -58,6 +58,18 @@ def _joined(tapes: Sequence[Tape], credits: Sequence[float], device: str) -> Sho
     )
 
 
+def _check_device(device: str) -> None:
+    """Refuse a device that torch does not know or that is missing."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU") from error
+    if kind not in ("cpu", "cuda"):
+        raise BerthError(f"unknown device {device!r}: cpu, or cuda for a GPU")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise BerthError(f"no GPU for device {device!r}; leave it out to train on the CPU")
+
+
 class PolicyGradient:
     """Plays, then moves the weights towards orders with an advantage over others in the same run."""
 
@@ -69,7 +81,7 @@ class PolicyGradient:
         rollouts: int = ROLLOUTS,
         device: str = "cpu",
     ) -> None:
-        check_device(device)
+        _check_device(device)
         self.network, self.proximal, self.rollouts, self.device = network, proximal, rollouts, device
         self.rate, self.epochs = rate, 4 if proximal else 1
         self._weights = torch.tensor(network.weights, dtype=torch.float32, device=device, requires_grad=True)

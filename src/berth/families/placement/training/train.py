@@ -19,8 +19,10 @@ import numpy as np
 
 from berth.about import VERSION
 from berth.errors import InvalidInput, UnknownName
+from berth.families.placement.policies.gang_runs import OBJECTIVES, run_gangs
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.ordered import WAITING
+from berth.families.placement.problem import PlacementProblem
 from berth.families.placement.scenario.settings import PlacementSettings
 from berth.families.placement.training.episodes import Build, Episode, Scope, Source, seen_by
 from berth.families.placement.training.evolution import Evolution, RuleSearch, mean_gain, rule_gain
@@ -32,6 +34,7 @@ __all__ = ["METHODS", "Trained", "TrainingPlan", "train", "train_on"]
 
 METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
 TRAINING, VALIDATION = 1_000_000, 2_000_000
+PLAIN = "greedy with a queue"
 BETTER = 1e-5  # smallest improvement of the validation gain that counts
 
 
@@ -51,6 +54,7 @@ class TrainingPlan:
 
     A step plays `runs` of every scenario; `digest` distinguishes scenarios of the same name. Every `every` steps the
     learner is validated on `validation` runs of each; after `patience` validations without progress training stops.
+    With an `objective` other than the gain the network learns only the order, and all tasks start.
     """
 
     scenarios: tuple[str, ...]
@@ -63,6 +67,7 @@ class TrainingPlan:
     only_order: bool = False
     hidden: int = 12
     looks: int = 0
+    objective: str = "gain"
     seed: int = 0
     validation: int = 16
     every: int = 10
@@ -77,6 +82,8 @@ class TrainingPlan:
                 raise InvalidInput("a whole number ≥ 1", value=getattr(self, key), key=key)
         if self.waiting not in WAITING:
             raise UnknownName("waiting", self.waiting, WAITING)
+        if self.objective not in OBJECTIVES:
+            raise UnknownName("objective", self.objective, OBJECTIVES)
         if self.looks < 0:
             raise InvalidInput("a whole number ≥ 0", value=self.looks, key="looks")
 
@@ -89,10 +96,36 @@ class Trained:
     gain: float
     steps: int
     history: tuple[tuple[int, float, float, float], ...]
-    """Step, mean training gain since the last row, validation gain, seconds; gains relative to greedy with a queue."""
+    """Step, mean training gain since the last row, validation gain, seconds; gains relative to `against`."""
+    against: str = PLAIN
+    """What gains are relative to; for objectives other than the gain, its cost over the network's."""
+
+
+def _gang_learner(plan: TrainingPlan, workers: int) -> Learner:
+    """A learner for gangs, which begins as the rule, or as the shortest task first."""
+    other = plan.objective != "gain"
+    if plan.method not in ("es", "rule") or plan.device != "cpu" or plan.waiting != "queue":
+        raise InvalidInput(
+            "es or rule on the CPU, with a queue, for gangs, devices, ports, estimates and objectives beside the gain",
+            value=plan.method,
+            key="method",
+        )
+    if plan.method == "rule":
+        if other:
+            raise InvalidInput("gain, the objective of the rule", value=plan.objective, key="objective")
+        return RuleSearch()
+    rng = stream(plan.seed, "train", "start")
+    network = Network.fresh(rng, plan.hidden, plan.looks, True, (0.0, -1.0, 0.0) if other else None)
+    return Evolution(network, plan.pairs, rate=0.06, scope=_scope(plan), workers=workers)
+
+
+def _scope(plan: TrainingPlan) -> Scope:
+    return Scope(plan.waiting, plan.only_order, plan.objective)
 
 
 def _learner(plan: TrainingPlan, validation: Sequence[Episode], workers: int) -> Learner:
+    if validation[0].runs is not None:
+        return _gang_learner(plan, workers)
     rng = stream(plan.seed, "train", "start")
     if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
         raise InvalidInput(
@@ -113,8 +146,7 @@ def _learner(plan: TrainingPlan, validation: Sequence[Episode], workers: int) ->
         return DDPG(validation[0].problem, int(1.5 * max(batches)), plan.method == "ddpg-direct", plan.seed)
     network = Network.fresh(rng, plan.hidden, plan.looks)
     if plan.method == "es":
-        scope = Scope(plan.waiting, plan.only_order)
-        return Evolution(network, plan.pairs, device=plan.device, scope=scope, workers=workers)
+        return Evolution(network, plan.pairs, device=plan.device, scope=_scope(plan), workers=workers)
     from berth.families.placement.training.gradient import PolicyGradient
 
     return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
@@ -153,13 +185,15 @@ def train(
     which changes no number. `progress` is called with step, training gain and best validation gain.
     """
     out.mkdir(parents=True, exist_ok=True)
-    source = Source(builds)
+    gangs = plan.objective != "gain" or any(_sees_gangs(build(VALIDATION).problem) for build in builds)
+    source = Source(builds, gangs, plan.objective)
     validation = source.some(VALIDATION, plan.validation)
     if not validation:
         raise InvalidInput("scenarios in which plain greedy earns something", value=plan.scenarios, key="scenarios")
     learner = _learner(plan, validation, workers)
     course = _Course(plan, learner, validation, out / "checkpoint.json")
     course.take_up()
+    course.begin()
     try:
         while not course.over:
             began = time.perf_counter()
@@ -176,8 +210,16 @@ def train(
     return course.finish(out)
 
 
+def _sees_gangs(problem: PlacementProblem) -> bool:
+    """Whether a network for single tasks does not suffice."""
+    return bool(problem.beyond_single) or not problem.exact
+
+
 def seen_of(network: Network, episodes: Sequence[Episode]) -> Floats:
-    """Smallest and largest cluster features (2, G) that the network meets in these runs."""
+    """Smallest and largest cluster features (2, G) that the network meets in runs; with gangs, of all its numbers."""
+    if network.gangs:
+        met = np.array([run_gangs(e.problem, e.tasks, network, runs=e.runs, watched=True).bounds for e in episodes])
+        return np.stack([met[:, 0].min(axis=0), met[:, 1].max(axis=0)])
     found = np.array([seen_by(episode.problem, episode.tasks, network) for episode in episodes])
     return np.stack([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
 
@@ -187,7 +229,7 @@ def _validated(learner: Learner, episodes: Sequence[Episode], plan: TrainingPlan
         return rule_gain(learner.numbers, episodes)
     if hasattr(learner, "validated"):
         return float(learner.validated(episodes))
-    return mean_gain(learner.network, episodes, Scope(plan.waiting, plan.only_order))  # type: ignore[attr-defined]
+    return mean_gain(learner.network, episodes, _scope(plan))  # type: ignore[attr-defined]
 
 
 class _Course:
@@ -226,6 +268,12 @@ class _Course:
         self.seconds, self.history = kept["seconds"], [tuple(row) for row in kept["history"]]
         self.best_state = kept["best_state"]
         self.learner.restore(kept["state"])
+
+    def begin(self) -> None:
+        """Validate the network for gangs before training: it begins as the rule, and must not become worse."""
+        network = getattr(self.learner, "network", None)
+        if not self.step and isinstance(network, Network) and network.gangs:
+            self.best = _validated(self.learner, self._runs, self.plan)
 
     def note(self, gain: float, seconds: float) -> None:
         """Record one step; validate and save from time to time."""
@@ -276,18 +324,23 @@ class _Course:
             made = {"berth": VERSION, "plan": dataclasses.asdict(self.plan), "validation_gain": self.best}
             network: Network = self.learner.network  # type: ignore[attr-defined]
             seen = seen_of(network, self._runs)
-            Network(network.weights, network.hidden, network.looks, seen, made).save(out / "policy.json")
+            Network(network.weights, network.hidden, network.looks, seen, made, network.gangs).save(out / "policy.json")
             policy = f"drl-greedy:file={out / 'policy.json'}"
-            if self.plan.only_order or self.plan.waiting != "queue":
+            if network.gangs:
+                policy += ",only_order=true" if self.plan.only_order else ""
+            elif self.plan.only_order or self.plan.waiting != "queue":
                 policy += f",only_order={str(self.plan.only_order).lower()},waiting={self.plan.waiting}"
         rows = pl.DataFrame(self.history, schema=["step", "training", "validation", "seconds"], orient="row")
         rows.write_parquet(out / "history.parquet")
-        _draw_curve(self.history, out / "curve.png")
-        return Trained(policy, self.best, self.step, tuple(self.history))
+        against = PLAIN
+        if self._runs[0].runs is not None:
+            against = "the rule" if self.plan.objective == "gain" else "the shortest task first"
+        _draw_curve(self.history, out / "curve.png", against)
+        return Trained(policy, self.best, self.step, tuple(self.history), against)
 
 
-def _draw_curve(history: Sequence[tuple[int, float, float, float]], path: Path) -> None:
-    """Plot gain over greedy with a queue, in per cent, against steps: in training and in validation."""
+def _draw_curve(history: Sequence[tuple[int, float, float, float]], path: Path, against: str) -> None:
+    """Plot gain over another policy, in per cent, against steps: in training and in validation."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -297,6 +350,6 @@ def _draw_curve(history: Sequence[tuple[int, float, float, float]], path: Path) 
     axes.plot(steps, [100.0 * (row[2] - 1.0) for row in history], marker="o", markersize=3, label="validation")
     axes.axhline(0.0, color="0.8", linewidth=0.8)
     axes.set_xlabel("step")
-    axes.set_ylabel("gain over greedy with a queue, %")
+    axes.set_ylabel(f"gain over {against}, %")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)

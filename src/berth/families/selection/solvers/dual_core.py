@@ -2,12 +2,13 @@
 
 One pool: prices λ of resources and the slope u of √ minimise the bound D(u, λ); channels with a clear reduced gain r
 are settled, and the rest searched (see `berth.families.selection.kernels.knapsack`). Several pools: for a fixed u every
-pool is independent, so only u couples them. Small pools are enumerated, which makes the bound min_u 1/(2u) + Σ_pools
-max_x …; large ones have their own prices and search.
+pool is independent, so only u couples them, and the bound is min_u 1/(2u) + Σ_pools max_x …. A few small pools are
+enumerated and combined, which is exact; otherwise every pool is solved by itself, in threads, for a few values of u.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from berth.errors import InvalidInput
 from berth.families.selection.kernels.knapsack import arrange, reduce
 from berth.families.selection.kernels.knapsack_core import Items, improve
+from berth.families.selection.kernels.knapsack_each import solve_each
 from berth.families.selection.kernels.knapsack_pools import best_slope, combine, fronts
 from berth.families.selection.kernels.knapsack_prices import interior
 from berth.families.selection.solvers.dynamic import NUMBERS, worth, writable
 from berth.families.selection.solvers.question import Choice, Question
+from berth.kernels.threads import each_part
 from berth.model import Floats, Ints
 
 __all__ = ["dual_core"]
@@ -34,6 +37,9 @@ SIEVE = 6000  # from this many channels on, prices come from a sample and the ch
 SAMPLE = 1200
 MARGIN = 1200
 ATTEMPTS = 4
+PARTS = 64  # of several pools, for threads
+SLOPES = 8  # most values of u for several pools
+EACH, LEAST = 50_000, 1000  # entries visited in the search of one of several pools: by default, and at least
 
 
 class Active(NamedTuple):
@@ -91,12 +97,12 @@ def prices(gain: Floats, spread: Floats, takes: Floats, tolerance: float) -> tup
             distance = np.abs(reduced)
             settled = distance > np.partition(distance, near)[near]
             opened = settled & (reduced > 0.0)
-            free = 1.0 - opened @ takes
+            free = 1.0 - takes[opened].sum(axis=0)
             if free.min() <= 0.0:  # settled too much
                 near = min(2 * near, n - 1)
                 continue
             rest = np.flatnonzero(~settled)
-            u = _interior(gain[rest], spread[rest], takes[rest], free, float(spread @ opened), tolerance, price)
+            u = _interior(gain[rest], spread[rest], takes[rest], free, float(spread[opened].sum()), tolerance, price)
             moved = gain + 0.5 * u * spread - takes @ price[0]
             wrong = settled & ((moved > 0.0) != opened)
             if not (np.abs(moved[wrong]) > 1e-3 * tolerance * n).any():
@@ -133,28 +139,54 @@ def _small_pools(active: Active, gap: float) -> tuple[Ints, float]:
     return (np.repeat(bits[pick], np.diff(active.start)) >> place) & 1, bound
 
 
-def _large_pools(active: Active, gap: float, effort: int) -> tuple[Ints, float]:
-    """Take u from prices of everything, then solve pool by pool for gains + u/2 · spreads."""
-    pools, resources = len(active.start) - 1, active.takes.shape[1]
-    free, price = np.ones((pools, resources)), np.zeros((pools, resources))
-    u = interior(active.gain, active.spread, active.takes, active.start, free, 0.0, CLOSE, price)
-    worth = active.gain + 0.5 * u * active.spread
-    flat = np.zeros(len(worth))
-    bound = 0.5 / u if u > 0.0 else 0.0
-    tasks = np.zeros(len(worth), dtype=np.int64)
-    for first, last in zip(active.start[:-1], active.start[1:], strict=True):
-        tasks[first:last], part = _one(
-            worth[first:last], flat[first:last], active.takes[first:last], gap, max(effort // pools, 1000)
-        )
-        bound += part
-    return tasks, bound
+def _apart(active: Active, gap: float, effort: int) -> tuple[Ints, float, bool]:
+    """Solve every pool by itself for gains + u/2 · spreads, in threads, and adjust u to the spread of the choice.
+
+    Every u gives a bound: 1/(2u) and the bounds of the pools. The best u is 1/√y, with y the spread of the choice.
+    `effort` limits the search of one pool. Returns the tasks, a bound, and whether they are within `gap`.
+    """
+    used = np.add.reduceat(active.takes, active.start[:-1]).max(axis=1)
+    fit = np.repeat(1.0 / np.maximum(used, 1.0), np.diff(active.start))
+    y = float((fit * active.spread).sum())  # of about the share that fits
+    tasks, value, bound = np.zeros(len(active.gain), dtype=np.int64), 0.0, np.inf
+    for _ in range(SLOPES):
+        u = 1.0 / math.sqrt(y) if y > 0.0 else 0.0  # without any spread there is no root
+        chosen, total = _at_slope(active, u, 0.1 * gap, effort)
+        opened, before = chosen > 0, bound - value
+        y = float(active.spread[opened].sum())
+        reached = float(active.gain[opened].sum()) + math.sqrt(y)
+        bound = min(bound, total + (0.5 / u if u > 0.0 else 0.0))
+        if reached > value:
+            tasks, value = chosen, reached
+        if bound - value <= gap * bound or bound - value > 0.9 * before or (u > 0.0 and y <= 0.0):
+            break
+    return tasks, bound, bound - value <= gap * bound
+
+
+def _at_slope(active: Active, u: float, gap: float, effort: int) -> tuple[Ints, float]:
+    """Tasks of all pools for gains + u/2 · spreads, and the sum of their bounds.
+
+    The parts of the work depend on the channels alone, and no pool on another: threads change no number.
+    """
+    pools = len(active.start) - 1
+    edges = np.searchsorted(active.start, np.linspace(0, active.start[-1], min(pools, PARTS) + 1))
+    gains, bounds = active.gain + 0.5 * u * active.spread, np.empty(pools)
+    tasks = np.zeros(len(gains), dtype=np.int64)
+
+    def part(number: int) -> None:
+        first, last = edges[number], edges[number + 1]
+        solve_each(gains, active.takes, active.start, first, last, gap, effort, tasks, bounds)
+
+    list(each_part(part, len(edges) - 1))
+    return tasks, float(bounds.sum())
 
 
 def dual_core(question: Question, gap: float = 1e-4, effort: int | None = None) -> Choice:
     """Find a choice and a bound within `gap` of each other, or as close as `effort` allows.
 
-    `effort` counts entries visited by the search, 200 000 by default. With gap=0 the default is no limit: one pool, or
-    pools of at most 12 channels each, are then solved exactly (several larger pools keep a gap from the root).
+    `effort` counts entries visited by the search, 200 000 by default, or 50 000 for each of several pools. With gap=0
+    the default is no limit: one pool, or pools of at most 12 channels each, are then solved exactly (several larger
+    pools keep a gap from the root).
 
     >>> rng = np.random.default_rng(0)
     >>> question = Question(
@@ -171,12 +203,16 @@ def dual_core(question: Question, gap: float = 1e-4, effort: int | None = None) 
         return Choice(tasks, 0.0, 0.0)
     limit = (ENDLESS if gap <= 0.0 else EFFORT) if effort is None else effort
     sizes = np.diff(active.start)
-    if sizes.max() <= SMALL or (sizes.max() <= SMALL + 4 and np.exp2(sizes).sum() <= SUBSETS):
+    few = np.exp2(np.minimum(sizes, 62)).sum() <= SUBSETS
+    if sizes.max() <= (SMALL + 4 if few else SMALL if gap <= 0.0 else 0):
         found, bound = _small_pools(active, gap)
     elif len(sizes) == 1:
         found, bound = _one(active.gain, active.spread, active.takes, gap, limit)
     else:
-        found, bound = _large_pools(active, gap, limit)
+        each = EACH if effort is None and gap > 0.0 else max(limit // len(sizes), LEAST)
+        found, bound, close = _apart(active, gap, each)
+        if not close and sizes.max() <= SMALL:
+            found, bound = _small_pools(active, gap)
     tasks[active.channel] = found
     value = worth(question, tasks)
     if value < 0.0:  # opening nothing is always allowed

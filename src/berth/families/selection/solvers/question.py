@@ -28,7 +28,9 @@ class Question:
 
     def value(self, tasks: Ints) -> float:
         """Objective of this choice (n,)."""
-        return float(self.gain @ tasks) + math.sqrt(max(float(self.spread @ tasks), 0.0))
+        opened = np.flatnonzero(tasks)  # few of many
+        count = tasks[opened].astype(np.float64)
+        return float(self.gain[opened] @ count) + math.sqrt(max(float(self.spread[opened] @ count), 0.0))
 
     def fits(self, tasks: Ints, tolerance: float = 1e-9) -> bool:
         """Whether the choice fits in every pool."""

@@ -57,8 +57,8 @@ class SelectionDriver(Driver):
         self._ports: dict[tuple[str, str], list[int]] = {}
         """The ports of each type and role: what is learned from a job serves all jobs of its type, of any size."""
         self._rows: dict[str, int] = {}
-        self._channel: Ints = np.zeros((0, 0), dtype=np.int64)
-        """The channel of each port and server (L, R), -1 where there is none."""
+        self._channel: list[list[int]] = []
+        """The channel of each port and server (L, R), -1 where there is none; lists, as single entries are read."""
         self._slot = 0
 
     def warm(self) -> None:
@@ -79,7 +79,7 @@ class SelectionDriver(Driver):
                 continue
             gain = outcome.gains.get(place.server, gain_of(outcome.speed))
             rows = [self._rows[name] for name in outcome.alike.get(place.server, (place.server,)) if name in self._rows]
-            for channel in self._channel[np.ix_(ports, rows)].ravel().tolist():
+            for channel in (self._channel[port][row] for port in ports for row in rows):
                 if channel >= 0:
                     tasks[channel] = tasks.get(channel, 0) + place.count
                     gains[channel] = gains.get(channel, 0.0) + place.count * gain
@@ -99,8 +99,9 @@ class SelectionDriver(Driver):
 
     def _asked(self, view: View) -> tuple[dict[Kind, list[int]], Ints]:
         """The jobs that the policy is asked about, by type and shape in their order; and all others."""
-        types: dict[str, int] = {}
-        type_ = np.array([types.setdefault(record.job.type, len(types)) for record in view.records], dtype=np.int64)
+        names = [record.job.type for record in view.records]
+        types = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        type_ = np.fromiter(map(types.__getitem__, names), dtype=np.int64, count=len(names))
         _, first, number = np.unique(type_ + len(types) * view.gangs.shape, return_index=True, return_inverse=True)
         number, ports = number.reshape(-1), 0
         asked = np.zeros(len(first), dtype=bool)
@@ -184,8 +185,9 @@ class SelectionDriver(Driver):
         for port, (type_, role) in enumerate((k[0], r) for k in kinds for r in self._kinds[k][0].job.roles):
             self._ports.setdefault((type_, role.name), []).append(port)
         self._rows = {name: r for r, name in enumerate(fleet.cluster.servers)}
-        self._channel = np.full((len(ports), len(self._rows)), -1, dtype=np.int64)
-        self._channel[graph.channel_port, graph.channel_server] = np.arange(len(graph.channel_port))
+        channel = np.full((len(ports), len(self._rows)), -1, dtype=np.int64)
+        channel[graph.channel_port, graph.channel_server] = np.arange(len(graph.channel_port))
+        self._channel = channel.tolist()
         for outcome in self._memory:
             self._tell(outcome)
         self._problem = problem

@@ -11,15 +11,15 @@ import numpy as np
 
 from berth.errors import InvalidInput, MissingExtra
 
-__all__ = ["CudaDevice", "Device", "Kernel", "open_device", "source"]
+__all__ = ["CudaDevice", "Device", "Kernel", "open_device", "real", "source"]
 
 Kernel = Callable[[int, int, int, Sequence[Any]], None]
 """A kernel: called with the number of blocks, threads of a block, bytes of shared memory, and the arguments."""
 
 
-def source(*names: str) -> str:
-    """Text of the CUDA files with these names, one after the other."""
-    return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in names)
+def source(module: str, *names: str) -> str:
+    """Text of the CUDA files with these names beside a module's file, one after the other."""
+    return "\n".join((Path(module).parent / name).read_text(encoding="utf-8") for name in names)
 
 
 class Device(Protocol):
@@ -28,6 +28,8 @@ class Device(Protocol):
     processors: int
     shared: int
     """Bytes of shared memory that a block may have."""
+    capability: tuple[int, int]
+    """Compute capability, such as (9, 0)."""
 
     def array(self, values: Any) -> Any:
         """Copy an array to the device, in C order."""
@@ -43,8 +45,10 @@ class Device(Protocol):
         """Copy an array from the device, when all work on it is done."""
         ...
 
-    def kernels(self, code: str, macros: Mapping[str, object], names: Sequence[str]) -> dict[str, Kernel]:
-        """Compile the code and return these kernels."""
+    def kernels(
+        self, code: str, macros: Mapping[str, object], names: Sequence[str], fused: bool = True
+    ) -> dict[str, Kernel]:
+        """Compile the code and return these kernels; without `fused`, a product is rounded before it is added."""
         ...
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -74,6 +78,7 @@ class CudaDevice:
         self.name = facts["name"].decode()
         self.processors = int(facts["multiProcessorCount"])
         self.shared = int(facts["sharedMemPerBlockOptin"])
+        self.capability = int(facts["major"]), int(facts["minor"])
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._compiled: dict[Any, dict[str, Kernel]] = {}
 
@@ -101,10 +106,13 @@ class CudaDevice:
         """Return when all work is done."""
         self._stream.synchronize()
 
-    def kernels(self, code: str, macros: Mapping[str, object], names: Sequence[str]) -> dict[str, Kernel]:
-        key = (code, tuple(sorted(macros.items(), key=str)), tuple(names))
+    def kernels(
+        self, code: str, macros: Mapping[str, object], names: Sequence[str], fused: bool = True
+    ) -> dict[str, Kernel]:
+        key = (code, tuple(sorted(macros.items(), key=str)), tuple(names), fused)
         if key not in self._compiled:
-            options = ("--std=c++17", *(f"-D{name}={value}" for name, value in macros.items()))
+            defined = (f"-D{name}={value}" for name, value in macros.items())
+            options = ("--std=c++17", f"--fmad={str(fused).lower()}", *defined)
             module = self._cupy.RawModule(code=code, options=options)
             self._compiled[key] = {name: self._kernel(module.get_function(name)) for name in names}
         return self._compiled[key]

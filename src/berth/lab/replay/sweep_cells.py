@@ -1,0 +1,159 @@
+"""Cells of sweeps of replays: one policy on one sample at one point.
+
+Workers read a trace once and keep its samples, so that points and policies share them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from berth.families.placement.trace_world import BatchJobs, batch_jobs
+from berth.files.wording import Part, said
+from berth.lab.replay import run, trace_digest
+from berth.lab.replay.results import ReplaySetting
+from berth.lab.replay.samples import Measurement, Sample, samples_of
+from berth.lab.run.cells import Work, code_hash, source_hash
+from berth.lab.run.processes import CellKind
+from berth.registry import PolicySpec
+from berth.traces.fitting.workload import workload_names
+from berth.traces.formats import load_trace
+from berth.traces.trace import Trace
+
+__all__ = ["REPLAYED", "ReplayCell", "ReplayKeys", "ReplayPoint", "batch_of", "replay_key", "samples_at"]
+
+Time = Annotated[str | float, said("a duration such as 30d, or a number of seconds")]
+Count = Annotated[int, Field(ge=1), said("a whole number ≥ 1")]
+Positive = Annotated[float, Field(gt=0), said("a number above 0")]
+
+
+class ReplayKeys(Part):
+    """Keys of a replay that a sweep may set or vary."""
+
+    trace: Annotated[str, said("the file of a trace")] = Field(description="trace, or fitted workload with `replicas`")
+    format: str | None = Field(None, description="format of the trace, if not recognised")
+    machines: str | None = Field(None, description="table of machines, if not beside the trace")
+    processors: Positive | None = Field(None, description="size of one pool, instead of the machines of the trace")
+    resource: str | None = Field(None, description="resource of the pool")
+    load: Positive | None = Field(None, description="offered load to which inter-arrival times are rescaled")
+    exact: bool = Field(False, description="tell policies the run times")
+    stop: bool = Field(False, description="end jobs when their estimate is over")
+    outages: bool = Field(False, description="apply the outages of the trace")
+    first: Count | None = Field(None, description="number of jobs to play; of a replica, to draw")
+    seed: Annotated[int, Field(ge=0), said("a whole number ≥ 0")] = Field(
+        0, description="seed for randomised policies, window starts and replicas"
+    )
+    since: Time | None = Field(None, description="play jobs submitted from here: a time or a date")
+    until: Time | None = Field(None, description="play jobs submitted before")
+    warm_up: Time | None = Field(None, description="play the first jobs without counting them: a time, or 5%")
+    cool_down: Time | None = Field(None, description="play the last jobs without counting them")
+    windows: Count | None = Field(None, description="number of windows")
+    window_jobs: Count | None = Field(None, description="length of a window in jobs")
+    window_length: Time | None = Field(None, description="length of a window in time")
+    window_starts: list[Time] = Field(default_factory=list, description="starts of the windows")
+    replicas: Count | None = Field(None, description="number of workloads to draw from a fit")
+    slowdown_bound: Positive | None = Field(None, description="threshold of bounded slowdowns in seconds (default 10)")
+
+    def setting(self) -> ReplaySetting:
+        """How the trace is played."""
+        return ReplaySetting(
+            self.processors, self.resource, self.exact, self.stop, self.outages, self.first, self.load, self.seed
+        )
+
+    def measure(self) -> Measurement:
+        """What is played and what counts."""
+        names = {field.name for field in fields(Measurement)} - {"window_starts"}
+        return Measurement(**{name: getattr(self, name) for name in names}, window_starts=tuple(self.window_starts))
+
+
+class ReplayCell(NamedTuple):
+    """A policy on a sample."""
+
+    policy: str
+    sample: int
+
+    def __str__(self) -> str:
+        return f"{self.policy}, sample {self.sample}"
+
+
+@dataclass(frozen=True)
+class ReplayPoint:
+    """A point of the sweep, for a worker: its settings, with files as absolute paths."""
+
+    settings: str
+
+    @property
+    def keys(self) -> ReplayKeys:
+        """The settings."""
+        return ReplayKeys(**json.loads(self.settings))
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, format: str | None, machines: str | None) -> Trace:
+    return load_trace(path, format, machines=machines)
+
+
+@lru_cache(maxsize=4)
+def samples_at(point: ReplayPoint) -> list[Sample]:
+    """Samples of a point; points of a trace share what was read."""
+    keys = point.keys
+    fitted = keys.replicas is not None and (keys.trace in workload_names() or keys.trace.endswith(".json"))
+    given = keys.trace if fitted else _read(keys.trace, keys.format, keys.machines)
+    return samples_of(given, keys.setting(), keys.measure()).samples
+
+
+@lru_cache(maxsize=4)
+def batch_of(point: ReplayPoint, sample: int) -> BatchJobs:
+    setting = point.keys.setting()
+    return batch_jobs(samples_at(point)[sample].trace, exact=setting.exact, stopped=setting.stopped)
+
+
+def _groups(points: Sequence[ReplayPoint], works: Iterable[Work]) -> list[list[Work]]:
+    """Cells by policy: the first of each compiles its kernels."""
+    found: dict[str, list[Work]] = {}
+    for work in works:
+        found.setdefault(work.cell.policy, []).append(work)  # type: ignore[attr-defined]
+    return list(found.values())
+
+
+def _warm_up(points: Sequence[ReplayPoint], works: Iterable[Work]) -> None:
+    """Compile the kernels of a policy on the first jobs of its first cell."""
+    work: Any = next(iter(works))
+    place, (policy, number) = work
+    try:
+        sample = samples_at(points[place])[number]
+        few = sample.trace.replace(jobs=sample.trace.jobs.head(2))
+        setting = points[place].keys.setting()
+        batch = batch_jobs(few, exact=setting.exact, stopped=setting.stopped)
+        run.played(PolicySpec.parse(policy), batch, few, setting, None)
+    except Exception:  # the cell itself reports any error
+        return
+
+
+def _play(point: ReplayPoint, cell: ReplayCell) -> dict[str, Any]:
+    """The numbers of one cell."""
+    sample, batch = samples_at(point)[cell.sample], batch_of(point, cell.sample)
+    spec = PolicySpec.parse(cell.policy)
+    return run.played(spec, batch, sample.trace, point.keys.setting(), None, sample.span, point.keys.slowdown_bound)[0]
+
+
+REPLAYED = CellKind(_groups, _warm_up, _play)
+
+
+def replay_key(point: ReplayPoint, cell: ReplayCell) -> str:
+    """Name of a finished cell: a hash of all that its numbers depend on."""
+    setting = point.keys.setting()
+    parts = {
+        "berth": code_hash("lab/replay"),
+        "source": source_hash(cell.policy),
+        "policy": cell.policy,
+        "played": trace_digest([samples_at(point)[cell.sample]]),
+        "setting": [setting.exact, setting.stopped, setting.outages, setting.seed, point.keys.slowdown_bound],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]

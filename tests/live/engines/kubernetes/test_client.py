@@ -1,0 +1,108 @@
+"""Reading a live cluster: pages, credentials, refusals, and servers that are not there."""
+
+from __future__ import annotations
+
+import builtins
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.errors import InvalidInput, MissingExtra
+from berth.live.client import Code
+from berth.live.engines.kubernetes.client import AGAIN, ClusterRefused, ClusterSilent, read_live
+from tests.live.engines.kubernetes.api_server import ApiServer, certificates, encoded, kubeconfig, serving
+from tests.live.engines.kubernetes.builders import node, pod
+
+TOKEN = {"token": "secret"}
+
+
+@pytest.fixture
+def server() -> ApiServer:
+    nodes = [node(f"n{i}") for i in range(5)]
+    return ApiServer(nodes, [pod(f"p{i}", f"n{i % 5}") for i in range(7)], token="secret")
+
+
+def test_lists_are_read_page_by_page_with_a_token(server: ApiServer, tmp_path: Path) -> None:
+    with serving(server):
+        cluster = read_live(kubeconfig(tmp_path, server.url, user=TOKEN), "here")
+    assert [one.name for one in cluster.nodes] == [f"n{i}" for i in range(5)]
+    assert [one.metadata.name for one in cluster.pods] == [f"p{i}" for i in range(7)]
+    assert cluster.source == server.url
+    assert len(server.asked) == 3 + 4
+    assert all("limit=" in target for target in server.asked)
+
+
+def test_a_client_certificate_over_tls(server: ApiServer, tmp_path: Path) -> None:
+    cert, key = certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(cert))
+    tls.load_cert_chain(cert, key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    server.token = ""
+    with serving(server, tls):
+        user = {"client-certificate-data": encoded(cert), "client-key-data": encoded(key)}
+        config = kubeconfig(tmp_path, server.url, {"certificate-authority-data": encoded(cert)}, user)
+        assert len(read_live(config).nodes) == 5
+        with pytest.raises(ClusterSilent, match="no answer from the API server"):
+            read_live(kubeconfig(tmp_path, server.url, {"certificate-authority-data": encoded(cert)}))
+        with pytest.raises(ClusterSilent, match="CERTIFICATE_VERIFY_FAILED"):
+            read_live(kubeconfig(tmp_path, server.url, user=user))
+
+
+@pytest.mark.parametrize("what", ["nodes", "pods"])
+def test_a_missing_right_is_named(server: ApiServer, tmp_path: Path, what: str) -> None:
+    server.forbidden = (what,)
+    with serving(server), pytest.raises(ClusterRefused, match=rf"list {what} in all .*resources: \[{what}\]") as error:
+        read_live(kubeconfig(tmp_path, server.url, user=TOKEN))
+    assert error.value.code == Code.not_allowed
+
+
+def test_other_refusals(server: ApiServer, tmp_path: Path) -> None:
+    with serving(server):
+        with pytest.raises(ClusterRefused, match=r"are not accepted \(401 Unauthorized\)") as error:
+            read_live(kubeconfig(tmp_path, server.url, user={"token": "wrong"}))
+        assert error.value.code == Code.not_allowed
+        server.broken = 404
+        with pytest.raises(ClusterRefused, match="/api/v1/nodes: 404 Not Found"):
+            read_live(kubeconfig(tmp_path, server.url, user=TOKEN))
+
+
+def test_a_list_that_expires_is_begun_again(server: ApiServer, tmp_path: Path) -> None:
+    server.expire = AGAIN - 1
+    with serving(server):
+        assert len(read_live(kubeconfig(tmp_path, server.url, user=TOKEN)).nodes) == 5
+        server.expire = AGAIN
+        with pytest.raises(ClusterRefused, match=f"the list of nodes expired {AGAIN} times"):
+            read_live(kubeconfig(tmp_path, server.url, user=TOKEN))
+
+
+def test_nobody_answers(server: ApiServer, tmp_path: Path) -> None:
+    with serving(server):
+        pass
+    with pytest.raises(ClusterSilent, match=r"http://127\.0\.0\.1:\d+: no answer .*Connection refused") as error:
+        read_live(kubeconfig(tmp_path, server.url))
+    assert error.value.code == Code.unreachable
+
+
+def test_bad_kubeconfigs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"none.*expected a kubeconfig file"):
+        read_live(tmp_path / "none")
+    with pytest.raises(InvalidInput, match=r"there.*expected a kubeconfig file"):
+        read_live(kubeconfig(tmp_path, "http://127.0.0.1:1"), "there")
+    (tmp_path / "kubeconfig").write_text("a: [")
+    with pytest.raises(InvalidInput, match=r"kubeconfig: got .*expected a kubeconfig file"):
+        read_live(tmp_path / "kubeconfig")
+
+
+def test_the_client_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "kubernetes":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"pip install 'berth\[kubernetes\]'"):
+        read_live()
