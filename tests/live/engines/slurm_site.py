@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 from berth.files.quantities import MILLI
-from berth.live.clusters import alive, marked
+from berth.live.clusters import marked
 from berth.live.clusters.ray import LocalRay
 from berth.live.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
 from berth.live.core.events import Event, Failed, Finished, Start
@@ -116,12 +116,7 @@ class SlurmSite(Site):
         self.cluster.begin(server)
 
     async def restart(self) -> None:
-        """As an operator does it, so that slurmctld writes down what it knows."""
-        daemon = self.cluster.daemons()["slurmctld"]
-        os.kill(daemon, signal.SIGTERM)
-        while alive(daemon) and "slurmctld" in self.cluster.daemons():
-            await asyncio.sleep(0.05)
-        self.cluster.begin("slurmctld")
+        await asyncio.to_thread(self.cluster.restart_controller)
 
     async def cancel_behind(self, job: str, attempt: int) -> None:
         self.cluster.ask("scancel", *self.numbers(job, attempt))

@@ -26,6 +26,8 @@ __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "sbatch")
 START_SECONDS = 60.0
+TRIES, ANSWER_SECONDS = 3, 20.0
+"""How often slurmctld is restarted, and how long it has to answer: now and then it ends or hangs at its start."""
 PORTS = range(10_000, 32_000)
 SETTINGS = """\
 ClusterName=berth
@@ -203,6 +205,28 @@ class LocalSlurm:
             return all(found.get(node.name) == "idle" for node in self.nodes)
 
         self._wait(idle, "the nodes do not become idle")
+
+    def restart_controller(self) -> None:
+        """Stop slurmctld as an operator does, so that it saves its state, and start it until it answers."""
+        daemon = self._running["slurmctld"]
+        daemon.terminate()
+        daemon.wait()
+        for _ in range(TRIES):
+            self.begin("slurmctld")
+            end_by = time.monotonic() + ANSWER_SECONDS
+            while "slurmctld" in self.daemons() and time.monotonic() < end_by:
+                if self._answers():
+                    return
+                time.sleep(0.05)
+            self.kill("slurmctld")
+        said = (self.directory / "slurmctld.log").read_text(errors="replace")[-500:]
+        raise ClusterError(f"slurmctld does not answer after {TRIES} starts: {said.strip()}")
+
+    def _answers(self) -> bool:
+        try:
+            return "is UP" in self.ask("scontrol", "ping")
+        except ClusterError:
+            return False
 
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
         end_by = time.monotonic() + START_SECONDS
