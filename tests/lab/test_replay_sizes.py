@@ -110,13 +110,14 @@ def test_starts_with_zero_run_times_are_those_of_the_reference(data: st.DataObje
     jobs = data.draw(st.lists(st.tuples(whole, st.integers(1, 4).map(float), whole, whole), min_size=1, max_size=12))
     jobs.sort(key=lambda job: job[0])
     jobs = [(submit, size, run, max(estimate, 1.0)) for submit, size, run, estimate in jobs]
-    parts = np.array(jobs).T
+    submit, size, run, estimate = np.array(jobs).T
     for backfill, decide in (
         ("none", batch.strict(batch.by_arrival)),
         ("any", batch.whoever_fits(batch.by_arrival)),
         ("easy", batch.easy(batch.by_arrival)),
     ):
-        assert run_pool(*parts, 4.0, backfill=backfill).tolist() == batch.simulate_batch(jobs, 4.0, decide)
+        found = run_pool(submit, size, run, estimate, 4.0, backfill=backfill)
+        assert found.tolist() == batch.simulate_batch(jobs, 4.0, decide)
 
 
 def test_other_formats_have_one_size(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,13 +144,13 @@ def test_results_of_another_size_are_not_reused(log: Path, tmp_path: Path) -> No
 
 
 def test_a_sweep_over_sizes(log: Path, tmp_path: Path) -> None:
-    plan = ReplaySweepFile(
-        trace=str(log),
-        set={"processors": 8, "zero_run_times": True},
-        grid={"size": ["requested", "allocated"]},
-        policies=["fcfs"],
-    )
-    found = replay_sweep(plan, out=tmp_path / "out", workers=1)
+    plan: dict[str, Any] = {
+        "trace": str(log),
+        "set": {"processors": 8, "zero_run_times": True},
+        "grid": {"size": ["requested", "allocated"]},
+        "policies": ["fcfs"],
+    }
+    found = replay_sweep(ReplaySweepFile(**plan), out=tmp_path / "out", workers=1)
     assert not found.failed
     table = found.frame()
     assert table["size"].to_list() == ["requested", "allocated"]
