@@ -110,16 +110,25 @@ def easy(order: Order) -> Callable[..., list[int]]:
     return decide
 
 
-Score = Callable[[float, float, float, float], float]
+Score = Callable[..., float]
 
 
 def ranked(
-    jobs: Sequence[Job], processors: float, score: Score, backfill: str, committed: bool, singly: bool
+    jobs: Sequence[Job],
+    processors: float,
+    score: Score,
+    backfill: str,
+    committed: bool,
+    singly: bool,
+    owners: Sequence[int] | None = None,
 ) -> list[float]:
     """A queue by a score of (wait, estimate, size, submit), the least first, that is computed at every moment.
 
     `committed`: what was picked and does not fit stays picked. `singly`: arrivals and ends are moments of their own.
+    `owners`: the score also takes what is free, how many jobs wait, and a prediction of the run time, the mean of the
+    owner's last two jobs that ended, at most the estimate; it is computed after every start. An owner of -1 has none.
     """
+    past: dict[int, list[float]] = {}
     start = [-1.0] * len(jobs)
     running: list[int] = []
     waiting: list[int] = []
@@ -133,17 +142,30 @@ def ranked(
         if singly:
             arriving, ended = (arriving[:1], []) if arriving else ([], ended[:1])
         running = [i for i in running if i not in ended]
+        for i in ended:
+            if owners is not None and owners[i] >= 0:
+                past.setdefault(owners[i], []).append(jobs[i][2])
         coming = [i for i in coming if i not in arriving]
         waiting += arriving
         kept = head if committed else None
-        queue = sorted(waiting, key=lambda i: (score(now - jobs[i][0], jobs[i][3], jobs[i][1], jobs[i][0]), i))
-        queue.sort(key=lambda i: i != kept)
         free = processors - sum(jobs[i][1] for i in running)
+
+        def sort(some: list[int], free: float, now: float = now, kept: int | None = kept) -> list[int]:
+            known = {}
+            for i in some:
+                last = [] if owners is None else past.get(owners[i], [])[-2:]
+                run = min(jobs[i][3], sum(last) / len(last)) if last else jobs[i][3]
+                state = () if owners is None else (free, len(some), run)
+                known[i] = score(now - jobs[i][0], jobs[i][3], jobs[i][1], jobs[i][0], *state)
+            return sorted(some, key=lambda i: (i != kept, known[i], i))
+
+        queue = sort(waiting, free)
         before, head = head, None
         chosen: list[int] = []
         while queue and jobs[queue[0]][1] <= free:
             free -= jobs[queue[0]][1]
             chosen.append(queue.pop(0))
+            queue = queue if owners is None else sort(queue, free)
         if queue:
             head = queue.pop(0)
             ends = [(max(start[i] + jobs[i][3], now), jobs[i][1]) for i in running]

@@ -21,6 +21,7 @@ from berth.cli.lab import compare, workload
 from berth.cli.lab.catalog import policies_command, scenarios_app
 from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
+from berth.cli.lab.train_order import train_order_command
 from berth.cli.lab.verify import verify_command
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
 from berth.cli.live.kubernetes import explain_app
@@ -76,6 +77,13 @@ COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "train": (
         compare.train_command,
         ("berth train drl-small --out my-policy", "berth train drl-small drl-scarce --method ppo --steps 100"),
+    ),
+    "train-order": (
+        train_order_command,
+        (
+            "berth train-order jobs.swf.gz --processors 128 --out my-order",
+            "berth train-order jobs.swf.gz --processors 128 --backfill none --backfill easy --steps 200",
+        ),
     ),
     "policies": (policies_command, ("berth policies", "berth policies -o json")),
     "replay": (

@@ -9,7 +9,10 @@ from typer.core import TyperGroup
 __all__ = ["GROUPS", "GroupedCommands", "examples"]
 
 GROUPS = {
-    "Lab": ("demo", "compare", "sweep", "leaderboard", "reproduce", "verify", "train", "scenarios", "policies"),
+    "Lab": (
+        *("demo", "compare", "sweep", "leaderboard", "reproduce", "verify", "train", "train-order", "scenarios"),
+        "policies",
+    ),
     "Traces": ("trace", "workload", "replay"),
     "Scheduler": (
         *("serve", "submit", "jobs", "job", "plan", "explain", "servers", "policy", "learned", "decisions"),

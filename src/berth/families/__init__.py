@@ -114,6 +114,7 @@ _ALL = (
             "tetris": "berth.families.placement.policies.tetris:Tetris",
             "fgd": "berth.families.placement.policies.fragmentation:FragmentationAware",
             "drf-placement": "berth.families.placement.policies.fair:FairQueue",
+            "learned-order": "berth.families.placement.policies.learned_order:LearnedOrder",
         },
     ),
 )

@@ -54,15 +54,19 @@ BOARDS: Mapping[str, tuple[Board, ...]] = {name: family.lab.boards for name, fam
 """All scenarios by family; sized to take less than ten minutes on two cores."""
 
 
+UNRANKED = ("learned-order",)
+"""Policies that are trained for the log of one cluster: no scenario of the leaderboard is one."""
+
+
 def policies_of(family: str) -> list[str]:
-    """Built-in policies of a family, without aliases.
+    """Built-in policies of a family, without aliases and those that are not ranked.
 
     >>> "hswf" in policies_of("selection"), "hauf" in policies_of("selection")
     (False, True)
     """
     policies = FAMILIES[family].policies
     first = {target: name for name, target in reversed(policies.items())}
-    return [name for name, target in policies.items() if first[target] == name]
+    return [name for name, target in policies.items() if first[target] == name and name not in UNRANKED]
 
 
 @dataclass(frozen=True, eq=False)

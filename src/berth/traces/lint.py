@@ -211,12 +211,12 @@ def _problems(judge: Judge, unknown: list[str]) -> tuple[Problem, ...]:
     )
 
 
-def usable(trace: Trace) -> tuple[Trace, dict[str, int]]:
+def usable(trace: Trace, *, zero_run_times: bool = False) -> tuple[Trace, dict[str, int]]:
     """Return the trace that simulators take, and the number of rows that each rule caught.
 
     The rules of `berth.traces.rules` drop impossible jobs and repair others. Jobs are sorted by submission; each has a
     run time, an estimate, a number of pieces and amounts. A resource unknown for all these jobs, or for all machines,
-    is left out.
+    is left out. With `zero_run_times` jobs of zero run time are kept.
 
     >>> trace, counts = usable(Trace.of({"submit_s": [9.0, 5.0, 0.0], "run_s": [60.0, 1.0, None], "cpu": [2.0] * 3}))
     >>> trace.jobs.select("submit_s", "run_s", "estimate_s", "pieces", "cpu").rows()
@@ -224,7 +224,8 @@ def usable(trace: Trace) -> tuple[Trace, dict[str, int]]:
     >>> counts
     {'no run time': 1, 'no estimate': 2, 'no number of pieces': 2, 'out of order': 1}
     """
-    judge = Judge(trace.resources, trace.machines, file=next(iter(trace.source.files), ""))
+    file = next(iter(trace.source.files), "")
+    judge = Judge(trace.resources, trace.machines, file, zero_run_times=zero_run_times)
     kept = judge(trace.jobs).sort("submit_s", maintain_order=True)
     unknown = judge.unknown()
     machines = usable_machines(trace.machines, trace.resources) if len(trace.machines) else trace.machines

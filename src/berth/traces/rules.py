@@ -86,6 +86,9 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 """In order: a dropped job counts for the first rule that catches it; later rules see only kept jobs."""
 
+ZERO = "run time not above 0"
+NEGATIVE = _drop("negative run time", _run < 0, "run_s", "a run time ≥ 0")
+"""Takes the place of the rule `ZERO` if jobs of zero run time are kept."""
 _SIZE_RULE = next(rule for rule in RULES if rule.reason == NO_SIZE)
 
 
@@ -129,16 +132,26 @@ class Judge:
     The state is the names of kept jobs as 64-bit hashes, 8 bytes per job. Two names of n collide with a probability of
     about n² / 4·10¹⁹.
 
+    With `zero_run_times` jobs of zero run time are kept.
+
     If no job gives its size, each is one piece. So jobs without a size are kept until the first job with one; then the
     judge starts again (`sized`), and the jobs before count as jobs without a size.
     """
 
-    def __init__(self, resources: Sequence[Resource], machines: pl.DataFrame | None, file: str = "") -> None:
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        machines: pl.DataFrame | None,
+        file: str = "",
+        *,
+        zero_run_times: bool = False,
+    ) -> None:
         self.resources, self.file = tuple(resources), file or None
         self.sized, self.kept = False, 0
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[InvalidInput]] = {}
-        self.rules = (*RULES, *map(_not_given, self.resources))
+        rules = (NEGATIVE if zero_run_times and rule.reason == ZERO else rule for rule in RULES)
+        self.rules = (*rules, *map(_not_given, self.resources))
         self.given = dict.fromkeys((resource.name for resource in resources), False)
         self._machines = None if machines is None or not len(machines) else usable_machines(machines, resources)
         self._seen, self._latest = Seen(), -np.inf
@@ -191,12 +204,14 @@ class Judge:
         return kept.select(jobs.columns)
 
     def _before_size(self) -> tuple[Rule, ...]:
-        return RULES[: RULES.index(_SIZE_RULE)]
+        return self.rules[: self.rules.index(_SIZE_RULE)]
 
     def _start_again(self) -> None:
         """Recount after the first size: earlier jobs, unless an earlier rule caught them, have none."""
         early = [rule.reason for rule in self._before_size()]
-        dropped = sum(self.counts[rule.reason] for rule in RULES if rule.action == DROPPED and rule.reason not in early)
+        dropped = sum(
+            self.counts[rule.reason] for rule in self.rules if rule.action == DROPPED and rule.reason not in early
+        )
         lost = self.kept + dropped
         self.counts = Counter({reason: count for reason, count in self.counts.items() if reason in early})
         self.examples = {reason: kept for reason, kept in self.examples.items() if reason in early}

@@ -102,6 +102,17 @@ def replay_command(
         float | None,
         typer.Option("--slowdown-bound", help="Threshold of bounded slowdowns in seconds. Default: 10."),
     ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size",
+            help="Size of a job in a log of the Standard Workload Format: requested, allocated, or larger of the two. "
+            "Default: requested.",
+        ),
+    ] = None,
+    zero_run_times: Annotated[
+        bool, typer.Option("--zero-run-times", help="Play jobs of zero run time. Default: leave them out.")
+    ] = False,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -144,7 +155,7 @@ def replay_command(
         replicas,
         slowdown_bound,
     )
-    setting = ReplaySetting(processors, resource, exact, stop, outages, first, load, seed)
+    setting = ReplaySetting(processors, resource, exact, stop, outages, first, load, seed, size, zero_run_times)
     with progress(quiet, _moments, "moments") as show:
         result = replay(
             file,

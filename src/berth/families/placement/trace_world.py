@@ -26,6 +26,8 @@ __all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "offer
 
 FOREVER = 1e15
 """A deadline that no job misses."""
+INSTANT = 1.0
+"""Estimate, in seconds, of a job of zero run time whose estimate would be zero: policies divide by estimates."""
 
 
 def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trace:
@@ -68,7 +70,7 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
     """Convert a usable trace (`berth.traces.lint.usable`) to a placement problem and its jobs.
 
     With `exact` policies know true run times instead of users' estimates; with `stopped` jobs end when their estimate
-    is over.
+    is over. A job of zero run time whose estimate would be zero has an estimate of one second.
     """
     if not len(trace.machines):
         raise InvalidInput(
@@ -86,6 +88,7 @@ def batch_jobs(trace: Trace, *, exact: bool = False, stopped: bool = False) -> B
     run, estimate = jobs["run_s"].to_numpy(), jobs["estimate_s"].to_numpy()
     run = np.minimum(run, estimate) if stopped else run
     known = run if exact else estimate
+    known = np.where(known > 0, known, INSTANT)
     count = len(jobs)
     owner = jobs["user"].fill_null("").rank("dense").cast(pl.Int64).to_numpy() - 1
     tasks = Tasks(

@@ -95,7 +95,7 @@ class PlacementWorld:
     batch at every arrival, and `horizon` must be the number of batches. After the last batch the run goes on until
     every task has ended or is worth nothing.
 
-    `runs` (N,) is the true work of tasks if `tasks.work` is only an estimate.
+    `runs` (N,) is the true work of tasks if `tasks.work` is only an estimate; it may be 0.
     """
 
     measures = ("gain", "cost", "started", "dropped", "execution", "launch")
@@ -120,8 +120,6 @@ class PlacementWorld:
             if problem.exact:
                 raise InvalidInput("a problem whose times are not exact, with runs of their own", key="runs")
             runs = frozen_array(runs, "runs", (len(tasks),))
-            if (runs <= 0).any():
-                raise InvalidInput("runs > 0", value=float(runs.min()), key=f"runs[{int(runs.argmin())}]")
         for place, failure in enumerate(failures):
             if not 0 <= failure.server < len(problem.speed):
                 raise InvalidInput("a server of the cluster", value=failure.server, key=f"failures[{place}].server")
@@ -229,6 +227,7 @@ class PlacementWorld:
             self._execution += self._cost(held.demand[row], server, held.done - held.start)
         self._value += self._worth(task, held.done)
         self._started.append(task)
+        heapq.heappush(self._events, (held.done, END, task, int(self._turn[task])))
 
     def _worth(self, task: int, end: float) -> float:
         tasks = self.tasks
@@ -334,7 +333,6 @@ class PlacementWorld:
             held = _Held(new.server[rows], new.demand[rows], devices, start, end, done)
             self._berth[task] = self._new[task] = held
             self._turn[task] += 1
-            heapq.heappush(self._events, (done, END, task, int(self._turn[task])))
             if start > slot.time:
                 heapq.heappush(self._events, (start, START, task, int(self._turn[task])))
             else:

@@ -62,7 +62,8 @@ class ReplaySetting:
 
     `exact`: policies know the run times. `stopped`: jobs end when their estimate is over. `outages`: machines are away
     when the trace says so. `first`: the number of jobs to play. `load`: the offered load of the scarcest resource to
-    which inter-arrival times are rescaled.
+    which inter-arrival times are rescaled. `size`: the size of a job in a log of the Standard Workload Format,
+    "requested" (default), "allocated" or "larger". `zero_run_times`: jobs of zero run time are played; else left out.
     """
 
     processors: float | None = None
@@ -73,6 +74,8 @@ class ReplaySetting:
     first: int | None = None
     load: float | None = None
     seed: int = 0
+    size: str | None = None
+    zero_run_times: bool = False
 
 
 @dataclass(frozen=True, eq=False)

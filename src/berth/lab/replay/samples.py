@@ -22,12 +22,12 @@ from berth.random import stream
 from berth.traces.fitting.fit import fit
 from berth.traces.fitting.generate import generate
 from berth.traces.fitting.workload import Workload, load_workload, workload_names
-from berth.traces.formats import open_trace
+from berth.traces.formats import Reading, open_trace, option_names, recognised
 from berth.traces.lint import usable
 from berth.traces.summary import log_start
 from berth.traces.trace import Source, Trace
 
-__all__ = ["Measurement", "Sample", "Samples", "job_windows", "samples_of"]
+__all__ = ["Measurement", "Sample", "Samples", "job_windows", "opened_log", "samples_of"]
 
 REPLICA_JOBS = 10_000
 """Jobs of a replica, if the setting does not say."""
@@ -97,8 +97,10 @@ def samples_of(
     if setting.processors is None and setting.resource is not None:
         raise InvalidInput("processors too: a resource is that of a pool", value=setting.resource, key="resource")
     unread, left_out, workload = None, dict[str, int](), _workload(given, measure)
+    if setting.size is not None and (workload is not None or isinstance(given, Trace)):
+        raise InvalidInput("no size: it chooses a field when a log is read", value=setting.size, key="size")
     if workload is None and not isinstance(given, Trace):
-        reading = open_trace(given, format, machines=machines, strict=strict)
+        reading = opened_log(given, setting.size, format, machines=machines, strict=strict)
         given = reading.trace()
         left_out = dict(reading.report.skipped)
         unread = next((found[0] for found in reading.report.examples.values()), None)
@@ -111,7 +113,7 @@ def samples_of(
         named = iter([("", _given(whole))])
     samples: list[Sample] = []
     for name, trace in named:
-        playable, unusable = usable(_on_pool(trace, setting))
+        playable, unusable = usable(_on_pool(trace, setting), zero_run_times=setting.zero_run_times)
         for reason, count in unusable.items():
             left_out[reason] = left_out.get(reason, 0) + count
         part = _between(playable, measure)
@@ -121,6 +123,24 @@ def samples_of(
             loaded = cut if setting.load is None else squeezed(cut, setting.load)
             samples.append(Sample(name or window, loaded, _span(loaded, measure)))
     return Samples(source, samples, left_out, unread)
+
+
+def opened_log(
+    path: str | Path,
+    size: str | None,
+    format: str | None = None,
+    *,
+    machines: str | Path | None = None,
+    strict: bool = False,
+) -> Reading:
+    """Open a trace in which the size of a job is this one of two fields; refuse a format that has only one."""
+    if size is None:
+        return open_trace(path, format, machines=machines, strict=strict)
+    chosen = format or recognised(Path(path).expanduser())
+    if "size" not in option_names(chosen):
+        expected = "a log in the Standard Workload Format (swf), which has requested and allocated sizes"
+        raise InvalidInput(expected, found=f"a trace in the format {chosen}", key="size", file=path)
+    return open_trace(path, chosen, machines=machines, strict=strict, size=size)
 
 
 def _given(trace: Trace | None) -> Trace:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
@@ -18,12 +18,11 @@ from berth.families.placement.trace_world import BatchJobs, batch_jobs
 from berth.files.wording import Part, said
 from berth.lab.replay import run, trace_digest
 from berth.lab.replay.results import ReplaySetting
-from berth.lab.replay.samples import Measurement, Sample, samples_of
+from berth.lab.replay.samples import Measurement, Sample, opened_log, samples_of
 from berth.lab.run.cells import Work, code_hash, source_hash
 from berth.lab.run.processes import CellKind
 from berth.registry import PolicySpec
 from berth.traces.fitting.workload import workload_names
-from berth.traces.formats import load_trace
 from berth.traces.trace import Trace
 
 __all__ = ["REPLAYED", "ReplayCell", "ReplayKeys", "ReplayPoint", "batch_of", "replay_key", "samples_at"]
@@ -59,11 +58,22 @@ class ReplayKeys(Part):
     window_starts: list[Time] = Field(default_factory=list, description="starts of the windows")
     replicas: Count | None = Field(None, description="number of workloads to draw from a fit")
     slowdown_bound: Positive | None = Field(None, description="threshold of bounded slowdowns in seconds (default 10)")
+    size: str | None = Field(None, description="size of a job in an SWF log: requested, allocated or larger")
+    zero_run_times: bool = Field(False, description="play jobs of zero run time")
 
     def setting(self) -> ReplaySetting:
         """How the trace is played."""
         return ReplaySetting(
-            self.processors, self.resource, self.exact, self.stop, self.outages, self.first, self.load, self.seed
+            self.processors,
+            self.resource,
+            self.exact,
+            self.stop,
+            self.outages,
+            self.first,
+            self.load,
+            self.seed,
+            self.size,
+            self.zero_run_times,
         )
 
     def measure(self) -> Measurement:
@@ -95,8 +105,8 @@ class ReplayPoint:
 
 
 @lru_cache(maxsize=2)
-def _read(path: str, format: str | None, machines: str | None) -> Trace:
-    return load_trace(path, format, machines=machines)
+def _read(path: str, format: str | None, machines: str | None, size: str | None) -> Trace:
+    return opened_log(path, size, format, machines=machines).trace()
 
 
 @lru_cache(maxsize=4)
@@ -104,8 +114,10 @@ def samples_at(point: ReplayPoint) -> list[Sample]:
     """Samples of a point; points of a trace share what was read."""
     keys = point.keys
     fitted = keys.replicas is not None and (keys.trace in workload_names() or keys.trace.endswith(".json"))
-    given = keys.trace if fitted else _read(keys.trace, keys.format, keys.machines)
-    return samples_of(given, keys.setting(), keys.measure()).samples
+    if fitted:
+        return samples_of(keys.trace, keys.setting(), keys.measure()).samples
+    given = _read(keys.trace, keys.format, keys.machines, keys.size)
+    return samples_of(given, replace(keys.setting(), size=None), keys.measure()).samples
 
 
 @lru_cache(maxsize=4)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,11 +14,11 @@ from berth.families.placement.pool_runs import run_pool
 from berth.lab.replay.results import bounded_slowdown
 from berth.lab.replay.samples import job_windows
 from berth.lab.verify.lines import Check, Line, Progress
-from berth.model import Floats
+from berth.model import Floats, Ints
 from berth.traces.formats.swf import FIELDS, LAYOUT
 from berth.traces.rows import Report, read_rows
 
-__all__ = ["HPCOPT", "RLSCHEDULER"]
+__all__ = ["HPCOPT", "RLSCHEDULER", "environment_jobs", "windowed"]
 
 # --------------------------------------------------------------------------------- RLScheduler
 
@@ -51,6 +52,12 @@ TABLES: Mapping[str, tuple[int, Mapping[str, Mapping[str, float]]]] = {
     ),
 }
 
+NETWORKS: Mapping[str, Mapping[str, float]] = {
+    LUBLIN: {"none": 254.67, "shadow": 58.64},
+    SP2: {"none": 466.44, "shadow": 397.82},
+}
+"""Printed results of RLScheduler's own networks, on the same windows."""
+
 
 def _swf(path: Path) -> dict[str, Floats]:
     """The fields of a log, in the order of job numbers."""
@@ -58,44 +65,48 @@ def _swf(path: Path) -> dict[str, Floats]:
     return {name: frame[name].fill_null(-1).to_numpy() for name in FIELDS}
 
 
-def _windowed(log: Mapping[str, Floats], capacity: float, score: str, backfill: str) -> float:
-    """Mean over the windows of the mean bounded slowdown, in RLScheduler's way."""
+def environment_jobs(path: Path) -> tuple[Floats, Floats, Floats, Floats, Ints]:
+    """Submission, size, run time, estimate and user (-1: unknown) of the jobs that RLScheduler's environment plays."""
+    log = _swf(path)
     run, asked = log["run"], log["time_requested"]
     kept = np.flatnonzero(run != 0)
     submit, size = log["submit"][kept], np.maximum(log["allocated"], log["requested"])[kept]
     known = np.where(asked == -1, run, asked)[kept]  # also −1, of jobs whose run time is not known either
-    run = np.where(run < 0, 10.0, run)[kept]
+    user = log["user"][kept]
+    owner = np.where(user >= 0, np.unique(user, return_inverse=True)[1], -1)
+    return submit, size, np.where(run < 0, 10.0, run)[kept], known, owner
+
+
+def windowed(jobs: Sequence[Any], capacity: float, backfill: str, **order: Any) -> list[float]:
+    """Mean bounded slowdown of each window, in RLScheduler's way; `order` is a score or weights for `run_pool`."""
     means = []
     for one in job_windows(STARTS, WINDOW):
+        submit, size, run, known, owner = (part[one] for part in jobs)
         began = run_pool(
-            submit[one],
-            size[one],
-            run[one],
-            known[one],
-            capacity,
-            backfill=backfill,
-            score=score_function(score),
-            committed=True,
-            singly=True,
+            submit, size, run, known, capacity, backfill=backfill, owner=owner, committed=True, singly=True, **order
         )
-        means.append(bounded_slowdown(began - submit[one], run[one]).mean())
-    return float(np.mean(means))
+        means.append(float(bounded_slowdown(began - submit, run).mean()))
+    return means
+
+
+def _mean(jobs: Sequence[Any], capacity: float, score: str, backfill: str) -> float:
+    return float(np.mean(windowed(jobs, capacity, backfill, score=score_function(score))))
 
 
 def _rlscheduler(folder: Path, progress: Progress) -> list[Line]:
     lines: list[Line] = []
     for file, (capacity, printed) in TABLES.items():
-        log = _swf(folder / file)
+        log = environment_jobs(folder / file)
         for backfill, cells in printed.items():
             where = f"{Path(file).name.split('.')[0]}, {'backfilling' if backfill == 'shadow' else 'no backfilling'}"
             for rule, theirs in cells.items():
                 progress(where, len(lines), 28)
                 wrong = PRINTED in SCORES[rule]
                 note = "wait of −1 − submission" if wrong else ""
-                lines.append(Line(where, rule, theirs, _windowed(log, capacity, SCORES[rule], backfill), note=note))
+                lines.append(Line(where, rule, theirs, _mean(log, capacity, SCORES[rule], backfill), note=note))
                 if wrong:
                     right = SCORES[rule].replace(PRINTED, "wait")
-                    ours = _windowed(log, capacity, right, backfill)
+                    ours = _mean(log, capacity, right, backfill)
                     lines.append(Line(where, rule, None, ours, note="corrected: the true wait"))
     return lines
 

@@ -29,6 +29,7 @@ __all__ = [
     "load_trace",
     "objects",
     "open_trace",
+    "option_names",
     "recognised",
     "table",
     "trace_format",
@@ -135,6 +136,12 @@ def trace_format(name: str) -> Format:
     return load(names[name], "trace format", name, Format)
 
 
+def option_names(format: str) -> list[str]:
+    """Names of the options that `open_trace` takes for a format."""
+    read = trace_format(format).read
+    return [name for name, item in signature(read).parameters.items() if item.kind is item.KEYWORD_ONLY]
+
+
 def recognised(path: Path) -> str:
     """Recognise the format of a file by its name and first line."""
     line = first_line(path)
@@ -164,7 +171,7 @@ def open_trace(
     path = Path(path).expanduser()
     chosen = format or recognised(path)
     read = trace_format(chosen).read
-    known = [name for name, item in signature(read).parameters.items() if item.kind is item.KEYWORD_ONLY]
+    known = option_names(chosen)
     for name in options:
         if name not in known:
             raise UnknownName(f"option of {chosen}", name, known)

@@ -1,7 +1,8 @@
 """Standard Workload Format 2.2: batch logs of the Parallel Workloads Archive.
 
 Eighteen columns of numbers, −1 if unknown; lines that begin with `;` describe the machine. The size of a job is its
-request (field 8), or its allocation (field 5) if the request is unknown; each processor is a piece.
+request (field 8), or its allocation (field 5) if the request is unknown; each processor is a piece. With the option
+`size` "allocated" it is the allocation, or the request if the allocation is unknown; with "larger" the larger of both.
 
 A table of machines may lie beside the log, with `.machines.tsv` for `.swf` in its name: columns `cluster`, `nodes`,
 `cpus_per_node`, `speed` and `mem_per_node_kib`. Without it, the header's MaxNodes and MaxProcs are used.
@@ -11,7 +12,7 @@ request (`1:ppn=12:cl_zewura`), and field 10 is the memory of the whole job in b
 fields is read this way; `memory` ("kb-per-processor" or "bytes-per-job") overrides the meaning of field 10. A job that
 requests n nodes with p processors each, and n·p in all, is n pieces of p cores; any other job (parts of different kinds
 joined by `+`, or sums that disagree) has one piece per processor. `cl_zewura` becomes a need for machines of that
-label. Names of single hosts and other properties are left out.
+label. Names of single hosts and other properties are left out. A node request counts only if it agrees with the size.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ LAYOUT = Layout(
 MORE_FIELDS = ("used_nodes", "queue_name", "request")
 LONGER = dataclasses.replace(LAYOUT, fields=(*LAYOUT.fields, *(Field(name) for name in MORE_FIELDS)))
 MEMORY_UNITS = ("kb-per-processor", "bytes-per-job")
+SIZES = ("requested", "allocated", "larger")
+"""Which of the two fields is the size of a job; the first is the default."""
 STATUS = {0.0: "failed", 1.0: "done", 5.0: "cancelled"}
 RESOURCES = (CORES, MEMORY)
 
@@ -92,10 +95,14 @@ def _known(path: Path, frame: pl.DataFrame, report: Report) -> pl.DataFrame:
     return good.with_columns(pl.when(pl.col(FIELDS) == -1).then(None).otherwise(pl.col(FIELDS)).name.keep())
 
 
-def read(path: Path, machines: Path | None, report: Report, *, memory: str | None = None) -> Reading:
+def read(
+    path: Path, machines: Path | None, report: Report, *, memory: str | None = None, size: str = SIZES[0]
+) -> Reading:
     """Read a log; machines come from the table beside it or the header. The table alone is a trace without jobs."""
     if memory is not None and memory not in MEMORY_UNITS:
         raise UnknownName("unit of memory", memory, MEMORY_UNITS)
+    if size not in SIZES:
+        raise UnknownName("size", size, SIZES)
     if _is_machine_table(path):
         return Reading(iter(()), RESOURCES, Source("swf", (str(path),)), report, _machines(path, report))
     notes = header(path)
@@ -106,11 +113,13 @@ def read(path: Path, machines: Path | None, report: Report, *, memory: str | Non
     if in_bytes:
         why = "as asked for" if memory else "as lines have 21 fields"
         notes["memory"] = f"field 10 is the memory of the whole job in bytes ({why})"
+    if size != SIZES[0]:
+        notes["size"] = f"{size} processors, as asked for"
     found = machines or beside(path, path.name.removesuffix(".gz").removesuffix(".swf") + ".machines.tsv")
     table = _from_header(notes, report) if found is None else _machines(found, report.beside())
     files = (str(path), *(() if found is None else (str(found),)))
     rows = _longer_rows(path, report) if longer else read_fields(path, report)
-    jobs = (_jobs(frame, report, in_bytes) for frame in rows)
+    jobs = (_jobs(frame, report, in_bytes, size) for frame in rows)
     return Reading(jobs, RESOURCES, Source("swf", files, notes), report, table)
 
 
@@ -158,14 +167,23 @@ def header(path: Path) -> dict[str, str]:
     return notes
 
 
-def _jobs(frame: pl.DataFrame, report: Report, in_bytes: bool) -> pl.DataFrame:
-    unsaid = frame["requested"].is_null() | (frame["requested"] <= 0)
-    report.repair("size taken from the processors that it got", int((unsaid & frame["allocated"].is_not_null()).sum()))
-    size = pl.when(pl.col("requested") > 0).then(pl.col("requested")).otherwise(pl.col("allocated"))
+def _size(frame: pl.DataFrame, report: Report, which: str) -> pl.Expr:
+    """Processors of each job, by the field that counts; by the other one if this is unknown."""
+    if which == "larger":
+        return pl.max_horizontal("requested", "allocated")
+    other, told = ("allocated", "got") if which == "requested" else ("requested", "asked for")
+    unsaid = frame[which].is_null() | (frame[which] <= 0)
+    report.repair(f"size taken from the processors that it {told}", int((unsaid & frame[other].is_not_null()).sum()))
+    return pl.when(pl.col(which) > 0).then(pl.col(which)).otherwise(pl.col(other))
+
+
+def _jobs(frame: pl.DataFrame, report: Report, in_bytes: bool, which: str) -> pl.DataFrame:
+    size = _size(frame, report, which)
     name = {column: pl.col(column).cast(pl.Int64).cast(pl.String) for column in ("job", "user", "group", "queue")}
     longer = "nodes" in frame.columns
-    pieces = pl.coalesce("nodes", size) if longer else size
-    cores = pl.when(size.is_not_null()).then(pl.col("cores").fill_null(1.0) if longer else 1.0)
+    agree = pl.col("nodes") * pl.col("cores") == size if longer else pl.lit(False)
+    pieces = pl.when(agree).then(pl.col("nodes")).otherwise(size) if longer else size
+    cores = pl.when(size.is_not_null()).then(pl.when(agree).then(pl.col("cores")).otherwise(1.0) if longer else 1.0)
     asked = pl.col("memory_requested")
     asked_each = asked / 1024**3 / pieces if in_bytes else asked / 1024**2 * cores
     return job_table(

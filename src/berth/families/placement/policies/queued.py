@@ -60,13 +60,17 @@ CLASSES = 64
 class PoolForm(NamedTuple):
     """How a policy decides on one pool of processors, for kernels that play whole logs.
 
-    The queue is in the order of `key` (N,), or of a `score` of wait, estimate, size and submission; ties by arrival.
+    The queue is in the order of `key` (N,), of a `score` of wait, estimate, size and submission, or of a network with
+    these `weights` that knows the `owner` of each job (`berth.families.placement.kernels.order_network`); ties by
+    arrival.
     """
 
     backfill: str
     key: Floats | None = None
     score: Callable[..., Any] | None = None
     committed: bool = False
+    weights: Floats | None = None
+    owner: Ints | None = None
 
 
 def fleet_of(problem: PlacementProblem) -> Fleet:
@@ -213,17 +217,25 @@ class InOrder(QueuedPolicy):
         return PoolForm(self.backfill, self.key(tasks))
 
     def start(self, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows) -> None:
-        order = self.queue(slot)
+        self.start_some(self.queue(slot), slot, pieces, free, rows, self.ends(slot, rows), self.backfill)
+
+    def ends(self, slot: PlacementSlot, rows: Rows) -> Ends:
+        """Estimated ends of running tasks, with room for those that start now."""
         held = slot.berths
         by_end = np.argsort(held.end, kind="stable")
-        size, resources = len(by_end), free.amount.shape[1]
+        size, resources = len(by_end), held.demand.shape[1]
         more = len(rows.task) if self.backfill == "easy" else 0
-        ends = Ends(
+        return Ends(
             np.concatenate([held.end[by_end], np.zeros(more)]),
             np.concatenate([held.server[by_end], np.zeros(more, dtype=np.int64)]),
             np.concatenate([held.demand[by_end], np.zeros((more, resources))]),
             np.array([size]),
         )
+
+    def start_some(
+        self, order: Ints, slot: PlacementSlot, pieces: Pieces, free: Free, rows: Rows, ends: Ends, backfill: str
+    ) -> None:
+        """Write the places of tasks of `order` (n,) that start now to `rows`; `free` and `ends` change with them."""
         start_in_order(
             order,
             self._fleet,
@@ -233,7 +245,7 @@ class InOrder(QueuedPolicy):
             self._classes,
             pieces,
             FITS[self.fit],
-            BACKFILL[self.backfill],
+            BACKFILL[backfill],
             ends,
             slot.time,
             rows,

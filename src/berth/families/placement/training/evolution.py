@@ -17,6 +17,7 @@ from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.rule import Rule
 from berth.families.placement.rule_runs import run_rule
 from berth.families.placement.training.episodes import WHOLE, Episode, Scope, gang_result, run_network
+from berth.families.placement.training.strategies import Strategies
 from berth.model import Floats
 
 __all__ = ["Evolution", "RuleSearch", "mean_gain", "rule_gain"]
@@ -33,11 +34,8 @@ def _gains(networks: Sequence[Network], episodes: Sequence[Episode], scope: Scop
     return [mean_gain(network, episodes, scope) for network in networks]
 
 
-class Evolution:
-    """Antithetic perturbations, ranked by gain, and Adam on the resulting direction.
-
-    After Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning.
-    """
+class Evolution(Strategies[Network, Episode]):
+    """Evolution strategies for networks that rank tasks: on the CPU, in several processes, or on a GPU."""
 
     def __init__(
         self,
@@ -51,31 +49,9 @@ class Evolution:
     ) -> None:
         if device != "cpu":
             open_device(device)  # refused here, not in the first step
-        self.network, self.pairs, self.width, self.rate = network, pairs, width, rate
+        super().__init__(network, pairs, width, rate)
         self.device, self.scope, self.workers = device, scope, workers
         self._pool: ProcessPoolExecutor | None = None
-        self._steps = 0
-        self._first = np.zeros(network.weights.shape)
-        self._second = np.zeros(network.weights.shape)
-
-    def step(self, episodes: Sequence[Episode], rng: np.random.Generator, rate: float = 1.0) -> float:
-        """Take one step, scaled by `rate`; return the mean gain of all perturbed networks."""
-        weights = self.network.weights
-        change = rng.standard_normal((self.pairs, weights.size))
-        tried = [self.network.replace(weights + side * self.width * way) for side in (1.0, -1.0) for way in change]
-        credit, total = np.zeros(len(tried)), 0.0
-        worlds = sorted({episode.world for episode in episodes})
-        if not worlds:  # runs in which nothing can be earned or lost
-            return 1.0
-        for world in worlds:  # ranked within each world, so that none dominates
-            runs = [episode for episode in episodes if episode.world == world]
-            earned = self._earned(tried, runs)
-            place = earned.argsort(kind="stable").argsort(kind="stable")
-            credit += place / (len(tried) - 1.0) - 0.5
-            total += float(earned.mean())
-        slope = ((credit[: self.pairs] - credit[self.pairs :]) @ change) / (self.pairs * self.width * len(worlds))
-        self._climb(slope, rate)
-        return total / len(worlds)
 
     def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
         """Gain of each network: on the CPU run by run, on a GPU all side by side."""
@@ -91,30 +67,11 @@ class Evolution:
         gains = CudaRuns([(run.problem, run.tasks) for run in runs], self.device).gains(networks)
         return np.array([np.mean(line / [run.plain for run in runs]) for line in gains])
 
-    def _climb(self, slope: Floats, rate: float) -> None:
-        self._steps += 1
-        self._first = 0.9 * self._first + 0.1 * slope
-        self._second = 0.99 * self._second + 0.01 * slope**2
-        ahead = self._first / (1.0 - 0.9**self._steps)
-        size = np.sqrt(self._second / (1.0 - 0.99**self._steps)) + 1e-8
-        self.network = self.network.replace(self.network.weights + rate * self.rate * ahead / size)
-
     def close(self) -> None:
         """Stop the workers."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-
-    def state(self) -> dict[str, Any]:
-        """State to resume from, for JSON."""
-        parts = {"weights": self.network.weights, "first": self._first, "second": self._second}
-        return {"steps": self._steps, **{name: part.tolist() for name, part in parts.items()}}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from a saved state."""
-        self._steps = int(state["steps"])
-        self._first, self._second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
-        self.network = self.network.replace(np.array(state["weights"], dtype=np.float64))
 
 
 def rule_gain(numbers: Floats, episodes: Sequence[Episode]) -> float:
