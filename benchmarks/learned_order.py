@@ -4,8 +4,8 @@ python -m benchmarks.learned_order            evaluates the orders that come wit
 python -m benchmarks.learned_order --train    trains them again first, in minutes on one core, and writes them
 
 The protocol is that of `berth verify rlscheduler`: ten windows of 1,024 jobs, each on an empty pool, committed picks,
-without and with backfilling. berth trains orders for each log, one for both columns and one for each, on windows that
-overlap none of the ten; the authors of RLScheduler held no windows out. `BERTH_TRACES` names the folder of the traces.
+without and with backfilling. berth trains one order for each log, for both columns, on windows that overlap none of the
+ten; the authors of RLScheduler held no windows out. `BERTH_TRACES` names the folder of the traces.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ RULES = {
 }
 
 
-def train(jobs: QueuedJobs, capacity: float, name: str, backfills: tuple[str, ...], steps: int, seed: int) -> None:
+def train(jobs: QueuedJobs, capacity: float, name: str, steps: int, seed: int) -> None:
     """Train an order on windows that do not overlap the ten, and write it into the package."""
     began = time.process_time()
-    plan = OrderPlan(capacity, backfills, singly=True, steps=steps, seed=seed)
+    plan = OrderPlan(capacity, tuple(BACKFILLS), singly=True, steps=steps, seed=seed)
 
     def show(step: int, best: float) -> None:
         if step % plan.every == 0:
@@ -78,38 +78,29 @@ def main() -> None:
             continue
         jobs, capacity = QueuedJobs(*environment_jobs(folder / file)), float(TABLES[file][0])
         if arguments.train:
-            train(jobs, capacity, name, tuple(BACKFILLS), arguments.steps, arguments.seed)
-            for how in BACKFILLS:
-                train(jobs, capacity, f"{name}-{how}", (how,), arguments.steps, arguments.seed)
+            train(jobs, capacity, name, arguments.steps, arguments.seed)
         for rule, score in RULES.items():
             cells = [np.mean(windowed(jobs, capacity, how, score=score_function(score))) for how in BACKFILLS]
             print(f"| {name} | {rule} | {' | '.join(f'{cell:,.2f}' for cell in cells)} |")
         theirs = " | ".join(f"{NETWORKS[file][how]:,.2f}" for how in BACKFILLS)
         print(f"| {name} | RLScheduler's network, as printed | {theirs} |")
-        fresh = Order.fresh(np.random.default_rng(0)).weights
-        cells = [np.mean(windowed(jobs, capacity, how, weights=fresh)) for how in BACKFILLS]
-        print(f"| {name} | smallest predicted area first | {' | '.join(f'{cell:,.2f}' for cell in cells)} |")
-        report(jobs, capacity, name, "one for both columns", dict.fromkeys(BACKFILLS, name))
-        report(jobs, capacity, name, "one for each column", {how: f"{name}-{how}" for how in BACKFILLS})
-        for trained in (name, *(f"{name}-{how}" for how in BACKFILLS)):
-            order = order_named(trained)
-            made, plan = order.made, order.made["plan"]
-            told.append(
-                f"\n{trained}: seed {plan['seed']}, {plan['steps']} steps; weights {order.weights.round(3).tolist()}"
-            )
-            for how in plan["backfills"]:
-                each = ", ".join(f"{x:,.1f}" for x in windowed(jobs, capacity, how, weights=order.weights))
-                told.append(f"By window, {BACKFILLS[how]}: {each}")
-            told.append(f"Windows of {plan['window_jobs']} jobs to train on start at: {made['training_windows']}")
-            told.append(f"Windows of {plan['validation_jobs']} to validate on start at: {made['validation_windows']}")
-            told.append(f"Slowdown there: {made['validation_slowdown']}; of SJF: {made['shortest_first']}")
+        order = order_named(name)
+        fresh = Order.fresh(np.random.default_rng(0))
+        for what, weights in (
+            ("smallest predicted area first", fresh.weights),
+            ("berth's learned order", order.weights),
+        ):
+            cells = [np.mean(windowed(jobs, capacity, how, weights=weights)) for how in BACKFILLS]
+            print(f"| {name} | {what} | {' | '.join(f'{cell:,.2f}' for cell in cells)} |", flush=True)
+        made, plan = order.made, order.made["plan"]
+        told.append(f"\n{name}: seed {plan['seed']}, {plan['steps']} steps; weights {order.weights.round(3).tolist()}")
+        for how in plan["backfills"]:
+            each = ", ".join(f"{x:,.1f}" for x in windowed(jobs, capacity, how, weights=order.weights))
+            told.append(f"By window, {BACKFILLS[how]}: {each}")
+        told.append(f"Windows of {plan['window_jobs']} jobs to train on start at: {made['training_windows']}")
+        told.append(f"Windows of {plan['validation_jobs']} to validate on start at: {made['validation_windows']}")
+        told.append(f"Slowdown there: {made['validation_slowdown']}; of SJF: {made['shortest_first']}")
     print("\n".join(told))
-
-
-def report(jobs: QueuedJobs, capacity: float, name: str, what: str, orders: dict[str, str]) -> None:
-    """Print the row of learned orders, one for each way to backfill."""
-    cells = [np.mean(windowed(jobs, capacity, how, weights=order_named(one).weights)) for how, one in orders.items()]
-    print(f"| {name} | berth's learned order, {what} | {' | '.join(f'{cell:,.2f}' for cell in cells)} |", flush=True)
 
 
 if __name__ == "__main__":
