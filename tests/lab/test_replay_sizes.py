@@ -163,6 +163,7 @@ def test_a_sweep_over_sizes(log: Path, tmp_path: Path) -> None:
     assert expected[0] > expected[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TRACES, reason="BERTH_TRACES is not set: the traces are not there")
 def test_the_numbers_of_hpcopt(capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(str(TRACES)) / "swf" / "SDSC-SP2-1998-4.2-cln.swf.gz"

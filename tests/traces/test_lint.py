@@ -360,8 +360,8 @@ def logs() -> Sequence[Path]:
 
 # What lies beside jobs and machines: usage, instances, histograms. Reading it as a trace is an error.
 OTHER = (
-    "MANIFEST", "README", "batch_instance", "dag_shape", "machine_usage", "marginal", "minibatch", "pai_instance",
-    "pai_job", "pai_published",
+    "MANIFEST", "README", "batch_instance", "dag_shape", "gavel", "machine_usage", "marginal", "minibatch",
+    "pai_instance", "pai_job", "pai_published", "sia",
 )  # fmt: skip
 
 
