@@ -6,7 +6,8 @@ and with machines is measured on drawn logs.
 
 Logs are openb (pods that share GPUs), wagap-2013 and HPC2N (gangs on machines) if the folder `BERTH_TRACES` has them,
 the first 1,000 jobs of the last two also at one and a half times the capacity; else drawn ones. Times are processor
-time, the best of several runs; compiling is not counted. The kernels play the whole log, the others its beginning.
+time, the best of several runs; compiling is not counted. The kernels play the whole log, the others its beginning. Set
+OMP_NUM_THREADS=1: threads of a BLAS use processor time while they wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The live scheduler: `python -m benchmarks.service` (`--quick` for a look, `--profile` for where a tick goes).
 
 A tick decides with a full cluster and a long queue: since the tick before, one job in a hundred of those that ran has
-ended, and as many came. Its time is processor time of deciding and taking note of the decision. Submissions go into a
-scheduler in batches, several at a time, and count when they are durable.
+ended, and as many came. Its time is processor time of deciding and taking note of the decision. Set OMP_NUM_THREADS=1:
+threads of a BLAS use processor time while they wait. Submissions go into a scheduler in batches, several at a time, and
+count when they are durable.
 """
 
 from __future__ import annotations
