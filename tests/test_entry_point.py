@@ -121,7 +121,7 @@ async def run(folder):
     scheduler = await Scheduler.open(ServiceSettings(store=f"{folder}/berth.db", engine="local:2x2", tick=0.05))
     gang = (Role("worker", 3, {"cpu": 1000}),)
     await scheduler.submit([Job("a", "t", gang, payload={"command": ["touch", f"{folder}/here"]})], None)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while "a" in scheduler.dispatcher.state.jobs:  # until it has ended
             await asyncio.sleep(0.05)
     await scheduler.close()

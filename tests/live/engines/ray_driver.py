@@ -20,7 +20,7 @@ from berth.live.engines.ray.engine import RayEngine
 from berth.testing.engines.listener import Listener
 from berth.testing.engines.witness import birth
 
-PATIENCE = 90.0
+PATIENCE = 240.0
 TELL = """
 import json, os, sys, time
 file = os.path.join(sys.argv[1], f"{os.environ['BERTH_ROLE']}-{os.environ['BERTH_RANK']}")

@@ -25,7 +25,7 @@ remove_placement_group(get_placement_group(sys.argv[2]))
 class RaySite(Site):
     """Jobs on a cluster that somebody else starts and stops."""
 
-    short = 0.5
+    short, patience = 0.5, 240.0
 
     def __init__(self, cluster: LocalRay, folder: Path) -> None:
         self._cluster, self._ledger = cluster, Ledger(folder)
@@ -47,4 +47,4 @@ class RaySite(Site):
 
     async def cancel_behind(self, job: str, attempt: int) -> None:
         command = [sys.executable, "-c", REMOVE, self._cluster.address, f"berth-{job}-{attempt}"]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=240)

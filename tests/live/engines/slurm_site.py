@@ -38,7 +38,9 @@ NODES = [
     *(SlurmNode(f"n{i}") for i in range(3, 9)),
 ]
 Local = TypeVar("Local", LocalRay, LocalSlurm)
-LIMIT = 60.0
+LIMIT = 240.0
+"""Seconds until something that has not happened counts as missing. Slurm itself may take 66 s to end a gang that was
+cancelled while its tasks were launched: its first node waits a minute for the report of one that refused the launch."""
 
 
 @contextmanager
@@ -89,6 +91,7 @@ class SlurmSite(Site):
     """The cluster, with a witness in a folder."""
 
     name = "slurm"
+    patience = LIMIT
 
     def __init__(self, cluster: LocalSlurm, folder: Path, settings: SlurmSettings | None = None) -> None:
         self.cluster, self.ledger = cluster, Ledger(folder / "ledger")
@@ -155,9 +158,12 @@ class Driver(Listener):
 
     async def ended(self, job: str, attempt: int = 1) -> Finished | Failed:
         """How an attempt ended."""
-        async with asyncio.timeout(LIMIT):
-            while (end := self.end((job, attempt))) is None:
-                await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(LIMIT):
+                while (end := self.end((job, attempt))) is None:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise TimeoutError(f"no end of {job} after {self.events[-5:]}; last error: {self.trouble}") from None
         return end
 
     _asked: set[int]

@@ -37,14 +37,14 @@ good = berth.ray.submit(train, 10, tasks=3, resources={"cpu": 1}, type="train", 
 bad = berth.ray.submit(fails, resources={"cpu": 1})
 deep = berth.ray.submit(nested, resources={"cpu": 1})
 long = berth.ray.submit(__import__("time").sleep, 600, tasks=2, resources={"cpu": 1}, type="long")
-told = {"good": good.result(timeout=90), "type": good.view()["type"], "deep": deep.result(timeout=90)}
+told = {"good": good.result(timeout=240), "type": good.view()["type"], "deep": deep.result(timeout=90)}
 try:
-    bad.result(timeout=90)
+    bad.result(timeout=240)
 except berth.ray.JobFailed as error:
     told["bad"] = str(error)
 told["why"] = long.explain()
 long.cancel()
-told["long"] = long.wait(timeout=90)["phase"]
+told["long"] = long.wait(timeout=240)["phase"]
 try:
     berth.ray.submit(train, os.urandom(800_000))
 except berth.errors.BerthError as error:
@@ -56,7 +56,7 @@ print(json.dumps(told))
 def command_line(live: Live, *words: str) -> Any:
     """What the command line answers, as JSON."""
     command = [sys.executable, "-m", "berth", words[0], "-o", "json", "--url", live.url, *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

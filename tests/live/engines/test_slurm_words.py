@@ -495,7 +495,7 @@ def test_a_hook_tells_and_never_waits(tmp_path: Path) -> None:
 
     def call(context: str, comment: str, job: str = "7") -> None:
         env = {"SLURM_SCRIPT_CONTEXT": context, "SLURM_JOB_COMMENT": comment, "SLURM_JOB_ID": job}
-        assert subprocess.run(["sh"], input=script.encode(), env=env, timeout=30).returncode == 0
+        assert subprocess.run(["sh"], input=script.encode(), env=env, timeout=240).returncode == 0
 
     tag = write_tag(INSTANCE, "j", 1)
     call("prolog_slurmctld", tag)

@@ -19,8 +19,8 @@ from berth.live.local_token import local_token
 
 __all__ = ["Live", "ask", "serving"]
 
-START_SECONDS = 120.0
-ANSWER_SECONDS = 60.0
+START_SECONDS = 240.0
+ANSWER_SECONDS = 240.0
 
 
 def ask(
@@ -66,7 +66,7 @@ class Live:
         """End it in good order."""
         self.process.terminate()
         try:
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=240)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -465,7 +465,7 @@ def test_shells_complete(typed: str, offered: str) -> None:
     environment = {**os.environ, "_BERTH_COMPLETE": "complete_bash", "COMP_WORDS": typed}
     environment["COMP_CWORD"] = str(len(typed.split()) - 1)
     command = [sys.executable, "-c", "import sys; from berth.cli import main; sys.exit(main())"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert offered in done.stdout.split(), done.stderr
 
 

@@ -45,7 +45,7 @@ def test_a_service_that_is_told_to_stop_closes_its_store(tmp_path: Path, how: si
     with serving(tmp_path, "--open") as live:
         live.ask("POST", "/v1/jobs", {"name": "kept", "tasks": 1, "resources": {"cpu": 1}})
         live.process.send_signal(how)
-        assert live.process.wait(timeout=60) == 0
+        assert live.process.wait(timeout=240) == 0
     assert sorted(path.name for path in tmp_path.glob("berth.db-*")) == []
     with sqlite3.connect(tmp_path / "berth.db") as copy:
         assert copy.execute("select count(*) from jobs").fetchone() == (1,)

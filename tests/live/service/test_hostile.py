@@ -25,7 +25,7 @@ def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def exchange(live: Live, raw: bytes) -> tuple[int, bytes, bytes]:
     """Send these bytes as they are; status, headers and body of the answer."""
-    with socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", live.port), timeout=240) as connection:
         connection.sendall(raw)
         answer = b""
         while part := connection.recv(65536):

@@ -82,6 +82,7 @@ def chromium() -> Iterator[Any]:
 def visit(chromium: Any, *, width: int = 1280, scheme: str = "light", quiet: bool = True) -> Iterator[Any]:
     """A page of its own; with `quiet`, whatever the browser complains about is an error."""
     context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    context.set_default_timeout(240_000.0)
     page = context.new_page()
     complaints: list[str] = []
     page.on(
@@ -188,7 +189,7 @@ def test_learned_and_decisions_are_those_of_the_api(chromium: Any, live: Live) -
         assert page.locator(".charts .card").count() == len({line["type"] for line in told})
         assert {server for server, _ in shown} <= {line["server"] for line in told}
         page.click("text=Replay the last day")
-        page.wait_for_selector("#saved:has-text('task-hours')", timeout=60_000)
+        page.wait_for_selector("#saved:has-text('task-hours')", timeout=240_000)
         assert "that is what best-fit has saved" in words(page)
         show(page, live, "#/decisions")
         numbers = {str(one["number"]) for one in live.ask("GET", "/v1/decisions?limit=1000")}
@@ -288,5 +289,5 @@ def test_a_service_that_goes_away_is_told_and_found_again(chromium: Any, tmp_pat
         assert "cpu-0" in words(page)
         page.screenshot(path=ARTEFACTS / "away.png")
         with serving(tmp_path, port=port):
-            page.wait_for_selector("#state:empty", state="attached", timeout=60_000)
+            page.wait_for_selector("#state:empty", state="attached", timeout=240_000)
             assert "cpu-0" in words(page)

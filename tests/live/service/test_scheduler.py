@@ -51,7 +51,7 @@ async def opened(given: ServiceSettings) -> AsyncIterator[Scheduler]:
 
 async def until(check: Callable[[], Coroutine[Any, Any, bool]]) -> None:
     """Wait until this is so."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not await check():
             await asyncio.sleep(0.01)
 
@@ -241,14 +241,14 @@ def test_following(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
             for i in range(20):
                 await scheduler.submit([job(f"j{i}")])
             await ended(scheduler, [f"j{i}" for i in range(20)])
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(240):
                 seq, event = (await later)[0]
                 assert isinstance(event, Submitted)
                 assert event.job.id == "j0"
                 whole = await first(scheduler, 0, scheduler.health.seq)
                 assert whole == await scheduler._journal.read(lambda: list(scheduler.store.events()))
                 assert await first(scheduler, seq - 1, 1) == [(seq, event)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             assert (await ends)[0] == (seq, event)
 
     asyncio.run(run())

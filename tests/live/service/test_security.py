@@ -478,7 +478,7 @@ def test_a_page_of_another_origin_changes_nothing(chromium: Any, live: Live, pag
     with page_at(page_host, ATTACK.format(url=f"http://{service_host}:{live.port}")) as address:
         page = chromium.new_page()
         page.goto(address)
-        page.wait_for_function("document.title !== 'loading'", timeout=60_000)
+        page.wait_for_function("document.title !== 'loading'", timeout=240_000)
         assert page.title() == "done"
         page.close()
     assert {server["state"] for server in live.ask("GET", "/v1/servers")} == {"up"}
@@ -518,7 +518,7 @@ def test_pages_of_the_service_itself_may_change_things(chromium: Any, live: Live
 def test_which_requests_may_change_something(live: Live, headers: dict[str, str], status: int) -> None:
     own = f"127.0.0.1:{live.port}"
     sent = {name: value.replace("OWN", own) for name, value in headers.items()}
-    connection = HTTPConnection("127.0.0.1", live.port, timeout=60)
+    connection = HTTPConnection("127.0.0.1", live.port, timeout=240)
     connection.request("POST", "/v1/servers/cpu-0/resume", headers=sent)
     assert connection.getresponse().status == status
     connection.close()
@@ -526,7 +526,7 @@ def test_which_requests_may_change_something(live: Live, headers: dict[str, str]
 
 def test_the_page_of_the_api_takes_nothing_from_elsewhere(live: Live) -> None:
     """Its origin is that of the dashboard, which holds the operator's token."""
-    answer = httpx.get(f"{live.url}/v1/docs", timeout=30.0)
+    answer = httpx.get(f"{live.url}/v1/docs", timeout=240.0)
     page = answer.text
     assert answer.headers["content-security-policy"].startswith("default-src 'self'")
     assert "<script" not in page

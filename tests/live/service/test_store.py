@@ -168,7 +168,7 @@ def test_second_process_is_refused(where: str) -> None:
     for _ in range(2):
         other = context.Process(target=_try_lock, args=(where, answers))
         other.start()
-        found.append(answers.get(timeout=60))
+        found.append(answers.get(timeout=240))
         other.join()
         store.close()
     assert "is in use by" in found[0]

@@ -25,7 +25,7 @@ from berth.live.clusters import MARK, NODE, ClusterError, end, marked
 __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "sbatch")
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 TRIES, ANSWER_SECONDS = 3, 20.0
 """How often slurmctld is restarted, and how long it has to answer: sometimes it ends or hangs at its start."""
 PORTS = range(10_000, 32_000)
