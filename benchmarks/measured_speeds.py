@@ -28,7 +28,7 @@ __all__ = ["main"]
 
 NAMES = {
     "slurm": "first-fit",
-    "ray": "best-fit",
+    "pack": "best-fit",
     "fgd alone": "FGD",
     "completion unpooled": "each pair for itself",
     "completion": "berth, pooled",

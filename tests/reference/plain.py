@@ -35,8 +35,9 @@ def _places(rule: str, free: list[int], group: Sequence[int], tasks: int, each: 
     while tasks:
         open_ = [r for r in there if left[r] >= each]
         together = [r for r in open_ if left[r] // each >= tasks]
-        if rule == "kubernetes":
-            server, count = max(open_, key=lambda r: left[r]), 1
+        if rule in ("kubernetes", "ray"):
+            server = max(open_, key=lambda r: left[r])
+            count = 1 if rule == "kubernetes" else min(left[server] // each, tasks)
         elif together:
             server, count = (together[0] if rule == "slurm" else min(together, key=lambda r: left[r])), tasks
         else:

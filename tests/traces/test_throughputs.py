@@ -14,7 +14,7 @@ from berth.traces.throughputs import GAVEL, read_gavel, read_sia
 SIA = (
     "application,gpu,table,placement,nodes,replicas,local_batch_size,step_seconds,sync_seconds\n"
     "bert,rtx,placements,1,,,4,0.5,0.1\nbert,rtx,placements,1,,,8,0.8,0.1\nbert,dgx-ext,placements,1,,,8,0.4,0.1\n"
-    "bert,dgx-ext,placements,2,,,8,0.5,0.1\nbert,dgx-ext,placements,11,,,8,1.0,0.1\n"
+    "bert,dgx-ext,placements,2,,,8,0.5,0.1\nbert,dgx-ext,placements,11,,,8,1.0,0.1\nbert,rtx,placements,11,,,8,2.0,0.1\n"
     "bert,rtx,scalability,,1,1,8,0.1,0.1\nbert,quad,placements,1,,,8,0.1,0.1\n"
 )
 
@@ -35,7 +35,8 @@ def test_sia_takes_the_best_batch_and_the_widest_spread(tmp_path: Path) -> None:
     table = read_sia(path)
     assert table.gpus == {"bert/g1": 1, "bert/g2": 2}
     assert table.of("bert/g1") == {"rtx": pytest.approx(0.5), "dgx-ext": 1.0}
-    assert table.of("bert/g2", True) == {"dgx-ext": pytest.approx(0.5)}
+    assert table.of("bert/g2", True) == {"dgx-ext": pytest.approx(0.5), "rtx": pytest.approx(0.25)}
+    assert table.of("bert/g2") == {"dgx-ext": 1.0, "rtx": pytest.approx(0.25)}  # not measured on one server
 
 
 @pytest.mark.parametrize(

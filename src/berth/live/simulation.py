@@ -44,7 +44,8 @@ def play(
     now = last = -math.inf
     while True:
         limit = min(dispatcher.state.must_end.values(), default=math.inf)
-        now = max(now, min(coming[0].time if coming else math.inf, cluster.next_end, limit))
+        next_event = coming[0].time if coming else math.inf
+        now = max(now, min(next_event, cluster.next_end, limit, dispatcher.next_look))
         if now == math.inf:
             now = _patience_ends(dispatcher, last)
         if now > until or now == math.inf:

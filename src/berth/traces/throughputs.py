@@ -100,9 +100,9 @@ def _relative(
     """Speeds relative to the reference, without types that cannot run there and jobs of speed 0."""
     base = {type_: rate.get((type_, reference, False), 0.0) for type_ in gpus}
     speed = {key: value / base[key[0]] for key, value in rate.items() if value > 0 and base[key[0]] > 0}
-    for type_, model, spread in list(speed):  # one GPU is never spread; unmeasured placements count as one server
-        if not spread and (gpus[type_] == 1 or (type_, model, True) not in speed):
-            speed[type_, model, True] = speed[type_, model, False]
+    for type_, model, spread in list(speed):  # one GPU is never spread; an unmeasured placement counts as the other one
+        if (type_, model, not spread) not in speed or (not spread and gpus[type_] == 1):
+            speed[type_, model, not spread] = speed[type_, model, spread]
     if not speed:
         raise InvalidInput(f"speeds on {reference}", found="none", file=str(path))
     return Throughputs(reference, speed, {type_: count for type_, count in gpus.items() if base[type_] > 0})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.live.core.events import Decided, ServerJoined, Submitted
+from berth.live.core.events import Decided, Finished, ServerJoined, Started, Submitted
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.twin.plain import PLAIN, OneClassDispatcher, PlainDispatcher
 from tests.reference.plain import started
@@ -38,3 +40,35 @@ def test_places_are_those_of_the_plain_twin(
     for i, places in enumerate(started(rule, [size for size, _ in there], group, possible)):
         got = {int(place.server[1:]): place.count for place in starts.get(f"j{i}", ())}
         assert got == (places or {})
+
+
+def waiting_since(dispatcher: PlainDispatcher, now: float, *jobs: tuple[str, int]) -> set[str]:
+    """Submit jobs of so many tasks, decide, and return which start."""
+    for name, tasks in jobs:
+        dispatcher.handle(Submitted(now, Job(name, "t", (Role("task", tasks, {"cpu": 1}),))))
+    decided = dispatcher.decide(now)
+    if decided is not None:
+        dispatcher.handle(decided)
+    return set() if decided is None else {start.job for start in decided.starts}
+
+
+def test_ray_tries_each_gang_by_itself() -> None:
+    """A wide gang that waits first is passed by a later one that comes when little is free."""
+    dispatcher = PlainDispatcher("ray")
+    dispatcher.handle(ServerJoined(0.0, Server("s", {"cpu": 4})))
+    assert waiting_since(dispatcher, 0.0, ("runs", 3)) == {"runs"}
+    assert waiting_since(dispatcher, 0.2, ("wide", 4)) == set()
+    assert dispatcher.next_look == 1.0
+    dispatcher.handle(Started(0.25, "runs", 1))
+    dispatcher.handle(Finished(0.25, "runs", 1, 0.0))
+    assert waiting_since(dispatcher, 0.25) == set()  # Ray does not look when a gang ends
+    assert waiting_since(dispatcher, 0.28, ("late", 1)) == {"late"}  # nor is `wide` tried again before 0.3
+    assert waiting_since(dispatcher, 1.0) == set()
+    assert dispatcher.next_look == 2.0
+
+
+def test_ray_gives_up_on_what_can_never_start() -> None:
+    dispatcher = PlainDispatcher("ray")
+    dispatcher.handle(ServerJoined(0.0, Server("s", {"cpu": 4})))
+    assert waiting_since(dispatcher, 0.0, ("too-wide", 5)) == set()
+    assert dispatcher.next_look == inf

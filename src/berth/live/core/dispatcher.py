@@ -8,6 +8,7 @@ lets the fallback decide.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -199,6 +200,11 @@ class Dispatcher:
             )
 
     # ------------------------------------------------------------------ deciding
+
+    @property
+    def next_look(self) -> float:
+        """When to decide again if nothing happens until then."""
+        return math.inf
 
     def decide(self, time: float) -> Decided | None:
         """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""

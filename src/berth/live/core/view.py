@@ -106,6 +106,14 @@ class View:
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
         return replace(self, records=kept, level=self.level[chosen], gangs=gangs, free=given)
 
+    def whole(self, places: Sequence[int] | Ints, placing: Placing) -> Placing:
+        """A placing of `only(places)` as one of this view."""
+        chosen = np.asarray(places, dtype=np.int64)
+        first = self.gangs.start[chosen]
+        length = self.gangs.start[chosen + 1] - first
+        shift = first - (np.cumsum(length) - length)
+        return Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count)
+
     def within(self, servers: Mask) -> View:
         """The view with only these servers (R,)."""
         usable = self.usable & servers
@@ -276,9 +284,7 @@ def rest_in_order(view: View, places: Sequence[int] | Ints, free: Ints) -> Placi
     """The same as `placed_in_order` for some jobs of a view, in the resources that the other jobs left."""
     chosen = np.asarray(places, dtype=np.int64)
     rest = view.only(chosen, free)
-    placing = placed_in_order(rest)
-    shift = view.gangs.start[chosen] - rest.gangs.start[:-1]
-    return Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count)
+    return view.whole(chosen, placed_in_order(rest))
 
 
 def _crowded(view: View, placing: Placing) -> Mask:

@@ -10,10 +10,10 @@ from typing import Any
 from berth.kernels.compiled import compiled, inner
 from berth.live.core.kernels.berthing import Gangs, Placed, put, room
 
-__all__ = ["ORDER", "PACK", "SPREAD", "start_plainly"]
+__all__ = ["FILL", "ORDER", "PACK", "SPREAD", "start_plainly"]
 
-ORDER, PACK, SPREAD = 0, 1, 2
-"""Fill servers in their order, pack tasks onto few servers, or spread them over the emptiest."""
+ORDER, PACK, SPREAD, FILL = 0, 1, 2, 3
+"""Fill servers in their order, pack tasks onto few servers, spread them over the emptiest, or fill the emptiest."""
 
 
 @inner
@@ -22,7 +22,7 @@ def _server(gangs: Gangs, allowed: Any, weight: Any, free: Any, role: int, left:
 
     Two rules keep tasks together: of the servers with room for all that are `left`, ORDER takes the first and PACK the
     fullest; where no server has, ORDER takes the first with room for a task and PACK the one with room for most.
-    SPREAD takes the emptiest server for each task.
+    SPREAD takes the emptiest server for each task, FILL for as many tasks as have room there.
     """
     best = -1
     key = 0.0
@@ -35,7 +35,7 @@ def _server(gangs: Gangs, allowed: Any, weight: Any, free: Any, role: int, left:
         rest = 0.0
         for k in range(free.shape[1]):
             rest += free[r, k] * weight[k]
-        if rule == SPREAD:
+        if rule >= SPREAD:
             value = rest
         elif tasks == left:
             value = 1e15 - (rest if rule == PACK else 0.0)

@@ -1,12 +1,18 @@
 """Stand-ins for plain schedulers: Slurm, Kubernetes and Ray without berth.
 
-All of them take jobs in the order of arrival and start whatever fits (backfill without reservations: the jobs state no
-time limits). They differ in where tasks go: Slurm takes the first node that holds the job, else fills nodes in order;
-Kubernetes spreads tasks over the emptiest nodes; Ray packs them onto few nodes.
+Slurm, Kubernetes and `pack` take jobs in the order of arrival and start whatever fits (backfill without reservations:
+the jobs state no time limits). They differ in where tasks go: Slurm takes the first node that holds the job, else fills
+nodes in order; Kubernetes spreads tasks over the emptiest nodes; `pack` is best fit, the fullest node with room.
+
+Ray has no order. It looks at its placement groups once a second and whenever a new one comes. One that does not fit is
+tried again after 0.1 s, and then after half as long again each time, up to 1 s. So a wide gang waits until by chance
+enough is free at one of its tries. A group fills the emptiest node, then the next.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,14 +23,17 @@ from berth.live.core.drivers.deferral import Waits
 from berth.live.core.kernels import Placed
 from berth.live.core.records import Outcome
 from berth.live.core.view import Placing, View
-from berth.live.twin.kernels import ORDER, PACK, SPREAD, start_plainly
+from berth.live.twin.kernels import FILL, ORDER, PACK, SPREAD, start_plainly
 from berth.live.twin.streams import CLASS
 from berth.model import Ints
 
 __all__ = ["PLAIN", "OneClassDispatcher", "PlainDispatcher"]
 
-PLAIN = {"slurm": ORDER, "kubernetes": SPREAD, "ray": PACK}
+PLAIN = {"slurm": ORDER, "kubernetes": SPREAD, "pack": PACK, "ray": FILL}
 """Plain schedulers and their rules of placement."""
+RUNNING = frozenset({"starting", "running", "ending"})
+LOOK, FIRST_RETRY, LONGEST_RETRY, GROWTH = 1.0, 0.1, 1.0, 1.5
+"""Seconds between two looks of Ray, the first and the longest pause between two tries of a group, and its growth."""
 
 
 class PlainDriver:
@@ -57,6 +66,53 @@ class PlainDriver:
         return None
 
 
+@dataclass
+class Retry:
+    """When a gang is tried next, and the seconds until the try after that."""
+
+    due: float
+    pause: float = FIRST_RETRY
+
+
+class RetryingDriver(PlainDriver):
+    """Tries every waiting gang by itself, again and again, as Ray does."""
+
+    def __init__(self, rule: int, one_class: str | None = None) -> None:
+        super().__init__(rule, one_class)
+        self._retries: dict[str, Retry] = {}
+        self._never: set[str] = set()
+        """Gangs that did not fit while nothing ran."""
+        self.next_look = math.inf
+
+    def propose(self, view: View, /) -> Placing:
+        names, now = [record.job.id for record in view.records], view.time
+        if self.next_look == math.inf:
+            self.next_look = now
+        new = [name for name in names if name not in self._retries]
+        if not new and now < self.next_look:
+            return Placing.nothing()
+        while self.next_look <= now:
+            self.next_look += LOOK
+        self._retries = {name: self._retries.get(name) or Retry(now) for name in names}
+        chosen = [i for i, name in enumerate(names) if self._retries[name].due <= now]
+        if not chosen:
+            return Placing.nothing()
+        chosen.sort(key=lambda i: self._retries[names[i]].due)
+        placing = view.whole(chosen, super().propose(view.only(chosen)))
+        started = set(placing.job.tolist())
+        failed = [names[i] for i in chosen if i not in started]
+        for retry in (self._retries[name] for name in failed):
+            retry.due, retry.pause = now + retry.pause, min(retry.pause * GROWTH, LONGEST_RETRY)
+        if not started and not any(record.phase in RUNNING for record in view.state.jobs.values()):
+            self._never.update(failed)
+        return placing
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no waiting gang can ever start."""
+        return self._never.issuperset(self._retries)
+
+
 class PlainDispatcher(Dispatcher):
     """A dispatcher that decides as a plain scheduler, or as a policy whose jobs start wherever the policy places them.
 
@@ -67,11 +123,19 @@ class PlainDispatcher(Dispatcher):
 
     def _make_driver(self, policy: str) -> Driver | None:
         if policy in PLAIN:
-            return PlainDriver(PLAIN[policy], self.one_class)
+            kind = RetryingDriver if policy == "ray" else PlainDriver
+            return kind(PLAIN[policy], self.one_class)
         driver = super()._make_driver(policy)
         if driver is not None:
             driver.decides = True
         return driver
+
+    @property
+    def next_look(self) -> float:
+        driver, jobs = self._driver, self.state.jobs.values()
+        if not isinstance(driver, RetryingDriver) or driver.is_stuck:
+            return math.inf
+        return driver.next_look if any(record.phase == "waiting" for record in jobs) else math.inf
 
 
 class OneClassDispatcher(PlainDispatcher):

@@ -65,5 +65,4 @@ def _started(driver: Driver, view: View) -> Placing:
 def _take(free: Ints, view: View, parts: list[Placing], chosen: Ints, placing: Placing, part: View) -> None:
     """Add a placing of some jobs of a view to those of the others, and take its places."""
     np.subtract.at(free, placing.server, placing.count[:, None] * part.gangs.demand[placing.role])
-    shift = view.gangs.start[chosen] - part.gangs.start[:-1]
-    parts.append(Placing(chosen[placing.job], placing.role + shift[placing.job], placing.server, placing.count))
+    parts.append(view.whole(chosen, placing))
