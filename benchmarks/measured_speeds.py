@@ -21,7 +21,7 @@ from berth.cli.live.rehearse import played, table_of
 from berth.lab.run.store import ResultDirectory, versions
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
 from berth.live.twin.measured import gavel_stream
-from berth.live.twin.rehearse import Rehearsal, Row, rows_of
+from berth.live.twin.rehearse import Rehearsal, Row, rows_of, share_of_gain
 from berth.live.twin.runs import Run, Runner
 
 __all__ = ["main"]
@@ -91,6 +91,22 @@ def markdown(found: dict[float, tuple[list[Row], list[Run]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def quarters(found: dict[float, tuple[list[Row], list[Run]]]) -> str:
+    """berth's share of what knowing gains, in each quarter of the jobs as they come."""
+    lines = ["| jobs an hour | first quarter | second | third | last |", "|---|---|---|---|---|"]
+    for rate, (_, runs) in sorted(found.items()):
+        cells = []
+        for quarter in range(4):
+            by: dict[str, dict[int, float]] = {}
+            for run in runs:
+                part = np.array_split(run.turnaround[np.argsort(run.arrival)], 4)[quarter]
+                by.setdefault(run.runner, {})[run.seed] = float(part.mean())
+            share = share_of_gain(*(by.get(name, {}) for name in ("completion", "slurm", "completion told")))
+            cells.append("–" if share is None or share.half is None else f"{share.mean:.0%} ± {share.half:.0%}")
+        lines.append(f"| {rate:g} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Run the twin at each load, and write the table, the runs and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -118,7 +134,7 @@ def main() -> None:
         name: pl.lit(str(value)) for name, value in {**settings, **versions()}.items() if name not in table.columns
     }
     directory.write_table("jobs.parquet", table.with_columns(**about))
-    directory.write_text("table.md", markdown(found))
+    directory.write_text("table.md", f"{markdown(found)}\n{quarters(found)}")
     rows = [{"rate": rate, **asdict(row)} for rate, (rows, _) in found.items() for row in rows]
     directory.write_json("summary.json", rows)
     directory.write("plots/measured-speeds.png", lambda path: path.write_bytes(picture(found, len(seeds))))
