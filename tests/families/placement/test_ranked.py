@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_ties_are_by_the_key(backfill: str, committed: bool, sign: float, log: t
     assert found.tolist() == plain
 
 
-TIES = {
+TIES: dict[str, Callable[[batch.Job, int], float]] = {
     "arrival": lambda job, i: 0.0,
     "latest": lambda job, i: -i,
     "shortest": lambda job, i: job[3],
@@ -99,7 +100,7 @@ def test_a_policy_breaks_ties_as_it_is_told(ties: str, words: str, monkeypatch: 
     spec = f"priority:score=0*submit,ties={ties}{words}"
     jobs = trace().jobs
     listed = list(zip(*(jobs[name].to_list() for name in ("submit_s", "pieces", "run_s", "run_s")), strict=True))
-    tied = [float(TIES[ties](job, i)) for i, job in enumerate(listed)]
+    tied = [TIES[ties](job, i) for i, job in enumerate(listed)]
     backfill = "easy" if "easy" in words else "any" if "any" in words else "none"
     plain = batch.ranked(listed, 8.0, lambda *_: 0.0, backfill, "committed" in words, False, ties=tied)
     assert replay(trace(), [spec], ReplaySetting(processors=8)).jobs["start_s"].to_list() == plain

@@ -92,8 +92,8 @@ def _change(name: str, before: _Judged | None, after: _Judged | None) -> Change:
     return Change(
         name,
         "" if either is None else either.says,
-        before and before.verdict,
-        after and after.verdict,
+        None if before is None else before.verdict,
+        None if after is None else after.verdict,
         before.effect.mean if before is not None and before.effect is not None else None,
         after.effect.mean if after is not None and after.effect is not None else None,
         _reason(before, after),
@@ -152,7 +152,8 @@ def _of_page(text: str) -> Iterator[tuple[str, list[_Judged]]]:
 def _of_row(row: Sequence[str]) -> _Judged:
     says, paper, printed, _, _, verdict, _ = row
     told = None if paper in SIDES else _effect(paper)
-    return _Judged(says.replace("\\|", "|"), told and told.mean, SIDES.get(paper), _effect(printed), verdict)
+    value = None if told is None else told.mean
+    return _Judged(says.replace("\\|", "|"), value, SIDES.get(paper), _effect(printed), verdict)
 
 
 def _effect(text: str) -> Estimate | None:
