@@ -72,6 +72,12 @@ def test_every_change_has_its_reason(files: tuple[Path, Path]) -> None:
     assert changed_verdicts(files[0], files[0]) == changed_verdicts(files[1], files[1]) == []
 
 
+def test_experiments_that_were_not_run_again_did_not_change(files: tuple[Path, Path]) -> None:
+    old, new = files
+    old.write_text(PAGE + PAGE.replace("ogasched/fig-2", "ogasched/fig-5"), encoding="utf-8")
+    assert {one.says: one.reason for one in changed_verdicts(old, new)} == EXPECTED
+
+
 def test_what_a_page_adds_to_a_claim_is_no_other_claim(files: tuple[Path, Path]) -> None:
     old, new = files
     old.write_text(PAGE.replace("| open |", "| open (the paper names no unit) |"), encoding="utf-8")

@@ -66,12 +66,15 @@ class Change:
 
 
 def changed_verdicts(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> list[Change]:
-    """Every claim whose verdict differs between two files that `berth reproduce` wrote, in the order of the later."""
+    """Every claim whose verdict differs between two files that `berth reproduce` wrote, in the order of the later.
+
+    Experiments that are only in the earlier file are left out: the later run may be a part.
+    """
     before, after = _read(Path(old)), _read(Path(new))
     found: list[Change] = []
-    for name in dict.fromkeys([*after, *before]):
+    for name, claims in after.items():
         left = list(before.get(name, ()))
-        for claim in after.get(name, ()):
+        for claim in claims:
             earlier = next((one for one in left if _same(one.says, claim.says)), None)
             if earlier is not None:
                 left.remove(earlier)
