@@ -23,11 +23,10 @@ from berth.families.placement.policies.priority import score_function
 from berth.families.placement.training.orders import OrderPlan, QueuedJobs, train_order
 from berth.lab.replay.samples import job_windows
 from berth.lab.verify.batch import (
-    LUBLIN,
     NETWORKS,
+    ORDERS,
     PRINTED,
     SCORES,
-    SP2,
     STARTS,
     TABLES,
     WINDOW,
@@ -36,7 +35,6 @@ from berth.lab.verify.batch import (
 )
 from berth.traces.folder import traces_folder
 
-NAMED = {LUBLIN: "lublin-256", SP2: "sdsc-sp2"}
 BACKFILLS = {"none": "no backfilling", "shadow": "backfilling"}
 RULES = {
     "FCFS": SCORES["FCFS"],
@@ -64,7 +62,7 @@ def train(jobs: QueuedJobs, capacity: float, name: str, steps: int, seed: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", action="store_true", help="train the orders again, and write them")
-    parser.add_argument("--logs", nargs="+", choices=list(NAMED.values()), default=list(NAMED.values()))
+    parser.add_argument("--logs", nargs="+", choices=list(ORDERS.values()), default=list(ORDERS.values()))
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -73,7 +71,7 @@ def main() -> None:
         parser.error("set BERTH_TRACES to the folder of public traces")
     told: list[str] = []
     print("| log | rule | no backfilling | backfilling |\n|---|---|---|---|")
-    for file, name in NAMED.items():
+    for file, name in ORDERS.items():
         if name not in arguments.logs:
             continue
         jobs, capacity = QueuedJobs(*environment_jobs(folder / file)), float(TABLES[file][0])

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from berth.about import HOME
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import FAMILIES
 from berth.families.lab import grouped
@@ -131,6 +132,35 @@ def test_the_key_knows_what_matters() -> None:
     assert key != cell_key(load_scenario("small", {**SMALL, "horizon": 21}), cell)
     assert len({key, *(cell_key(load_scenario("small", SMALL), c) for c in (Cell("drf", 0, "hidden"),
         Cell("fairness", 1, "hidden"), Cell("fairness", 0, "revealed")))}) == 4  # fmt: skip
+
+
+def test_the_key_of_a_family_does_not_depend_on_the_code_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from berth.lab.run import cells
+
+    hashed: set[str] = set()
+
+    def read(path: Path) -> bytes:
+        hashed.add(str(path.relative_to(HOME)))
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    cells.code_hash.__wrapped__(family="allocation")
+    assert {"families/__init__.py", "families/lab.py", "families/allocation/world.py"} <= hashed
+    assert not any(name.startswith(("families/placement", "families/selection")) for name in hashed)
+    hashed.clear()
+    cells.code_hash.__wrapped__()
+    assert {"families/placement/world.py", "families/selection/world.py"} <= hashed
+
+
+def test_workers_have_one_thread_of_a_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    from berth.lab.run import processes
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with processes._pool([], processes.COMPARED, 1) as pool:
+        found = [pool.submit(os.getenv, name).result() for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")]
+    assert found == ["3", "1"]  # what the user sets counts
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
 def test_a_failing_cell_spoils_no_other() -> None:

@@ -27,6 +27,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "verified.md"
         (Line("", "", 1.0, 1.2, error=0.1), "within two standard errors"),
         (Line("", "", 1.0, 1.21, error=0.1), "different"),
         (Line("", "", None, 1.0), "not published"),
+        (Line("", "", 1.0, 0.99, rival=True), "ahead"),
+        (Line("", "", 1.0, 1.01, rival=True), "behind"),
+        (Line("", "", 1.0, 1.001, rival=True), "equal"),
     ],
 )
 def test_the_rule(line: Line, verdict: str) -> None:
@@ -43,6 +46,9 @@ def test_the_page_has_every_result_with_its_verdict() -> None:
     assert sum("| equal |" in row for row in rows) >= 24
     assert sum("| within two standard errors |" in row or "| equal |" in row for row in rows) == 36
     assert not any("| different |" in row for row in rows)
+    learned = [row for row in rows if "learned-order:file=" in row]
+    assert len(learned) == 4
+    assert all("| ahead |" in row or "| behind |" in row for row in learned)
 
 
 def test_without_traces_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,8 +121,11 @@ def ranked(
     committed: bool,
     singly: bool,
     owners: Sequence[int] | None = None,
+    ties: Sequence[float] | None = None,
 ) -> list[float]:
     """A queue by a score of (wait, estimate, size, submit), the least first, that is computed at every moment.
+
+    Of jobs with equal scores the one with the least number in `ties` is first, and then the earliest.
 
     `committed`: what was picked and does not fit stays picked. `singly`: arrivals and ends are moments of their own.
     `owners`: the score also takes what is free, how many jobs wait, and a prediction of the run time, the mean of the
@@ -157,7 +160,7 @@ def ranked(
                 run = min(jobs[i][3], sum(last) / len(last)) if last else jobs[i][3]
                 state = () if owners is None else (free, len(some), run)
                 known[i] = score(now - jobs[i][0], jobs[i][3], jobs[i][1], jobs[i][0], *state)
-            return sorted(some, key=lambda i: (i != kept, known[i], i))
+            return sorted(some, key=lambda i: (i != kept, known[i], 0.0 if ties is None else ties[i], i))
 
         queue = sort(waiting, free)
         before, head = head, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,56 @@ def test_a_score_that_does_not_change_is_a_key(backfill: str, log: tuple[list[ba
     scored = run_pool(submit, size, run, estimate, processors, backfill=backfill, score=score_function("estimate"))
     keyed = run_pool(submit, size, run, estimate, processors, backfill=backfill, key=estimate)
     assert scored.tolist() == keyed.tolist()
+
+
+@pytest.mark.parametrize("backfill", ["none", "any", "easy", "shadow"])
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@settings(max_examples=60, deadline=None)
+@given(log=logs())
+def test_ties_are_by_the_key(backfill: str, committed: bool, sign: float, log: tuple[list[batch.Job], float]) -> None:
+    """Sizes as scores: whole numbers, of which many are equal."""
+    jobs, processors = log
+    rule = score_function("size")
+    submit, size, run, estimate = np.array(jobs, dtype=np.float64).reshape(-1, 4).T
+    key = sign * estimate
+    plain = batch.ranked(jobs, processors, rule, backfill, committed, False, ties=key.tolist())
+    found = run_pool(
+        submit, size, run, estimate, processors, backfill=backfill, score=rule, key=key, committed=committed
+    )
+    assert found.tolist() == plain
+
+
+TIES: dict[str, Callable[[batch.Job, int], float]] = {
+    "arrival": lambda job, i: 0.0,
+    "latest": lambda job, i: -i,
+    "shortest": lambda job, i: job[3],
+    "longest": lambda job, i: -job[3],
+    "smallest": lambda job, i: job[1],
+    "largest": lambda job, i: -job[1],
+}
+
+
+@pytest.mark.parametrize("words", ["", ",pick=committed", ",backfill=easy", ",backfill=any,pick=committed"])
+@pytest.mark.parametrize("ties", TIES)
+def test_a_policy_breaks_ties_as_it_is_told(ties: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a pool, on machines, and asked at every moment: as the reference, on which the score is always equal."""
+    spec = f"priority:score=0*submit,ties={ties}{words}"
+    jobs = trace().jobs
+    listed = list(zip(*(jobs[name].to_list() for name in ("submit_s", "pieces", "run_s", "run_s")), strict=True))
+    tied = [TIES[ties](job, i) for i, job in enumerate(listed)]
+    backfill = "easy" if "easy" in words else "any" if "any" in words else "none"
+    plain = batch.ranked(listed, 8.0, lambda *_: 0.0, backfill, "committed" in words, False, ties=tied)
+    assert replay(trace(), [spec], ReplaySetting(processors=8)).jobs["start_s"].to_list() == plain
+    monkeypatch.setattr("berth.lab.replay.run.as_pool", lambda batch: None)
+    assert replay(trace(), [spec], ReplaySetting(processors=8)).jobs["start_s"].to_list() == plain
+    monkeypatch.setattr("berth.lab.replay.run.run_cluster", lambda *_, **__: None)
+    assert replay(trace(), [spec], ReplaySetting(processors=8)).jobs["start_s"].to_list() == plain
+
+
+def test_another_tie_rule_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="ties: got 'random', expected one of arrival, latest"):
+        replay(trace(), ["sjf", "saf:ties=random"], ReplaySetting(processors=8))
 
 
 def trace() -> Trace:

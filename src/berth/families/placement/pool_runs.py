@@ -47,7 +47,7 @@ def run_pool(
 
     With a `score` of wait, estimate, size and submission, or with the `weights` of a network that scores jobs
     (`berth.families.placement.kernels.order_network`), which predicts run times from those of the job's `owner` (N,;
-    None or -1: no prediction), the queue is in its order instead, found anew at every moment;
+    None or -1: no prediction), the queue is in its order instead, found anew at every moment, and ties by `key`;
     `committed`: what was first stays first until it starts; `singly`: each end and arrival is a moment of its own
     (`berth.families.placement.kernels.ranked`).
 

@@ -106,9 +106,13 @@ class CellResult:
 
 
 @cache
-def code_hash(*more: str) -> str:
-    """Hash of the code and networks of berth that can change a number, and of `more` folders."""
-    unused = [HOME / name for name in UNUSED]
+def code_hash(*more: str, family: str | None = None) -> str:
+    """Hash of the code and networks of berth that can change a number, and of `more` folders.
+
+    With a `family`, only of the code that can change its numbers: families do not import each other.
+    """
+    others = [name for name in FAMILIES if family is not None and name != family]
+    unused = [HOME / name for name in (*UNUSED, *(f"families/{name}" for name in others))]
     counted = [
         path
         for name in (*COUNTED, *more)
@@ -163,13 +167,14 @@ def cell_key(scenario: Scenario, cell: Cell, device: str = "") -> str:
     `device` names a device and precision whose rounding differs from the CPU's.
     """
     settings = {key: value for key, value in scenario.dump().items() if key not in NOT_IN_KEY}
+    source = "" if cell.is_oracle else source_hash(cell.name)
     parts = {
-        "berth": code_hash(),
+        "berth": code_hash() if source else code_hash(family=scenario.family),  # a user's policy may import any code
         "scenario": settings,
         "name": cell.name,
         "seed": cell.seed,
         "information": cell.information,
-        "source": "" if cell.is_oracle else source_hash(cell.name),
+        "source": source,
         **({"device": device} if device else {}),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]

@@ -1,8 +1,9 @@
 """Run cells in several processes.
 
-Workers are spawned, never forked, so that their results depend only on the scenario and the cell. A failing cell does
-not affect the others, even if it kills its process. No cell starts before its kernels are compiled and cached, so no
-two workers compile the same kernel.
+Workers are spawned, never forked, so that their results depend only on the scenario and the cell. Each has one thread:
+the workers together use all cores, and the rounding of a BLAS does not depend on their number. A failing cell does not
+affect the others, even if it kills its process. No cell starts before its kernels are compiled and cached, so no two
+workers compile the same kernel.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ COMPARED = CellKind(warm_groups, warm_up, run_cell)
 """Cells of comparisons."""
 
 DIED = Failure("its process died (out of memory, or a crash in compiled code)")
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables that a BLAS reads when a process loads it."""
 
 AHEAD = 2
 """Cells submitted per worker: enough to keep it busy, and few to retry when it dies."""
@@ -171,6 +175,8 @@ def _work(work: Work) -> Any | Failure:
 @contextmanager
 def _pool(scenarios: Sequence[Any], kind: CellKind, workers: int) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
+    unset = [name for name in THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(unset, "1"))  # workers inherit it; this process has read it before
     pool = ProcessPoolExecutor(
         workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(scenarios, kind)
     )
@@ -183,6 +189,8 @@ def _pool(scenarios: Sequence[Any], kind: CellKind, workers: int) -> Iterator[Pr
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        for name in unset:
+            os.environ.pop(name, None)
 
 
 def _in_pool(

@@ -43,14 +43,16 @@ def verify(
 
 def render_verified(found: Mapping[str, Sequence[Line]], command: str) -> str:
     """The documentation page."""
-    count = sum(line.theirs is not None for lines in found.values() for line in lines)
-    good = sum(line.verdict not in ("different", "not published") for lines in found.values() for line in lines)
+    repeated = [line for lines in found.values() for line in lines if line.theirs is not None and not line.rival]
+    count, good = len(repeated), sum(line.verdict != "different" for line in repeated)
+    rivals = any(line.rival for lines in found.values() for line in lines)
+    rule = " Where berth has a method of its own, it is *ahead* or *behind*: the lower number is better."
     text = [
         "# Published results of others, verified",
         "",
         f"Written by `{command}`, berth {about.VERSION}. Results that others published are computed again from the "
         f"same public data, by the protocol that they used: {good} of {count} published numbers come out. A number is "
-        "*equal* if all printed digits are.",
+        f"*equal* if all printed digits are.{rule if rivals else ''}",
         "",
     ]
     for name, lines in found.items():

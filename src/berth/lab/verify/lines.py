@@ -16,7 +16,8 @@ Progress = Callable[[str, int, int], None]
 class Line:
     """A published number beside ours; `error` is the standard error of their difference, if it has one.
 
-    `note` says what is known of the number beyond that.
+    `note` says what is known of the number beyond that. With `rival` the published number is that of another method,
+    on the same jobs, and the lower number is the better one.
     """
 
     where: str
@@ -26,16 +27,19 @@ class Line:
     digits: int = 2
     error: float | None = None
     note: str = ""
+    rival: bool = False
 
     @property
     def verdict(self) -> str:
-        """Equal to the printed digits, within two standard errors, or different."""
+        """Equal to the printed digits, within two standard errors, or different; of a rival, ahead or behind."""
         if self.theirs is None:
             return "not published"
         if round(self.ours, self.digits) == round(self.theirs, self.digits):
             return "equal"
         if self.error is not None and abs(self.ours - self.theirs) <= 2 * self.error:
             return "within two standard errors"
+        if self.rival:
+            return "ahead" if self.ours < self.theirs else "behind"
         return "different"
 
     def as_dict(self) -> dict[str, Any]:

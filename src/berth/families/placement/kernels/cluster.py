@@ -368,7 +368,7 @@ def play_queue(play: Play, rule: int, backfill: int) -> None:
 def play_scored(play: Play, sizes: Any, score: Any, committed: bool, rule: int, backfill: int) -> None:
     """Play all tasks in the order of a score of wait, work, size and arrival, found anew at every moment.
 
-    With `committed` a task that was first and did not fit stays first. `play.rank` must be in order of arrival.
+    With `committed` a task that was first and did not fit stays first. Ties are by `play.rank`.
     """
     arrived, moment, head = 0, 0, -1
     while arrived < play.arrival.shape[0] or play.pool.count[RUNNING] > 0:

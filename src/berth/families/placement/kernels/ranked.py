@@ -3,8 +3,8 @@
 Ended jobs leave first, then jobs arrive, and then jobs start; or, with `singly`, each end and each arrival is a moment
 of its own: of the same time arrivals come first, as in RLScheduler, and then ends in the order of arrival.
 
-The order is by a score of each job, the least first, and ties by arrival; the score may depend on the wait, so it is
-computed at every moment at which a job is picked. The scores of a network depend on the state of the pool
+The order is by a score of each job, the least first, and ties by `jobs.rank`; the score may depend on the wait, so it
+is computed at every moment at which a job is picked. The scores of a network depend on the state of the pool
 as well, so they are computed again after every start. A job that was picked and does not fit either stays
 picked until it fits (`committed`), or is picked again at the next moment. Meanwhile the mode decides which others may
 start:
@@ -87,12 +87,15 @@ def _score(
 
 
 @inner
-def _least(pool: Pool, waiting: Any, scores: Any) -> Any:
-    """The waiting job with the least score, the earliest of them; -1: none."""
+def _least(jobs: Jobs, pool: Pool, waiting: Any, scores: Any) -> Any:
+    """The waiting job with the least score, the one of least rank among them; -1: none."""
     best, least = -1, np.inf
     for place in range(pool.count[WAITING]):
-        if np.isnan(pool.start[waiting[place]]) and (best < 0 or scores[place] < least):
-            best, least = waiting[place], scores[place]
+        job = waiting[place]
+        if not np.isnan(pool.start[job]):
+            continue
+        if best < 0 or scores[place] < least or (scores[place] == least and jobs.rank[job] < jobs.rank[best]):
+            best, least = job, scores[place]
     return best
 
 
@@ -114,22 +117,24 @@ def _pass(jobs: Jobs, pool: Pool, waiting: Any, scores: Any, head: int, now: flo
     """Start the jobs that may pass the picked one, each tried once."""
     last, after = -np.inf, -1
     while True:
-        place, least = -1, np.inf
+        place, least, first = -1, np.inf, -1
         for other in range(pool.count[WAITING]):
             job = waiting[other]
             if job == head or not np.isnan(pool.start[job]):
                 continue
             at = 0.0 if mode == SHADOW else scores[other]
-            tried = at < last or (at == last and other <= after)
-            if not tried and (place < 0 or at < least) and _passes(jobs, pool, job, now, mode):
-                place, least = other, at
+            rank = job if mode == SHADOW else jobs.rank[job]
+            tried = at < last or (at == last and rank <= after)
+            earlier = place < 0 or at < least or (at == least and rank < first)
+            if not tried and earlier and _passes(jobs, pool, job, now, mode):
+                place, least, first = other, at, rank
         if place < 0:
             return
         job = waiting[place]
         if mode == EASY and now + jobs.estimate[job] > pool.number[SHADOW_TIME]:
             pool.number[EXTRA] -= jobs.size[job]
         _begin(jobs, pool, job, now)
-        last, after = least, place
+        last, after = least, first
 
 
 @inner
@@ -152,7 +157,7 @@ def _decide(
             if stale:
                 _score(jobs, pool, waiting, scores, score, learned, left, now)
                 stale = False
-            head = _least(pool, waiting, scores)
+            head = _least(jobs, pool, waiting, scores)
         if head < 0:
             break
         if jobs.size[head] <= room(pool, pool.number[FREE]):

@@ -33,6 +33,15 @@ _ALLOWED = (
     ast.unaryop,
 )
 PICKS = ("again", "committed")
+TIES: dict[str, Callable[[Floats, Floats, Ints], Floats | Ints]] = {
+    "arrival": lambda estimate, size, number: number,
+    "latest": lambda estimate, size, number: -number,
+    "shortest": lambda estimate, size, number: estimate,
+    "longest": lambda estimate, size, number: -estimate,
+    "smallest": lambda estimate, size, number: size,
+    "largest": lambda estimate, size, number: -size,
+}
+"""Order of tasks with equal scores, the least first, from their estimates, sizes and numbers by arrival."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -87,7 +96,8 @@ class Priority(InOrder):
 
     Settings: `score`, an expression such as `-wait/estimate`, or `module.function` with these four arguments; `fit` as
     in fcfs, and `backfill`, where `shadow` also is RLScheduler's backfilling; `pick` (`again`: the first is found anew
-    at every moment; `committed`: it stays first until it starts).
+    at every moment; `committed`: it stays first until it starts); `ties`, the order of tasks with equal scores
+    (`arrival`, `latest`, `shortest`, `longest`, `smallest` or `largest` first, and then by arrival).
 
     >>> from berth.testing import example_placement
     >>> Priority(example_placement(), score="estimate * size").pick
@@ -105,13 +115,16 @@ class Priority(InOrder):
         score: str = "",
         backfill: str = "none",
         pick: str = "again",
+        ties: str = "arrival",
         fit: str = "first",
     ) -> None:
         super().__init__(problem, rng, backfill="easy" if backfill == "shadow" else backfill, fit=fit)
         self.backfill = backfill
         if pick not in PICKS:
             raise InvalidInput(f"one of {', '.join(PICKS)}", value=pick, key="pick")
-        self.pick = pick
+        if ties not in TIES:
+            raise InvalidInput(f"one of {', '.join(TIES)}", value=ties, key="ties")
+        self.pick, self.ties = pick, ties
         self._score = str(score) or self.rule
         self._fixed = "wait" not in self._score and not _PLACE.fullmatch(self._score)
         score_function(self._score)  # refuse what is none
@@ -124,8 +137,11 @@ class Priority(InOrder):
 
     def pool(self, tasks: Tasks) -> PoolForm | None:
         if self._fixed and self.pick == "again" and self.backfill != "shadow":
-            return PoolForm(self.backfill, self._scores(tasks, 0.0))
-        return PoolForm(self.backfill, score=self.score, committed=self.pick == "committed")
+            order = np.lexsort((self._ties(tasks), self._scores(tasks, 0.0)))
+            place = np.empty(len(order))
+            place[order] = np.arange(len(order))
+            return PoolForm(self.backfill, place)
+        return PoolForm(self.backfill, self._ties(tasks), self.score, self.pick == "committed")
 
     def sizes(self, tasks: Tasks) -> Floats:
         """The processors that each task takes, (n,), or GPUs where the cluster has them."""
@@ -140,8 +156,13 @@ class Priority(InOrder):
             found = np.broadcast_to(score(*arguments), (len(tasks),)) if len(tasks) else np.zeros(0)
         return np.where(np.isnan(found), 0.0, found)
 
+    def _ties(self, tasks: Tasks) -> Floats:
+        """A number for each task, (n,): of tasks with equal scores, smaller ones come first."""
+        found = TIES[self.ties](tasks.work, self.sizes(tasks), np.arange(len(tasks)))
+        return np.asarray(found, dtype=np.float64)
+
     def queue(self, slot: PlacementSlot) -> Ints:
-        order = np.argsort(self._scores(slot.tasks, slot.time), kind="stable")
+        order = np.lexsort((self._ties(slot.tasks), self._scores(slot.tasks, slot.time)))
         picked = slot.ids[order] == self._head
         return np.concatenate([order[picked], order[~picked]])
 

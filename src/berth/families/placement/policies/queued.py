@@ -61,8 +61,8 @@ class PoolForm(NamedTuple):
     """How a policy decides on one pool of processors, for kernels that play whole logs.
 
     The queue is in the order of `key` (N,), of a `score` of wait, estimate, size and submission, or of a network with
-    these `weights` that knows the `owner` of each job (`berth.families.placement.kernels.order_network`); ties by
-    arrival.
+    these `weights` that knows the `owner` of each job (`berth.families.placement.kernels.order_network`). Ties are by
+    `key`, if there is one, and then by arrival.
     """
 
     backfill: str
