@@ -25,6 +25,7 @@ from berth.statistics import paired
 SCENARIOS = tuple(f"trace-{name}-contended" for name in ("openb", "philly", "sdsc-sp2", "google-2011", "itp"))
 POLICIES = (
     "drl-greedy",
+    "drl-greedy:file=slowdown",
     "placement-rule",
     "greedy:order=densest,waiting=queue",
     "sjf",

@@ -23,8 +23,8 @@ from berth.model import Floats, Ints
 
 __all__ = ["Learned", "network_named"]
 
-SHIPPED = ("default", "gangs")
-"""Networks that come with berth: for single tasks of known length, and for all other problems."""
+SHIPPED = ("default", "gangs", "slowdown")
+"""Networks that come with berth: for single tasks of known length, for all other problems, and for a low slowdown."""
 
 
 @cache
@@ -34,7 +34,7 @@ def _shipped(name: str) -> Network:
 
 
 def network_named(file: str) -> Network:
-    """A shipped network (`default`, `gangs`) or that of a file."""
+    """A shipped network (`default`, `gangs`, `slowdown`) or that of a file."""
     return _shipped(file) if file in SHIPPED else Network.load(Path(file))
 
 
@@ -48,7 +48,8 @@ class Learned(OrderedPolicy):
     Settings:
 
     * `file`: a network made by `berth train`; `default` is the shipped one for the problem: `gangs`, trained on
-      workloads, where tasks are gangs, may use only some servers, share devices or have estimated run times;
+      workloads, where tasks are gangs, may use only some servers, share devices or have estimated run times. `slowdown`
+      starts all tasks in an order for a low mean bounded slowdown, trained on the same workloads;
     * `guard`: number of recent tasks on which the network must not be worse than the rule; 0 for no guard. Only
       `waiting=queue` has one;
     * `only_order`: take only the order from the network; launches count in full and nothing has a price; with `waiting`
