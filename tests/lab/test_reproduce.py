@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
+from rich.console import Console
 
 from berth.errors import InvalidInput, UnknownName
 from berth.families import FAMILIES
@@ -16,11 +19,12 @@ from berth.lab.reproduce import run as module
 from berth.lab.reproduce.experiments import Claim, Experiment, chosen, experiment_names, load_experiment, settings_of
 from berth.lab.reproduce.judge import effect, judge
 from berth.lab.reproduce.plots import looks_of
-from berth.lab.reproduce.report import readings_text, render_markdown
+from berth.lab.reproduce.report import found_effect, print_experiments, print_reproduced, readings_text, render_markdown
 from berth.lab.reproduce.results import (
     NEAR,
     RULE,
     SAME,
+    ClaimResult,
     ExperimentResult,
     Reproduced,
     Run,
@@ -203,6 +207,32 @@ def test_names_choose_experiments() -> None:
         chosen(["ogasched/tabel-3"])
     with pytest.raises(InvalidInput, match="at least one experiment"):
         chosen([])
+
+
+def test_no_word_is_cut_at_80_columns() -> None:
+    experiments, found = chosen(["esdp/fig-6", "ogasched/fig-2", "drl-greedy/fig-4"]), at(-12.344, 1.0)
+    results = [
+        ExperimentResult(
+            e, False, (), (), claims=tuple(ClaimResult(c, e.printed, e.best, found, None, found) for c in e.claims)
+        )
+        for e in experiments
+    ]
+    for verdict in Verdict:
+        for result in results:
+            result.claims = tuple(replace(claim, verdict=verdict) for claim in result.claims)
+        console = Console(width=80, file=io.StringIO(), color_system=None)
+        with console.capture() as shown:
+            print_reproduced(Reproduced(tuple(results), False, 0.0, 0, {}, None), console)
+            print_experiments(experiments, console)
+        lines = shown.get().splitlines()
+        heads = "claim", "verdict", "paper", "as printed", "berth's best"
+        assert any(all(head in line for head in heads) for line in lines)
+        words = {word for line in lines for word in line.split()}
+        assert {word for e in experiments for claim in e.claims for word in claim.says.split()} <= words
+        assert {word for e in experiments for word in f"{e.name} {e.figure} {e.title}".split()} <= words
+        assert set(verdict.value.split()) <= words
+        assert sum(line.count(found_effect(found)) for line in lines) == 2 * sum(len(e.claims) for e in experiments)
+        assert max(map(len, lines)) <= 80
 
 
 def test_end_to_end_with_report(tmp_path: Path) -> None:

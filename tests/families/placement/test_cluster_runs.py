@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.families.placement import cluster_runs
 from berth.families.placement.cluster_runs import common_classes, run_cluster
-from berth.families.placement.policies.queued import InOrder
+from berth.families.placement.policies.queued import CLASSES, InOrder
 from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.families.placement.trace_world import BatchJobs
 from berth.families.placement.world import PlacementWorld
@@ -132,6 +133,26 @@ def test_starts_are_those_of_the_engine(log: Log, name: str) -> None:
 @settings(max_examples=150, deadline=None)
 def test_with_devices_too(log: Log, name: str) -> None:
     same(log, name)
+
+
+@pytest.mark.parametrize(("kept", "states"), [(1 << 23, 1 << 13), (1, 1)])
+def test_fragments_are_those_of_the_engine_after_more_states_and_classes_than_are_kept(
+    kept: int, states: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_runs, "KEPT", kept)
+    monkeypatch.setattr(cluster_runs, "STATES", states)
+    rng, size = np.random.default_rng(0), 250
+    capacity = np.array([[8.0, 2.0], [8.0, 2.0], [12.0, 3.0], [12.0, 0.0]])
+    cluster = Cluster((Resource("cpu"), Resource("gpu")), tuple("abcd"), capacity)
+    graph = Instance(cluster, (JobType("any", capacity.max(axis=0)),), np.array([[0, r] for r in range(4)]))
+    nothing, ones = np.zeros(4), np.ones(size)
+    problem = PlacementProblem(graph, np.ones(4), nothing, nothing, np.ones(2), np.inf, gangs=True, devices=1)
+    share = rng.choice([0.0, 0.1, 0.3, 0.5, 0.7, 1.0, 2.0], size)
+    demand = np.column_stack([rng.integers(1, 20, size) / 10, share])
+    arrival, work = np.cumsum(rng.integers(0, 3, size)).astype(np.float64), rng.integers(1, 9, size).astype(np.float64)
+    tasks = tasks_of(arrival, demand, work, ones, 0 * ones, 1e15 * ones, rng.choice([1, 1, 2], size))
+    assert len(np.unique(demand, axis=0)) > CLASSES
+    same(Log(problem, tasks, work), "fgd")
 
 
 @pytest.mark.parametrize("name", ["drf-placement", "random-placement"])

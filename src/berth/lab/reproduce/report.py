@@ -289,20 +289,20 @@ def _print(result: ExperimentResult, console: Console) -> None:
     e = result.experiment
     console.print(Text.assemble((f"{e.figure}: {e.title}", "bold"), f"  {e.name}  {_counts(result)}"))
     unchecked = console.width >= WIDE and any(claim.claimed is not None for claim in result.claims)
-    heads = ["claim", "paper", "as printed", *(["unchecked"] if unchecked else []), "berth's best", "verdict"]
+    heads = ["claim", "verdict", "paper", "as printed", *(["unchecked"] if unchecked else []), "berth's best"]
     rows: list[list[str | Text]] = [
         [
             claim.claim.says,
+            _coloured(claim.verdict),
             paper_says(claim.claim),
             found_effect(claim.printed),
             *([Text(found_effect(claim.claimed), style="dim")] if unchecked else []),
             found_effect(claim.best),
-            _coloured(claim.verdict),
         ]
         for claim in result.claims
     ]
     if rows:
-        console.print(as_table(heads, rows, least=22))
+        console.print(as_table(heads, rows, 2, least=12))
     if result.traces:
         console.print(Text(f"data: {result.data}", style="dim"))
     for text in result.not_run:

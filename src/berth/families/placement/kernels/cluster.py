@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from berth.families.placement.kernels.fitting import MANY, Fitting, change, find, refresh
-from berth.families.placement.kernels.fragmenting import Counted, States, count_task, share_out, whole_costs
+from berth.families.placement.kernels.fragmenting import Counted, States, count_task, share_out, visit
 from berth.families.placement.kernels.gathering import (
-    BEST,
     WHOLE,
     Classes,
     Fleet,
@@ -230,12 +229,10 @@ def _beside(play: Play, i: int, rule: int, moment: int) -> Any:
 def _try(play: Play, i: int, rule: int) -> Any:
     """Find servers for task i now; return their number, 0 if it does not fit."""
     fleet, free, fitting, rows, first = play.fleet, play.free, play.fitting, play.rows, play.place[i]
-    at = refresh(fleet, free, play.classes, play.pieces, i, BEST if rule == WHOLE else rule, fitting, rows)
-    if fitting.total[at] < play.pieces.count[i]:
-        return 0
-    if rule == WHOLE:
-        whole_costs(fleet, free, play.counted, play.pieces, i, at, fitting, play.states, rows)
+    if rule == WHOLE and fleet.device[0] >= 0:
+        at = visit(fleet, free, play.counted, play.classes, play.pieces, i, fitting, play.states, rows)
         return find(play.pieces, i, at, play.states.cost, rule, first, fitting, rows)
+    at = refresh(fleet, free, play.classes, play.pieces, i, rule, fitting, rows)
     return find(play.pieces, i, at, fitting.cost[at], rule, first, fitting, rows)
 
 

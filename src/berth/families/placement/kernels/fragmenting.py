@@ -1,10 +1,11 @@
 """Fragmentation-aware placement of whole logs: the rule `WHOLE` of `berth.families.placement.kernels.gathering`.
 
 The expectation is over the tasks seen so far, so it changes with every arrival, on every server. What a class of tasks
-cannot use depends only on the state of a server (what is free there), and many servers are in the same state: these
-numbers are kept by state, and the expectation is computed once for each state that servers are in, or would be.
+cannot use depends only on the state of a server (what is free there), and many servers are in the same state. So does
+whether a piece fits, and the state that it leads to. States have numbers; all this is kept by state, and the
+expectation is computed once for each state that servers are in, or would be.
 
-Axes: N tasks, R servers, K resources, G devices, C classes counted, E states kept (a power of two), S as in `fitting`.
+Axes: N tasks, R servers, K resources, G devices, C classes counted, E states, S as in `fitting`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from berth.families.placement.kernels.fitting import Fitting
-from berth.families.placement.kernels.gathering import NEXT, ROOM, Fleet, Free, Pieces, Rows, hold
-from berth.kernels.compiled import inlined, inner
+from berth.families.placement.kernels.fitting import MANY, Fitting
+from berth.families.placement.kernels.gathering import (
+    BEST,
+    NEXT,
+    ROOM,
+    Classes,
+    Fleet,
+    Free,
+    Pieces,
+    Rows,
+    cost_of,
+    hold,
+    pieces_on,
+)
+from berth.kernels.compiled import inner
 
-__all__ = ["Counted", "States", "count_task", "share_out", "whole_costs"]
+__all__ = ["Counted", "States", "count_task", "share_out", "visit"]
 
 # indices in `Counted.number`
 SIZE, CHANGES, TURN = 0, 1, 2
+# indices in `States.number`: states that have a number, times that numbering began anew, visits, changes in `now`
+MADE, ERA, VISIT, SEEN = 0, 1, 2, 3
 
 
 class Counted(NamedTuple):
@@ -44,25 +59,36 @@ class Counted(NamedTuple):
 
 
 class States(NamedTuple):
-    """States of servers: name (E,), wasted devices of each class (E, C), changes included (E,), expectation and turn.
+    """States of servers: name, wasted devices of each class (E, C), changes included, expectation and its turn (E,).
 
-    `alike` (R,) numbers servers that are equal when empty; `amount` and `devices` are what is free as whole numbers,
-    for names. `now` (R,) and `then` (S, R) name the state of servers now and with one more piece; `seen` (1 + S,)
-    counts the changes that they include, and `owner` (S,) is the class of tasks. `cost` (R,) is the result.
+    `slot` (2 E,) finds the number of a state by its name: 1 + number, or 0. `visit` (E,) is the latest visit that met a
+    state, and `total` (E,) the cost of a piece there. `alike` (R,) numbers servers that are equal when empty; `amount`
+    and `devices` are what is free as whole numbers, for names. `now` (R,) is the state of each server.
+
+    For each class of tasks that is kept (S, E): `then` is 1 + the state with one more piece, -1 if none fits and 0 if
+    unknown, `room` the number of pieces that fit and `left` the cost by the rule `BEST`; `owner` (S, 2) is the class
+    and the era of its numbers. `met` and `due` (2 E,) are scratch, and `cost` (R,) is the result.
     """
 
+    slot: Any
     name: Any
     wasted: Any
     upto: Any
     value: Any
     turn: Any
+    visit: Any
+    total: Any
     alike: Any
     amount: Any
     devices: Any
     now: Any
     then: Any
-    seen: Any
+    room: Any
+    left: Any
     owner: Any
+    number: Any
+    met: Any
+    due: Any
     cost: Any
 
 
@@ -151,58 +177,41 @@ def _name(states: States, r: int) -> Any:
 
 
 @inner
-def _fill(fleet: Fleet, free: Free, counted: Counted, states: States, name: Any, r: int) -> None:
-    """Compute what classes cannot use in the state of this name, which is that of server r."""
-    e = int(name & np.uint64(states.name.shape[0] - 1))
-    known = states.upto[e] if states.name[e] == name else -1
+def _number(states: States, r: int) -> Any:
+    """Number of the state of server r."""
+    name, mask = _name(states, r), states.slot.shape[0] - 1
+    at = np.int64(name & np.uint64(mask))
+    while states.slot[at] > 0 and states.name[states.slot[at] - 1] != name:
+        at = (at + 1) & mask
+    if states.slot[at] == 0:
+        e = states.number[MADE]
+        states.number[MADE] += 1
+        states.slot[at] = e + 1
+        states.name[e] = name
+        states.upto[e] = -1
+        states.turn[e] = -1
+        states.visit[e] = -1
+    return states.slot[at] - 1
+
+
+@inner
+def _fill(fleet: Fleet, free: Free, counted: Counted, states: States, e: int, r: int) -> None:
+    """Compute what classes cannot use in state e, which is that of server r."""
     total, whole = 0.0, 0
     for g in range(free.devices.shape[1]):
         total += free.devices[r, g]
         whole += free.devices[r, g] >= 1.0 - ROOM
     for c in range(counted.number[SIZE]):
-        if counted.changed[c] > known:
+        if counted.changed[c] > states.upto[e]:
             states.wasted[e, c] = _wasted(fleet, free, counted, c, r, total, whole) if total > ROOM else 0.0
-    states.name[e] = name
     states.upto[e] = counted.number[CHANGES]
-    states.turn[e] = -1
-
-
-@inlined
-def _ready(counted: Counted, states: States, name: Any) -> Any:
-    """Whether the expectation of a state is up to date."""
-    e = name & np.uint64(states.name.shape[0] - 1)
-    return states.name[e] == name and states.turn[e] == counted.number[TURN]
-
-
-@inlined
-def _value(states: States, name: Any) -> Any:
-    return states.value[name & np.uint64(states.name.shape[0] - 1)]
-
-
-@inner
-def _known(counted: Counted, states: States, name: Any) -> Any:
-    """Whether it is known what classes cannot use in a state."""
-    e = name & np.uint64(states.name.shape[0] - 1)
-    return states.name[e] == name and states.upto[e] == counted.number[CHANGES]
-
-
-@inner
-def _expect(counted: Counted, states: States, name: Any) -> None:
-    """Compute the expected fragments in a known state."""
-    e = name & np.uint64(states.name.shape[0] - 1)
-    lost = 0.0
-    for place in range(counted.number[SIZE]):
-        c = counted.listed[place]
-        lost += counted.share[c] * states.wasted[e, c]
-    states.value[e] = lost
-    states.turn[e] = counted.number[TURN]
 
 
 @inner
 def _with_piece(
-    fleet: Fleet, free: Free, counted: Counted, pieces: Pieces, i: int, r: int, name: Any, states: States, rows: Rows
+    fleet: Fleet, free: Free, counted: Counted, pieces: Pieces, i: int, r: int, states: States, rows: Rows
 ) -> Any:
-    """Name the state of server r with a piece of task i, and fill it if `name` is that name."""
+    """Number of the state of server r with a piece of task i, brought up to date."""
     k = fleet.device[0]
     for j in range(fleet.capacity.shape[1]):
         rows.spare[0, j] = free.amount[r, j]
@@ -210,64 +219,127 @@ def _with_piece(
     for g in range(free.devices.shape[1]):
         rows.spare[1, g] = free.devices[r, g]
     hold(free.devices, r, pieces.demand[i, k], rows.held, 0)
-    found = _name(states, r)
-    if found == name:
-        _fill(fleet, free, counted, states, name, r)
+    e = _number(states, r)
+    if states.upto[e] < counted.number[CHANGES]:
+        _fill(fleet, free, counted, states, e, r)
     for j in range(fleet.capacity.shape[1]):
         free.amount[r, j] = rows.spare[0, j]
     for g in range(free.devices.shape[1]):
         free.devices[r, g] = rows.spare[1, g]
-    return found
+    return e
 
 
 @inner
-def whole_costs(
+def _follow(fleet: Fleet, free: Free, fitting: Fitting, states: States) -> None:
+    """Number the states of servers that have changed; of all servers if there is no room for further states."""
+    servers, changes, number = fleet.speed.shape[0], fitting.changes[0], states.number
+    if number[MADE] + 2 * servers > states.name.shape[0]:
+        for at in range(states.slot.shape[0]):
+            states.slot[at] = 0
+        number[MADE] = 0
+        number[ERA] += 1
+        number[SEEN] = -servers
+    if changes - number[SEEN] >= servers:
+        for r in range(servers):
+            states.now[r] = _number(states, r)
+    else:
+        for place in range(number[SEEN], changes):
+            r = fitting.log[place & (fitting.log.shape[0] - 1)]
+            if fitting.last[r] == place:
+                states.now[r] = _number(states, r)
+    number[SEEN] = changes
+
+
+@inner
+def _expect(counted: Counted, states: States, count: int) -> None:
+    """Compute the expected fragments of the states in `due`: four at a time, each in the order of classes."""
+    due = states.due
+    for place in range(count, count + 3):
+        due[place] = due[count - 1]
+    for first in range(0, count, 4):
+        one, two, three, four = due[first], due[first + 1], due[first + 2], due[first + 3]
+        lost, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+        for place in range(counted.number[SIZE]):
+            c = counted.listed[place]
+            share = counted.share[c]
+            lost += share * states.wasted[one, c]
+            second += share * states.wasted[two, c]
+            third += share * states.wasted[three, c]
+            fourth += share * states.wasted[four, c]
+        states.value[one] = lost
+        states.value[two] = second
+        states.value[three] = third
+        states.value[four] = fourth
+
+
+@inner
+def visit(
     fleet: Fleet,
     free: Free,
     counted: Counted,
+    classes: Classes,
     pieces: Pieces,
     i: int,
-    at: int,
     fitting: Fitting,
     states: States,
     rows: Rows,
-) -> None:
-    """Costs of all servers where a piece of task i fits; its class at place `at` is up to date by the rule `BEST`."""
-    servers, changes, keep = fleet.speed.shape[0], fitting.changes[0], fitting.log.shape[0] - 1
-    if fleet.device[0] < 0:
-        for r in range(servers):
-            states.cost[r] = NEXT * fitting.cost[at, r]
-        return
-    if states.owner[at] != fitting.kind[i]:
-        states.owner[at] = fitting.kind[i]
-        states.seen[1 + at] = -1
-    if changes - states.seen[0] >= servers:
-        for r in range(servers):
-            states.now[r] = _name(states, r)
-    else:
-        for place in range(states.seen[0], changes):
-            r = fitting.log[place & keep]
-            if fitting.last[r] == place:
-                states.now[r] = _name(states, r)
-    states.seen[0] = changes
-    none = np.uint64(0)
-    before, after, added = none, none, 0.0
+) -> Any:
+    """Bring the class of task i up to date, as `fitting.refresh` does, and `states.cost`; return its place."""
+    servers, number, kind = fleet.speed.shape[0], states.number, fitting.kind[i]
+    at = kind % fitting.room.shape[0]
+    _follow(fleet, free, fitting, states)
+    if states.owner[at, 0] != kind or states.owner[at, 1] != number[ERA]:
+        states.owner[at, 0] = kind
+        states.owner[at, 1] = number[ERA]
+        for e in range(states.then.shape[1]):
+            states.then[at, e] = 0
+    number[VISIT] += 1
+    met, total = 0, 0
     for r in range(servers):
-        if fitting.room[at, r] == 0:
+        e = states.now[r]
+        if states.visit[e] != number[VISIT]:
+            states.visit[e] = number[VISIT]
+            states.met[met] = r
+            met += 1
+            if states.then[at, e] == 0:
+                states.then[at, e] = -1
+                states.room[at, e] = pieces_on(fleet, free, pieces, i, r, MANY)
+                if states.room[at, e] > 0:
+                    states.left[at, e] = cost_of(fleet, free, classes, pieces, i, r, BEST, rows)
+                    states.then[at, e] = 1 + _with_piece(fleet, free, counted, pieces, i, r, states, rows)
+        fitting.room[at, r] = states.room[at, e]
+        total += states.room[at, e]
+    fitting.total[at] = total
+    fitting.owner[at] = kind
+    fitting.seen[at] = fitting.changes[0]
+    if total < pieces.count[i]:
+        return at
+    due = 0
+    for place in range(met):
+        r = states.met[place]
+        e = states.now[r]
+        after = states.then[at, e] - 1
+        if after < 0:
             continue
-        if fitting.last[r] >= states.seen[1 + at]:
-            states.then[at, r] = _with_piece(fleet, free, counted, pieces, i, r, none, states, rows)
-        if states.now[r] != before or states.then[at, r] != after:
-            before, after = states.now[r], states.then[at, r]
-            if not _ready(counted, states, before):
-                if not _known(counted, states, before):
-                    _fill(fleet, free, counted, states, before, r)
-                _expect(counted, states, before)
-            base = _value(states, before)
-            if not _ready(counted, states, after):
-                if not _known(counted, states, after):
-                    _with_piece(fleet, free, counted, pieces, i, r, after, states, rows)
-                _expect(counted, states, after)
-            added = _value(states, after) - base
-        states.cost[r] = added + NEXT * fitting.cost[at, r]
-    states.seen[1 + at] = changes
+        if states.turn[e] != counted.number[TURN]:
+            states.turn[e] = counted.number[TURN]
+            states.due[due] = e
+            due += 1
+            if states.upto[e] < counted.number[CHANGES]:
+                _fill(fleet, free, counted, states, e, r)
+        if states.turn[after] != counted.number[TURN]:
+            states.turn[after] = counted.number[TURN]
+            states.due[due] = after
+            due += 1
+            if states.upto[after] < counted.number[CHANGES]:
+                _with_piece(fleet, free, counted, pieces, i, r, states, rows)
+    if due > 0:
+        _expect(counted, states, due)
+    for place in range(met):
+        e = states.now[states.met[place]]
+        after = states.then[at, e] - 1
+        if after >= 0:
+            states.total[e] = states.value[after] - states.value[e] + NEXT * states.left[at, e]
+    for r in range(servers):
+        states.cost[r] = states.total[states.now[r]]
+    return at
