@@ -1,8 +1,9 @@
 """Replay a trace under one policy: start and end of each job, and the metrics.
 
 Queue policies are played by kernels over the whole log: on one pool of processors if machines make no difference, else
-on the machines. All other policies, and logs with outages, are asked at every event. All give the same starts, except
-that on a pool reservations count the units that will be free, while a policy reserves particular machines.
+on the machines. All other policies, and logs with outages, are asked at every event; so are all policies if a log on
+machines is short, because compiling the kernel would take longer. All give the same starts, except that on a pool
+reservations count the units that will be free, while a policy reserves particular machines.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.traces.trace import Trace
 
-__all__ = ["played"]
+__all__ = ["SHORT", "played"]
 
+SHORT = 500
+"""Logs with fewer jobs are played without the kernel for machines."""
 CLASSES = 60
 """Number of most common job classes used to measure fragmentation."""
 
@@ -98,6 +101,8 @@ def _at_once(policy: Any, batch: BatchJobs) -> tuple[Floats, Floats, float | Non
     if pool is not None and form is not None:
         start = run_pool(tasks.arrival, pool.size, pool.run, pool.estimate, pool.capacity, **form._asdict())
         return start, start + batch.runs / problem.speed[0], None
+    if len(tasks) < SHORT:
+        return None
     typical = None if problem.devices is None else common_classes(tasks, CLASSES)
     played = run_cluster(policy, tasks, batch.runs, typical=typical)
     return None if played is None else (played.start, played.end, played.fragmentation)

@@ -140,7 +140,7 @@ def _warm_up(points: Sequence[ReplayPoint], works: Iterable[Work]) -> None:
     place, (policy, number) = work
     try:
         sample = samples_at(points[place])[number]
-        few = sample.trace.replace(jobs=sample.trace.jobs.head(2))
+        few = sample.trace.replace(jobs=sample.trace.jobs.head(run.SHORT))
         setting = points[place].keys.setting()
         batch = batch_jobs(few, exact=setting.exact, stopped=setting.stopped)
         run.played(PolicySpec.parse(policy), batch, few, setting, None)
