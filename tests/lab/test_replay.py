@@ -74,7 +74,12 @@ def test_rows_and_jobs() -> None:
 
 @pytest.mark.parametrize("policy", ["sjf", "easy"])
 def test_short_logs_on_machines_start_as_the_kernel_has_them(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = {"job": list("abcdef"), "submit_s": [0.0, 0, 1, 2, 3, 4], "run_s": [5.0, 9, 3, 4, 2, 6], "gpu": [2.0] * 6}
+    jobs: dict[str, list[Any]] = {
+        "job": list("abcdef"),
+        "submit_s": [0.0, 0, 1, 2, 3, 4],
+        "run_s": [5.0, 9, 3, 4, 2, 6],
+        "gpu": [2.0] * 6,
+    }
     machines: dict[str, list[Any]] = {"machine": ["m", "n"], "count": [1, 1], "gpu": [2.0, 4.0]}
     short = begun(replay(Trace.of(jobs, machines, [GPUS]), [policy]), policy)
     monkeypatch.setattr(module, "SHORT", 0)
