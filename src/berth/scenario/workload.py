@@ -42,6 +42,8 @@ BUSY = 0.7
 """Default slot length: the most common type averages this many jobs a slot."""
 BATCH = 10.0
 """Default slot length of the placement family: a batch averages this many jobs."""
+MOST_JOBS = 10_000_000
+"""The most jobs of a run that repeats a trace."""
 ANY = "any"
 
 
@@ -93,6 +95,10 @@ class WorkloadPlan:
         submit = submit - submit[0]
         span = float(submit[-1]) + 1e-9 if len(submit) > 1 else length
         start = stream(seed, "workload", "window").random() * (span - length if span > length else span)
+        if length / span * len(submit) > MOST_JOBS:
+            raise InvalidInput(
+                "jobs that come over a longer time", found=f"{len(submit)} in {span:.3g} s", key="workload.trace"
+            )
         passes = int(length // span) + 2  # a trace that is too short is repeated
         shifted = np.concatenate([submit + turn * span - start for turn in range(passes)])
         rows = np.flatnonzero((shifted >= 0) & (shifted < length))

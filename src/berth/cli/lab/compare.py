@@ -322,9 +322,13 @@ def _claims(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def train_command(
     scenario: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="Names or files of scenarios of the placement family.", autocompletion=complete_scenario),
-    ],
+    ] = None,
+    service: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="Train on the finished jobs and the servers of a running service."),
+    ] = None,
     method: Annotated[
         str,
         typer.Option(
@@ -378,6 +382,13 @@ def train_command(
     from berth.families.placement.training.train import TrainingPlan, train_on
     from berth.scenario import parse_overrides
 
+    scenario = list(scenario or ())
+    if service is not None:
+        from berth.live.history import write_history
+
+        scenario.append(str(write_history(service, out)))
+    if not scenario:
+        raise InvalidInput("a scenario, or --from URL", found="neither", key="scenario")
     plan = TrainingPlan(
         tuple(scenario),
         method=method,

@@ -206,7 +206,7 @@ def _that_fit(demand: Floats, pieces: Ints, port: Ints, problem: PlacementProble
     number = np.bincount(kind.reshape(-1), minlength=len(shapes))
     resources = capacity.shape[1]
     room, best, share = np.zeros(len(demand)), np.zeros(len(demand), dtype=np.int64), np.zeros(len(demand))
-    safe = np.where(demand > 0, demand, 1e-300)
+    safe = np.where(demand > 0, demand, 1.0)
     for q, shape in enumerate(shapes):
         part = np.where(demand > 0, np.minimum(shape[:resources] / safe, 1e9), 1e9).min(axis=1)
         part = np.where(shape[resources:][port] > 0, part, -1.0)
