@@ -480,7 +480,12 @@ def test_slurmctld_is_killed_right_after_it_took_jobs(site: SlurmSite) -> None:
                     assert not [s for s in site.ledger.begun() if s.job == name and s.state == "runs"]
                     lost += 1
                     attempts[name] += 1
+                    assert attempts[name] < 10
                     start, job = starts[name]
+                    if "drain" in site.cluster.ask("sinfo", "-h", "-n", start.places[0].server, "-o", "%T"):
+                        # Slurm drains a node that still has the first of two jobs with one id; an operator resumes it
+                        node = f"NodeName={start.places[0].server}"
+                        site.cluster.ask("scontrol", "update", node, "State=RESUME")
                     await driver.execute(replace(start, attempt=attempts[name]), job)
             seen = site.ledger.begun()
             ran = {(sight.job, sight.attempt) for sight in seen}
