@@ -112,7 +112,7 @@ def asked(log: Log, policy: Any) -> tuple[Floats, float]:
     return start, seen.mean
 
 
-def same(log: Log, name: str) -> None:
+def assert_same_starts(log: Log, name: str) -> None:
     spec = PolicySpec.parse(name)
     start, fragmentation = asked(log, spec.build(log.problem, np.random.default_rng(0)))
     typical = None if log.problem.devices is None else common_classes(log.tasks, 60)
@@ -126,13 +126,13 @@ def same(log: Log, name: str) -> None:
 @given(log=logs(), name=st.sampled_from(SHARED + RESERVING))
 @settings(max_examples=150, deadline=None)
 def test_starts_are_those_of_the_engine(log: Log, name: str) -> None:
-    same(log, name)
+    assert_same_starts(log, name)
 
 
 @given(log=logs(devices=True), name=st.sampled_from(SHARED))
 @settings(max_examples=150, deadline=None)
 def test_with_devices_too(log: Log, name: str) -> None:
-    same(log, name)
+    assert_same_starts(log, name)
 
 
 @pytest.mark.parametrize(("kept", "states"), [(1 << 23, 1 << 13), (1, 1)])

@@ -42,8 +42,8 @@ def test_places_are_those_of_the_plain_twin(
         assert got == (places or {})
 
 
-def waiting_since(dispatcher: PlainDispatcher, now: float, *jobs: tuple[str, int]) -> set[str]:
-    """Submit jobs of so many tasks, decide, and return which start."""
+def started_at(dispatcher: PlainDispatcher, now: float, *jobs: tuple[str, int]) -> set[str]:
+    """Submit these jobs, given as name and number of tasks, then decide; returns the names of the jobs that start."""
     for name, tasks in jobs:
         dispatcher.handle(Submitted(now, Job(name, "t", (Role("task", tasks, {"cpu": 1}),))))
     decided = dispatcher.decide(now)
@@ -56,19 +56,19 @@ def test_ray_tries_each_gang_by_itself() -> None:
     """A wide gang that waits first is passed by a later one that comes when little is free."""
     dispatcher = PlainDispatcher("ray")
     dispatcher.handle(ServerJoined(0.0, Server("s", {"cpu": 4})))
-    assert waiting_since(dispatcher, 0.0, ("runs", 3)) == {"runs"}
-    assert waiting_since(dispatcher, 0.2, ("wide", 4)) == set()
+    assert started_at(dispatcher, 0.0, ("runs", 3)) == {"runs"}
+    assert started_at(dispatcher, 0.2, ("wide", 4)) == set()
     assert dispatcher.next_look == 1.0
     dispatcher.handle(Started(0.25, "runs", 1))
     dispatcher.handle(Finished(0.25, "runs", 1, 0.0))
-    assert waiting_since(dispatcher, 0.25) == set()  # Ray does not look when a gang ends
-    assert waiting_since(dispatcher, 0.28, ("late", 1)) == {"late"}  # nor is `wide` tried again before 0.3
-    assert waiting_since(dispatcher, 1.0) == set()
+    assert started_at(dispatcher, 0.25) == set()  # Ray does not look when a gang ends
+    assert started_at(dispatcher, 0.28, ("late", 1)) == {"late"}  # nor is `wide` tried again before 0.3
+    assert started_at(dispatcher, 1.0) == set()
     assert dispatcher.next_look == 2.0
 
 
 def test_ray_gives_up_on_what_can_never_start() -> None:
     dispatcher = PlainDispatcher("ray")
     dispatcher.handle(ServerJoined(0.0, Server("s", {"cpu": 4})))
-    assert waiting_since(dispatcher, 0.0, ("too-wide", 5)) == set()
+    assert started_at(dispatcher, 0.0, ("too-wide", 5)) == set()
     assert dispatcher.next_look == inf

@@ -45,7 +45,7 @@ class Sound:
 
     @staticmethod
     def unwelcome(problem: Any) -> bool:
-        """Whether a policy may refuse this problem."""
+        """Whether a policy may refuse this problem; each family's class says it."""
         raise NotImplementedError
 
 
