@@ -152,7 +152,7 @@ def test_fragments_are_those_of_the_engine_after_more_states_and_classes_than_ar
     arrival, work = np.cumsum(rng.integers(0, 3, size)).astype(np.float64), rng.integers(1, 9, size).astype(np.float64)
     tasks = tasks_of(arrival, demand, work, ones, 0 * ones, 1e15 * ones, rng.choice([1, 1, 2], size))
     assert len(np.unique(demand, axis=0)) > CLASSES
-    same(Log(problem, tasks, work), "fgd")
+    assert_same_starts(Log(problem, tasks, work), "fgd")
 
 
 @pytest.mark.parametrize("name", ["drf-placement", "random-placement"])
@@ -184,4 +184,4 @@ def test_devices_are_taken_in_the_order_of_the_policy() -> None:
     log = Log(problem, tasks, tasks.work)
     start, _ = asked(log, PolicySpec.parse("ljf").build(problem, np.random.default_rng(0)))
     assert start.tolist() == [0.0, 0.0, 1.0, 1.0, 1.0]
-    same(log, "ljf")
+    assert_same_starts(log, "ljf")
