@@ -45,7 +45,7 @@ class Source:
 
     def read(self) -> Cluster:
         """Read its nodes and pods."""
-        from berth.live.engines.kubernetes.client import read_live
+        from berth.live.engines.kubernetes.cluster import read_live
         from berth.live.engines.kubernetes.cluster import read_cluster
 
         if self.file is None:
