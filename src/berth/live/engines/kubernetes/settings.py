@@ -53,6 +53,7 @@ class KubernetesSettings(Spec):
     * `templates`: whether jobs may bring a pod template of their own
     * `companion`: `scheduler` places pods with `schedulerName: berth`, `gates` pods with the gate `berth.io/place`,
       `off` none
+    * `settle`: how long no pod may join a group until it counts as complete, if nothing says how many it has
     * `namespaces`: namespaces whose pods berth may place as a companion; by default all that it may watch
     """
 
@@ -67,6 +68,7 @@ class KubernetesSettings(Spec):
     retention: Annotated[float, _at_least(60.0)] = 3600.0
     templates: Switch = True
     companion: Literal["off", "scheduler", "gates"] = "off"
+    settle: Annotated[float, _at_least(0.1)] = 2.0
     namespaces: tuple[Namespace, ...] = ()
 
     def kubernetes_name(self, resource: str) -> str:
