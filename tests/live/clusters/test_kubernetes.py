@@ -199,8 +199,7 @@ def test_pods_wait_for_a_config_map(cluster: LocalKubernetes, tmp_path: Path) ->
     volume = {"name": "go", "configMap": {"name": "gate"}}
     for i in range(3):
         create(cluster, f"gang{i}", "touch", str(tmp_path / f"started{i}"), volumes=[volume])
-    for i in range(3):
-        until(lambda i=i: status(cluster, f"gang{i}").get("containerStatuses"))
+    until(lambda: all(status(cluster, f"gang{i}").get("containerStatuses") for i in range(3)))
     time.sleep(1)
     assert not list(tmp_path.iterdir())
     assert status(cluster, "gang0")["phase"] == "Pending"
@@ -278,7 +277,7 @@ def test_processes_go_on_during_a_partition(cluster: LocalKubernetes, tmp_path: 
     time.sleep(2)
     assert alive(starts(tmp_path / "pid")[0])  # the node does not hear of it
     cluster.restore("n2")
-    until(lambda: not status(cluster, "parted"))
+    until(lambda: not status(cluster, "parted") and cluster.ready() == {"n1", "n2", "n3"})
     assert not alive(starts(tmp_path / "pid")[0])
 
 
