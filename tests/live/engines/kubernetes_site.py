@@ -27,7 +27,8 @@ class KubernetesSite(Site):
         self._cluster, self._ledger = cluster, Ledger(folder)
 
     async def engine(self) -> Engine:
-        return KubernetesEngine(KubernetesSettings(kubeconfig=self._cluster.kubeconfig, image="none"))
+        settings = KubernetesSettings(kubeconfig=self._cluster.kubeconfig, image="none", lost_seconds=15.0)
+        return KubernetesEngine(settings)
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
         return self._ledger.job(id, roles, script)

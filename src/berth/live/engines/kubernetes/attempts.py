@@ -36,6 +36,8 @@ MISSING_SECONDS = 2.0
 """How long a pod may be missing: the watch may be behind."""
 FIRST_RETRY, LONGEST_RETRY = 0.2, 10.0
 GONE = HTTPStatus.NOT_FOUND
+REFUSALS = (HTTPStatus.CONFLICT, GONE, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""Answers after which a pod cannot be placed any more."""
 Fault = Literal["job", "server", "engine", "cancelled"]
 log = logging.getLogger(__name__)
 
@@ -192,31 +194,37 @@ class Attempts:
             record.verdict = record.verdict or _failed(record, "its record was removed", "cancelled")
         if record.verdict is not None:
             await self._finish(record, pods)
-        elif record.members and not record.created:
+            return
+        if record.members and not record.created:
             await self._bind(record, pods)
-        elif record.created:
-            await self._judge(record, list(pods.values()))
-        elif record.manifests is not None:
+        elif record.manifests is not None and not record.created:
             await self._create(record)
+        if record.created and record.verdict is None:
+            await self._judge(record, list(pods.values()))
 
     async def _bind(self, record: Record, pods: dict[str, SeenPod]) -> None:
         """Send the pods of others to their nodes; if one of them cannot go, none may stay."""
-        for (_, _, uid), (_, server) in zip(record.members, record.tasks, strict=True):
-            pod = pods.get(uid)
-            if pod is None or pod.deleting or (pod.node and pod.node != server):
-                gone = "is gone" if pod is None or pod.deleting else f"was bound to {pod.node}"
-                name = record.members[0][1] if pod is None else pod.name
-                await self._condemn(record, _failed(record, f"pod {name} {gone}", "cancelled"))
+        wanted = [
+            (pods.get(uid), name, task[1]) for (_, name, uid), task in zip(record.members, record.tasks, strict=True)
+        ]
+        for pod, name, server in wanted:
+            if pod is None or pod.deleting or pod.node not in ("", server):
+                why = "is gone" if pod is None or pod.deleting else f"was bound to {pod.node}"
+                await self._condemn(record, _failed(record, f"pod {name} {why}", "cancelled"))
                 return
-            if self._way.sent(pod):
-                continue
-            try:
+        few = asyncio.Semaphore(PARALLEL)
+
+        async def send(pod: SeenPod, server: str) -> None:
+            async with few:
                 await asyncio.to_thread(self._way.send, self._api, pod, server)
-            except ClusterRefused as error:
-                if error.status not in (HTTPStatus.CONFLICT, GONE, HTTPStatus.UNPROCESSABLE_ENTITY):
-                    raise
-                await self._condemn(record, _failed(record, f"Kubernetes refused pod {pod.name}: {error}", "engine"))
+
+        sending = [send(pod, server) for pod, _, server in wanted if pod is not None and not self._way.sent(pod)]
+        for error in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(error, ClusterRefused) and error.status in REFUSALS:
+                await self._condemn(record, _failed(record, f"Kubernetes refused a pod: {error}", "engine"))
                 return
+            if isinstance(error, BaseException):
+                raise error
         record.created = True
         record.since["created"] = time.monotonic()
 

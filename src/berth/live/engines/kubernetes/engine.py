@@ -109,7 +109,7 @@ class KubernetesEngine:
     async def _follow(self, watching: Watching) -> None:
         """Wait for changes, and apply them."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._companion.pause or SWEEP):
+            async with asyncio.timeout(1.0 if self._state.waits else self._companion.pause or SWEEP):
                 await self._wake.wait()
         self._wake.clear()
         pods_changed = bool(watching.changes)
@@ -119,7 +119,7 @@ class KubernetesEngine:
                 raise EngineError(str(change))
             for key in self._state.apply(*change):
                 self._attempts.tend_soon(key)
-        if self._state.stale:
+        if self._state.stale or self._state.waits:
             self._tell_servers()
         if pods_changed or self._companion.pause:
             before = dict(self._companion.waiting)

@@ -49,6 +49,7 @@ class KubernetesSettings(Spec):
     * `tolerations`: taints that the pods of jobs tolerate; other tainted nodes are closed
     * `bind_seconds`: how long the pods of a gang may wait for their nodes
     * `start_seconds`: how long they may take to run from then on, for example to pull images
+    * `lost_seconds`: how long a node may be not ready until its jobs are started elsewhere
     * `retention`: how long records and pods are kept after the end of an attempt
     * `templates`: whether jobs may bring a pod template of their own
     * `companion`: `scheduler` places pods with `schedulerName: berth`, `gates` pods with the gate `berth.io/place`,
@@ -65,6 +66,7 @@ class KubernetesSettings(Spec):
     tolerations: tuple[Toleration, ...] = ()
     bind_seconds: Annotated[float, _at_least(1.0)] = 30.0
     start_seconds: Annotated[float, _at_least(1.0)] = 600.0
+    lost_seconds: Annotated[float, _at_least(0.0)] = 60.0
     retention: Annotated[float, _at_least(60.0)] = 3600.0
     templates: Switch = True
     companion: Literal["off", "scheduler", "gates"] = "off"

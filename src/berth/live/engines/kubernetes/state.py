@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,15 +43,17 @@ class State:
         """The record that placed a pod of others, by the pod's uid."""
         self._homes: dict[str, str] = {}
         """The record of each pod that has one."""
-        self._nodes: dict[str, Server | None] = {}
-        """Each node by uid, with nothing taken; None while it is not ready."""
+        self._nodes: dict[str, tuple[Server | None, bool]] = {}
+        """Each node by uid, with nothing taken, and whether it is ready."""
+        self._unready: dict[str, float] = {}
+        """Since when a node is not ready, by a clock that does not jump."""
 
     def followed(self) -> tuple[Followed, ...]:
         """What the engine watches."""
         maps = f"/api/v1/namespaces/{self.namespace}/configmaps"
         ours = {"labelSelector": f"{STORE}={self.store}"}
         return (
-            Followed(NODES, "/api/v1/nodes", {}, lambda given: (server_of(given, self._settings),)),
+            Followed(NODES, "/api/v1/nodes", {}, lambda given: server_of(given, self._settings)),
             Followed(MAPS, maps, ours, lambda given: given),
             Followed(PODS, "/api/v1/pods", {}, seen),
         )
@@ -62,7 +65,7 @@ class State:
     def take(self, objects: dict[str, dict[str, Any]]) -> None:
         """Begin with these objects, and with what this process alone knows of its attempts."""
         known, self.records, self._names, self._placed = self.records, {}, {}, {}
-        self._nodes = {uid: one[0] for uid, one in objects[NODES].items()}
+        self._nodes = dict(objects[NODES])
         self.foreign, self._homes, self._pods = {}, {}, {}
         gos = {one["metadata"]["labels"][RECORD] for one in objects[MAPS].values() if is_go(one)}
         for one in objects[MAPS].values():
@@ -82,12 +85,11 @@ class State:
     def apply(self, what: str, uid: str, found: Any) -> Iterator[Key]:
         """Apply a change; the attempts that it concerns."""
         if what == NODES:
-            server = None if found is None else found[0]
-            self.stale = self.stale or self._nodes.get(uid) != server
+            self.stale = self.stale or self._nodes.get(uid) != found
             if found is None:
                 self._nodes.pop(uid, None)
             else:
-                self._nodes[uid] = server
+                self._nodes[uid] = found
         elif what == PODS:
             yield from self._pod_changed(uid, found)
         elif found is None:
@@ -169,13 +171,23 @@ class State:
             yield self._names[name]
         self.stale = self.stale or _held(before) != _held(self.foreign.get(uid))
 
+    @property
+    def waits(self) -> bool:
+        """Whether a node may soon count as lost."""
+        return any(time.monotonic() - since < self._settings.lost_seconds + 1.0 for since in self._unready.values())
+
     def compare(self) -> tuple[dict[str, Server], dict[str, Server]]:
         """Compute the servers anew: those before, and those now."""
         before, self.servers, self.stale = self.servers, self._all_servers(), False
         return before, self.servers
 
     def _all_servers(self) -> dict[str, Server]:
-        servers = {server.name: server for server in self._nodes.values() if server is not None}
+        clock = time.monotonic()
+        unready = [uid for uid, (_, ready) in self._nodes.items() if not ready]
+        self._unready = {uid: self._unready.get(uid, clock) for uid in unready}
+        lost = {uid for uid, since in self._unready.items() if clock - since >= self._settings.lost_seconds}
+        there = [server for uid, (server, _) in self._nodes.items() if server is not None and uid not in lost]
+        servers = {server.name: server for server in there}
         held = [one for pod in self.foreign.values() if (one := _held(pod)) is not None]
         for name, pods in self._pods.items():
             record = self.records.get(self._names[name]) if name in self._names else None
