@@ -339,10 +339,13 @@ def _allowed(reader: Api) -> bool:
         return False
 
 
-def test_a_stopped_cluster_starts_again_with_its_state(tmp_path: Path) -> None:
-    there = LocalKubernetes(tmp_path, 1)
+def test_a_hollow_cluster_is_stopped_and_starts_again_with_its_state(tmp_path: Path) -> None:
+    there = LocalKubernetes(tmp_path, 50, hollow=True)
     try:
         there.start()
+        create(there, "idle", "touch", str(tmp_path / "never"), nodeName="n50", annotations={"berth.io/seconds": "0.5"})
+        reach(there, "idle", "Succeeded")
+        assert not (tmp_path / "never").exists()
         server = there.kubeconfig.read_text()
         there.api.ask("POST", MAPS, {"metadata": {"name": "kept"}})
         there.stop()
