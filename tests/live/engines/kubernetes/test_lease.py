@@ -93,7 +93,7 @@ def test_the_first_process_creates_the_lease_and_the_second_is_refused() -> None
         assert not first.held
         await first.acquire()
         await first.acquire()
-        with pytest.raises(EngineError, match="^another berth leads: a$"):
+        with pytest.raises(EngineError, match=r"^another berth leads: a$"):
             await second.acquire()
         assert (first.held, second.held) == (True, False)
         first.check()
