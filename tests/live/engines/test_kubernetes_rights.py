@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from berth.live.clusters import marked
 from berth.live.clusters.kubernetes import LocalKubernetes, missing_programs
 from berth.live.clusters.kubernetes_api import Api as AdminApi
 from berth.live.clusters.kubernetes_api import ApiError
@@ -27,7 +29,6 @@ from berth.live.engines.kubernetes.engine import KubernetesEngine
 from berth.live.engines.kubernetes.lease import Lease
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from tests.live.engines.kubernetes.installation import resources, the
-from tests.live.engines.slurm_site import up
 
 USER = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "berth"}
 JOBS = str(the("Role")["metadata"]["namespace"])
@@ -75,11 +76,16 @@ def installed() -> Iterator[LocalKubernetes]:
     """A cluster with two nodes and the roles of the manifests."""
     if missing := missing_programs():
         pytest.skip(f"{', '.join(missing)} not installed (python3 scripts/kubernetes.py install)")
-    with up(LocalKubernetes(Path(tempfile.mkdtemp(prefix="kubernetes-")), 2)) as cluster:
+    cluster = LocalKubernetes(Path(tempfile.mkdtemp(prefix="kubernetes-")), 2)
+    try:
+        cluster.start()
         apply(cluster.api)
-        for namespace in (JOBS, TEAM):
-            wait(lambda namespace=namespace: has_account(cluster.api, namespace))  # type: ignore[misc]
+        wait(lambda: all(has_account(cluster.api, namespace) for namespace in (JOBS, TEAM)))
         yield cluster
+    finally:
+        cluster.stop()
+        assert not marked(cluster.directory)
+        shutil.rmtree(cluster.directory, ignore_errors=True)
 
 
 @pytest.fixture
@@ -157,7 +163,7 @@ def refusal(api: Api, method: str, path: str, body: Any = None) -> int:
     return refused.value.status
 
 
-POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
 
 
