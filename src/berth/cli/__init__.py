@@ -180,8 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"] or ["--help"]
     # typer keeps its own copy of click; the class of all its usage errors is reached through this one
     usage_error: Any = typer.BadParameter.__mro__[2]
+    plugin = os.path.basename(sys.argv[0]) == "kubectl-berth"  # kubectl runs it as `kubectl berth`
     try:
-        code = app(words, standalone_mode=False, prog_name="berth")
+        code = app(words, standalone_mode=False, prog_name="kubectl berth" if plugin else "berth")
         return code if isinstance(code, int) else 0
     except BerthError as error:
         if common.debugging:
