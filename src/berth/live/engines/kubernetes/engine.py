@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -34,9 +34,10 @@ from berth.live.core.events import (
     write_event,
 )
 from berth.live.core.jobs import Job, Place, Server
-from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
+from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, Snapshot
 from berth.live.engines.clock import Clock
 from berth.live.engines.kubernetes.api import Api, ClusterRefused, ClusterSilent, connect
+from berth.live.engines.kubernetes.logs import read_logs
 from berth.live.engines.kubernetes.record import RECORD, STORE, Key, Record, is_go, name_of, read_record
 from berth.live.engines.kubernetes.servers import excess, server_of, taken_of
 from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
@@ -146,6 +147,18 @@ class KubernetesEngine:
         except (ClusterSilent, ClusterRefused) as error:
             raise EngineError(str(error)) from None
         self._tend_soon(key)
+
+    async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
+        """The last lines of each task of an attempt, or of one task."""
+
+        async def ask(what: str, query: Mapping[str, str]) -> str:
+            path = f"/api/v1/namespaces/{self.namespace}/{what}"
+            return str(await asyncio.to_thread(self.api.request, "GET", path, None, query, True))
+
+        record = self.records.get((job, attempt))
+        if record is None:
+            raise NoLogs(f"attempt {attempt} of job {job} is not in the cluster")
+        return await read_logs(ask, record, self.pods.get(record.name, {}), task, tail)
 
     async def close(self) -> None:
         """Disconnect; jobs go on running."""
