@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.live.clusters.kubernetes import LocalKubernetes
+import pytest
+
+from berth.live.clusters.kubernetes import LocalKubernetes, missing_programs
 from berth.live.core.jobs import Job, Role
 from berth.live.engines import Engine
 from berth.live.engines.kubernetes.engine import KubernetesEngine
@@ -16,6 +18,9 @@ from berth.testing.engines.ledger import Ledger
 from berth.testing.engines.site import Script, Sighting, Site
 
 LIMIT = 240.0
+needs_kubernetes = pytest.mark.skipif(
+    bool(missing_programs()), reason=f"programs of Kubernetes are not installed: {', '.join(missing_programs())}"
+)
 
 
 class KubernetesSite(Site):

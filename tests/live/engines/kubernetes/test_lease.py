@@ -284,8 +284,9 @@ def test_a_release_without_the_api_server_does_not_raise(caplog: pytest.LogCaptu
     assert "expires in 15 s: no answer" in caplog.text
 
 
-def test_the_identity_is_the_pod_or_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_is_the_pod_the_store_or_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POD_NAME", raising=False)
     assert re.fullmatch(r".+_\d+", own_identity())
+    assert own_identity("s7").endswith("_s7")
     monkeypatch.setenv("POD_NAME", "berth-7d9f-x2")
     assert Lease(Leases(), "jobs").identity == "berth-7d9f-x2"

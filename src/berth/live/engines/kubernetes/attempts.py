@@ -351,11 +351,15 @@ class Attempts:
         path = f"/api/v1/namespaces/{self._state.namespace}/{what}"
         return await asyncio.to_thread(self._api.request, method, path, body)
 
-    async def pause(self) -> None:
-        """Stop everything that is under way."""
+    def halt(self) -> None:
+        """Begin nothing more, and cancel what is under way."""
         self._open = False
         for task in tuple(self._tasks):
             task.cancel()
+
+    async def pause(self) -> None:
+        """Stop everything that is under way."""
+        self.halt()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._queued.clear()
 

@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -29,11 +29,13 @@ from berth.live.core.events import (
     Submitted,
 )
 from berth.live.core.jobs import Job, Place
-from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
+from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, Snapshot
 from berth.live.engines.clock import Clock
 from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent, connect
 from berth.live.engines.kubernetes.attempts import Attempts
 from berth.live.engines.kubernetes.companion import ORIGIN, Companion, is_theirs
+from berth.live.engines.kubernetes.lease import Lease, own_identity
+from berth.live.engines.kubernetes.logs import read_logs
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
 from berth.live.engines.kubernetes.state import State
@@ -59,6 +61,7 @@ class KubernetesEngine:
         self._wake = asyncio.Event()
         self._attempts = Attempts(self.api, self.settings, self._state, self._tell)
         self._companion = Companion(self.api, self.settings)
+        self._lease = Lease(self.api, self.namespace, identity=own_identity(self.store), on_lost=self._lost)
         self._watching: Watching | None = None
         self._swept = 0.0
 
@@ -76,6 +79,7 @@ class KubernetesEngine:
     async def snapshot(self) -> Snapshot:
         """The current state of the cluster, read from the API server."""
         await self._stop()
+        await self._lease.acquire()
         watching = Watching(self.api, self._state.followed(), self._wake)
         try:
             await watching.start()
@@ -104,6 +108,7 @@ class KubernetesEngine:
                 yield self._told.popleft()
             if self._watching is None:
                 raise EngineError("not connected")
+            self._lease.check()
             await self._follow(self._watching)
 
     async def _follow(self, watching: Watching) -> None:
@@ -112,6 +117,7 @@ class KubernetesEngine:
             async with asyncio.timeout(1.0 if self._state.waits else self._companion.pause or SWEEP):
                 await self._wake.wait()
         self._wake.clear()
+        self._lease.check()
         pods_changed = bool(watching.changes)
         while watching.changes:
             change = watching.changes.popleft()
@@ -151,6 +157,7 @@ class KubernetesEngine:
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Execute a command."""
         key = command.job, command.attempt
+        self._lease.check()
         try:
             if isinstance(command, Cancel):
                 await self._cancel(command)
@@ -171,9 +178,26 @@ class KubernetesEngine:
         else:
             await self._attempts.cancel((command.job, command.attempt))
 
+    async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
+        """The last lines of each task of an attempt, or of one task."""
+
+        async def ask(path: str, query: Mapping[str, str]) -> str:
+            return str(await asyncio.to_thread(self.api.request, "GET", path, None, query, True))
+
+        record = self._state.records.get((job, attempt))
+        if record is None:
+            raise NoLogs(f"attempt {attempt} of job {job} is not in the cluster")
+        return await read_logs(ask, record, self._state.pods(record).values(), task, tail)
+
+    def _lost(self, reason: str) -> None:
+        """Another berth may lead now: stop at once."""
+        self._attempts.halt()
+        self._wake.set()
+
     async def close(self) -> None:
         """Disconnect; jobs go on running."""
         await self._stop()
+        await self._lease.release()
         self.api.close()
 
     def _tell(self, event: Event) -> None:

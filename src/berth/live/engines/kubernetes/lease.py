@@ -42,9 +42,12 @@ class Requests(Protocol):
         ...
 
 
-def own_identity() -> str:
-    """The identity of this process: the name of its pod (POD_NAME), or host name and process id."""
-    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{os.getpid()}"
+def own_identity(store: str = "") -> str:
+    """The identity of this process: the name of its pod (POD_NAME), or host and store, or host and process id.
+
+    A store has one process at a time, so the next one after a crash need not wait until the lease expires.
+    """
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{store or os.getpid()}"
 
 
 class Lease:

@@ -18,6 +18,8 @@ __all__ = ["SeenPod", "seconds_of", "seen"]
 
 DISRUPTED = ("Evicted", "Preempting", "NodeLost", "Shutdown", "NodeShutdown", "Terminated", "UnexpectedAdmissionError")
 """Reasons of failed pods that are not the fault of what they ran; also those that begin with OutOf."""
+UNTRACKED = ("ContainerStatusUnknown", "Unknown")
+"""Reasons of containers that kubelet and containerd lost, for example because their node was restarted."""
 STUCK = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -96,6 +98,8 @@ class SeenPod:
             state = (one.get("state") or {}).get("terminated") or {}
             if state.get("exitCode"):
                 word = state.get("reason") or ""
+                if word in UNTRACKED:
+                    return f"{self.node} lost {self.task} ({word})", "server"
                 more = f" ({word})" if word not in ("", "Error") else ""
                 return f"exit code {state['exitCode']} of {self.task} on {self.node}{more}", "job"
         return (f"{reason}: {message}" if reason else message or "failed") + f" on {self.node}", "job"
