@@ -19,7 +19,7 @@ from berth.testing.engines.site import Script, Sighting, Site
 
 LIMIT = 240.0
 needs_kubernetes = pytest.mark.skipif(
-    bool(missing_programs()), reason=f"programs of Kubernetes are not installed: {', '.join(missing_programs())}"
+    bool(missing_programs()), reason="Kubernetes is not installed (python3 scripts/kubernetes.py install)"
 )
 
 
@@ -32,7 +32,8 @@ class KubernetesSite(Site):
         self._cluster, self._ledger = cluster, Ledger(folder)
 
     async def engine(self) -> Engine:
-        return KubernetesEngine(KubernetesSettings(kubeconfig=self._cluster.kubeconfig, image="none"))
+        settings = KubernetesSettings(kubeconfig=self._cluster.kubeconfig, image="none", lost_seconds=15.0)
+        return KubernetesEngine(settings)
 
     def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
         return self._ledger.job(id, roles, script)

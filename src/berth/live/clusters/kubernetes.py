@@ -69,7 +69,8 @@ def _program(name: str) -> str | None:
 class LocalKubernetes:
     """A cluster in a directory, with these nodes, or this many equal ones.
 
-    `users` are users with tokens but without rights, and their groups; `kubeconfig` is that of the administrator.
+    `users` are users with tokens but without rights, and their groups. `kubeconfig` is that of the administrator.
+    Pods on `hollow` nodes run nothing, for the seconds of their annotation `berth.io/seconds` or until deleted.
     """
 
     def __init__(
@@ -77,6 +78,8 @@ class LocalKubernetes:
         directory: Path,
         nodes: Sequence[KubernetesNode] | int = 8,
         users: Mapping[str, Sequence[str]] = USERS,
+        *,
+        hollow: bool = False,
     ) -> None:
         many = isinstance(nodes, int)
         self.nodes = [KubernetesNode(f"n{i + 1}") for i in range(nodes)] if isinstance(nodes, int) else list(nodes)
@@ -84,6 +87,7 @@ class LocalKubernetes:
             raise InvalidInput("1 to 5000 nodes", value=nodes if many else len(self.nodes), key="nodes")
         self.directory = directory.resolve()
         self.kubeconfig = self.directory / f"{ADMIN}.kubeconfig"
+        self._hollow = hollow
         self._users = {ADMIN: ("system:masters",), **users}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ports: dict[str, int] = {}
@@ -154,7 +158,7 @@ class LocalKubernetes:
     def _command(self, name: str) -> list[str]:
         beat = max(BEAT_SECONDS, len(self.nodes) / BEATS_PER_SECOND)
         flags = daemon_flags(name, self.directory, self.kubeconfig, self._ports, beat)
-        python = [sys.executable, "-m", "berth.live.clusters.kubelet"]
+        python = [sys.executable, "-m", "berth.live.clusters.kubelet", *(["--idle"] if self._hollow else [])]
         return [*(python if name == "kubelet" else [_program(name) or name]), *flags]
 
     def _begin(self, name: str) -> None:

@@ -12,6 +12,8 @@ MISSED_BEATS = 4
 """How many heartbeats must be missing until a node is not ready."""
 EVICTION_SECONDS = 10
 """How long pods stay on a node that is not ready."""
+REQUESTS_PER_SECOND = 500
+"""Most requests per second of a controller; by default a thousand nodes would take minutes to become ready."""
 
 
 def daemon_flags(name: str, folder: Path, kubeconfig: Path, ports: Mapping[str, int], beat: float) -> list[str]:
@@ -61,7 +63,14 @@ def daemon_flags(name: str, folder: Path, kubeconfig: Path, ports: Mapping[str, 
             "heartbeat": beat,
         }
     else:
-        options = {"kubeconfig": kubeconfig, "leader-elect": "false", "port": 0, "secure-port": 0}
+        options = {
+            "kubeconfig": kubeconfig,
+            "leader-elect": "false",
+            "port": 0,
+            "secure-port": 0,
+            "kube-api-qps": REQUESTS_PER_SECOND,
+            "kube-api-burst": 2 * REQUESTS_PER_SECOND,
+        }
         if name == "kube-controller-manager":
             options |= {
                 "service-account-private-key-file": key,

@@ -29,6 +29,7 @@ def options() -> argparse.Namespace:
         "--nodes", type=Path, help="JSON list of nodes: name, cpus, memory in GiB, gpus, labels, taints."
     )
     which.add_argument("--hollow", type=int, help="Register this many nodes whose pods run nothing.")
+    parser.add_argument("--idle", action="store_true", help="Pods of --nodes run nothing either.")
     parser.add_argument("--prefix", default="hollow-", help="Beginning of the names of hollow nodes.")
     parser.add_argument("--cpus", type=int, default=4, help="Processors of a hollow node.")
     parser.add_argument("--memory", type=int, default=16, help="Memory of a hollow node, in GiB.")
@@ -55,7 +56,7 @@ async def stand(told: argparse.Namespace, directory: Path) -> None:
     beat = told.heartbeat or max(2.0, len(specs) / MOST_BEATS)
     api = Api(told.kubeconfig, connections=32)
     nodes = Nodes(Link(api), specs, told.port, beat, told.lost, directory / "lost.json")
-    pods = Pods(Link(api), nodes, directory / "pods", hollow=told.hollow is not None)
+    pods = Pods(Link(api), nodes, directory / "pods", hollow=told.idle or told.hollow is not None)
     if told.port:
         serve_logs(told.port, told.certificate, told.key, pods.log)
     async with asyncio.TaskGroup() as group:

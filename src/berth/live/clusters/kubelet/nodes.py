@@ -100,6 +100,7 @@ class Nodes:
         self._files, self._seen = lost, seen
         self._before: dict[str, str] | None = None
         self._lost: dict[str, asyncio.Event] = {}
+        self._returning: set[asyncio.Task[None]] = set()
         self._deaths = {name: asyncio.Event() for name in self.specs}
 
     def speed(self, name: str) -> float:
@@ -192,6 +193,8 @@ class Nodes:
                 self._deaths[name] = asyncio.Event()
         for name in set(self._lost) - set(now):
             self._lost.pop(name).set()
+            self._returning.add(task := asyncio.create_task(self._refresh(name)))
+            task.add_done_callback(self._returning.discard)
 
 
 def _text(file: Path) -> str:

@@ -134,7 +134,8 @@ class Api:
                 if not metadata.get("continue"):
                     return found, str(metadata.get("resourceVersion") or "")
                 after = {"continue": metadata["continue"]}
-        raise ClusterRefused(f"{self.host}{path}: the list expired {AGAIN} times while being read", Code.failed)
+        what = path.rpartition("/")[2]
+        raise ClusterRefused(f"{self.host}: the list of {what} expired {AGAIN} times while being read", Code.failed)
 
     def watch(self, path: str, query: Mapping[str, str], version: str, stop: Stop) -> Iterator[tuple[str, Any]]:
         """Changes from a version on, as pairs of what happened (ADDED, MODIFIED, DELETED) and the object.

@@ -53,6 +53,8 @@ class Record:
     places: tuple[Place, ...]
     uid: str = ""
     asked: float = 0.0
+    members: tuple[tuple[str, str, str], ...] = ()
+    """Namespace, name and uid of each pod, in the order of its tasks, where berth places the pods of others."""
     end: Finished | Failed | None = None
     verdict: Finished | Failed | None = None
     """How it is to end as soon as its pods are gone."""
@@ -86,6 +88,7 @@ class Record:
             "attempt": self.key[1],
             "asked": self.asked,
             "places": [[place.server, place.role, place.count] for place in self.places],
+            **({"members": self.members} if self.members else {}),
         }
         events = {"end": self.end, "verdict": self.verdict}
         return {"attempt": json.dumps(told), **{name: write_event(one) for name, one in events.items() if one}}
@@ -130,6 +133,7 @@ def read_record(config_map: dict[str, Any]) -> Record | None:
         ends = {name: read_event(data[name]) for name in ("end", "verdict") if name in data}
         if not all(isinstance(one, Finished | Failed) for one in ends.values()):
             raise InvalidInput("an end", value=ends)
-        return Record(key, metadata["name"], places, metadata["uid"], float(told["asked"]), **ends)  # type: ignore[arg-type]
+        members = tuple((str(space), str(name), str(uid)) for space, name, uid in told.get("members", ()))
+        return Record(key, metadata["name"], places, metadata["uid"], float(told["asked"]), members, **ends)  # type: ignore[arg-type]
     except (KeyError, ValueError, TypeError, BerthError):
         return None

@@ -23,12 +23,11 @@ COARSE = 64 * MEBI
 LEFT_OUT = (PODS, "attachable-volumes-")
 
 
-def server_of(given: Mapping[str, Any], settings: KubernetesSettings) -> Server | None:
-    """A node as a server, with nothing taken; None if it is not ready, or unreadable."""
+def server_of(given: Mapping[str, Any], settings: KubernetesSettings) -> tuple[Server | None, bool]:
+    """A node as a server, with nothing taken (None if it is unreadable), and whether it is ready."""
     try:
         node = node_of(NodeObject.model_validate(given))
-        if any(taint.key in NOT_READY.values() for taint in node.taints):
-            return None
+        ready = not any(taint.key in NOT_READY.values() for taint in node.taints)
         names = settings.names()
         capacity = {
             names.get(name, name): milli - milli % COARSE if is_bytes(name) else milli
@@ -36,9 +35,9 @@ def server_of(given: Mapping[str, Any], settings: KubernetesSettings) -> Server 
             if not name.startswith(LEFT_OUT)
         }
         closed = next((_why(taint) for taint in node.taints if not _tolerated(taint, settings)), "")
-        return Server(node.name, capacity, node.labels, closed=closed)
+        return Server(node.name, capacity, node.labels, closed=closed), ready
     except (InvalidInput, ValueError):
-        return None
+        return None, False
 
 
 def _tolerated(taint: Taint, settings: KubernetesSettings) -> bool:

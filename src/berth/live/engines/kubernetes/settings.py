@@ -49,10 +49,12 @@ class KubernetesSettings(Spec):
     * `tolerations`: taints that the pods of jobs tolerate; other tainted nodes are closed
     * `bind_seconds`: how long the pods of a gang may wait for their nodes
     * `start_seconds`: how long they may take to run from then on, for example to pull images
+    * `lost_seconds`: how long a node may be not ready until its jobs are started elsewhere
     * `retention`: how long records and pods are kept after the end of an attempt
     * `templates`: whether jobs may bring a pod template of their own
     * `companion`: `scheduler` places pods with `schedulerName: berth`, `gates` pods with the gate `berth.io/place`,
       `off` none
+    * `settle`: how long no pod may join a group until it counts as complete, if nothing says how many it has
     * `namespaces`: namespaces whose pods berth may place as a companion; by default all that it may watch
     """
 
@@ -64,9 +66,11 @@ class KubernetesSettings(Spec):
     tolerations: tuple[Toleration, ...] = ()
     bind_seconds: Annotated[float, _at_least(1.0)] = 30.0
     start_seconds: Annotated[float, _at_least(1.0)] = 600.0
+    lost_seconds: Annotated[float, _at_least(0.0)] = 60.0
     retention: Annotated[float, _at_least(60.0)] = 3600.0
     templates: Switch = True
     companion: Literal["off", "scheduler", "gates"] = "off"
+    settle: Annotated[float, _at_least(0.1)] = 2.0
     namespaces: tuple[Namespace, ...] = ()
 
     def kubernetes_name(self, resource: str) -> str:

@@ -12,6 +12,7 @@ from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.engines.kubernetes.objects import PodObject
 from berth.live.engines.kubernetes.pods import requests_of
+from berth.live.engines.kubernetes.record import ROLE
 
 __all__ = ["SeenPod", "seconds_of", "seen"]
 
@@ -98,16 +99,14 @@ class SeenPod:
             if state.get("exitCode"):
                 word = state.get("reason") or ""
                 if word in UNTRACKED:
-                    return f"{self.node} lost {self.annotations_role} ({word})", "server"
+                    return f"{self.node} lost {self.task} ({word})", "server"
                 more = f" ({word})" if word not in ("", "Error") else ""
-                return f"exit code {state['exitCode']} of {self.annotations_role} on {self.node}{more}", "job"
+                return f"exit code {state['exitCode']} of {self.task} on {self.node}{more}", "job"
         return (f"{reason}: {message}" if reason else message or "failed") + f" on {self.node}", "job"
 
     @property
-    def annotations_role(self) -> str:
+    def task(self) -> str:
         """What it is called in messages."""
-        from berth.live.engines.kubernetes.record import ROLE
-
         role = self.annotations.get(ROLE)
         return f"task {role}" if role else f"pod {self.name}"
 
