@@ -19,7 +19,7 @@ from berth.testing.engines.site import Script, Sighting, Site
 
 LIMIT = 240.0
 needs_kubernetes = pytest.mark.skipif(
-    bool(missing_programs()), reason=f"programs of Kubernetes are not installed: {', '.join(missing_programs())}"
+    bool(missing_programs()), reason="Kubernetes is not installed (python3 scripts/kubernetes.py install)"
 )
 
 

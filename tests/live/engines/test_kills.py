@@ -82,11 +82,11 @@ DAEMONS = ("kube-apiserver", "etcd", "kube-scheduler", "kubelet")
 
 
 def on_kubernetes(cluster: LocalKubernetes, folder: Path, kills: int, seed: int) -> dict[str, object]:
-    settings = {"kubeconfig": str(cluster.kubeconfig), "image": "none"}
+    settings = {"kubeconfig": str(cluster.kubeconfig), "image": "none", "lost_seconds": 15}
     (folder / "kubernetes.yaml").write_text(json.dumps(settings))
     service = Service(folder, "--engine", f"kubernetes:{folder / 'kubernetes.yaml'}", "--policy", "escb-v")
     faults = {name: Fault(cluster.kill, cluster.start_daemon, (name,), (0.0, 3.0)) for name in DAEMONS}
-    faults["node"] = Fault(cluster.lose, cluster.restore, [node.name for node in cluster.nodes], (0.0, 40.0))
+    faults["node"] = Fault(cluster.lose, cluster.restore, [node.name for node in cluster.nodes], (0.0, 30.0))
     trial = run(folder, service, faults, kills, seed)
 
     def unseen(paper: Paper, key: tuple[str, int], ended: float) -> bool:
@@ -115,10 +115,7 @@ def test_on_ray(kills: int, ray_cluster: LocalRay, tmp_path: Path, capsys: pytes
 
 @needs_kubernetes
 @pytest.mark.parametrize("kills", [1, pytest.param(13, marks=pytest.mark.slow)])
-def test_on_kubernetes(
-    kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("berth.live.clusters.kubernetes.BEAT_SECONDS", 5.0)  # a kubelet is back before its nodes count
+def test_on_kubernetes(kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with up(LocalKubernetes(Path(tempfile.mkdtemp(prefix="k8s-")), 6)) as cluster:
         found = on_kubernetes(cluster, tmp_path, kills, seed=kills)
     report(capsys, "kubernetes", found)

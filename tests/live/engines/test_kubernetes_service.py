@@ -42,7 +42,9 @@ def cluster() -> Iterator[LocalKubernetes]:
 @pytest.fixture(scope="module")
 def live(cluster: LocalKubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("service")
-    (folder / "kubernetes.yaml").write_text(json.dumps({"kubeconfig": str(cluster.kubeconfig), "image": "none"}))
+    (folder / "kubernetes.yaml").write_text(
+        json.dumps({"kubeconfig": str(cluster.kubeconfig), "image": "none", "lost_seconds": 15})
+    )
     with serving(folder, "--engine", f"kubernetes:{folder / 'kubernetes.yaml'}") as there:
         yield there
 

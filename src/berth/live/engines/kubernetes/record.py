@@ -32,7 +32,7 @@ def name_of(store: str, key: Key) -> str:
     """The name of the record of an attempt; those of its pods begin with it.
 
     >>> name_of("s1", ("Train_7", 1)), name_of("s1", ("train-7", 1))
-    ('train-7-2cdd5b0e0a1d', 'train-7-77d2fbd3c4f5')
+    ('train-7-df783841a7fe', 'train-7-2eff64e8c0e0')
     """
     plain = re.sub(r"[^a-z0-9]+", "-", key[0].lower())[:30].strip("-")
     digest = hashlib.sha256(json.dumps([store, *key]).encode()).hexdigest()[:12]
