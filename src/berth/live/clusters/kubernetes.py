@@ -25,7 +25,7 @@ from berth.live.clusters import MARK, ClusterError, end, free_ports, marked
 from berth.live.clusters.kubernetes_api import Api, ApiError, write_kubeconfig
 from berth.live.clusters.kubernetes_flags import daemon_flags
 
-__all__ = ["DAEMONS", "KubernetesNode", "LocalKubernetes", "missing_programs"]
+__all__ = ["DAEMONS", "KubernetesNode", "LocalKubernetes", "missing_programs", "programs_folder"]
 
 DAEMONS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PROGRAMS = (*DAEMONS[:-1], "openssl")
@@ -59,11 +59,15 @@ def missing_programs() -> list[str]:
     return [name for name in PROGRAMS if _program(name) is None]
 
 
-def _program(name: str) -> str | None:
-    """Where a program is: in BERTH_KUBERNETES, in the cache, or in the PATH."""
+def programs_folder() -> Path:
+    """The folder of the programs that were built for berth: BERTH_KUBERNETES, or one in the cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    own = os.environ.get("BERTH_KUBERNETES") or Path(cache, "berth", f"kubernetes-{VERSION}")
-    return shutil.which(name, path=os.pathsep.join((str(own), os.environ.get("PATH", os.defpath))))
+    return Path(os.environ.get("BERTH_KUBERNETES") or Path(cache, "berth", f"kubernetes-{VERSION}"))
+
+
+def _program(name: str) -> str | None:
+    """Where a program is: in that folder, or in the PATH."""
+    return shutil.which(name, path=os.pathsep.join((str(programs_folder()), os.environ.get("PATH", os.defpath))))
 
 
 class LocalKubernetes:

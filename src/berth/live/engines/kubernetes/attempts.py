@@ -69,7 +69,7 @@ class Attempts:
         self.tend_soon(key)
 
     async def place(self, start: Start, group: Group | None) -> None:
-        """Place a group of pods that somebody else created; None if it waits no more."""
+        """Place a group of pods that another program created; None if it waits no more."""
         key = start.job, start.attempt
         async with self._locks[key]:
             if key not in self._state.records:

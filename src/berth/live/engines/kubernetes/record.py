@@ -1,7 +1,7 @@
 """The record of an attempt in the cluster: a ConfigMap, which owns the attempt's pods.
 
 The record is created before the first pod, with a name that the attempt determines. So the API server itself refuses
-to start an attempt twice, and whoever takes over finds what was asked for. When an attempt has ended, its record keeps
+to start an attempt twice, and the next berth finds what was asked for. When an attempt has ended, its record keeps
 the end; the garbage collector removes the pods with the record.
 """
 
@@ -68,7 +68,7 @@ class Record:
     released: bool = False
     """Whether its pods were let go."""
     gone: bool = False
-    """Whether its record was removed by somebody else."""
+    """Whether its record was removed by another program."""
     since: dict[str, float] = field(default_factory=dict)
     """When something was first seen."""
 
@@ -124,7 +124,7 @@ def is_go(config_map: dict[str, Any]) -> bool:
 
 
 def read_record(config_map: dict[str, Any]) -> Record | None:
-    """Read a record; None if somebody has damaged it."""
+    """Read a record; None if it was damaged."""
     data, metadata = config_map.get("data") or {}, config_map["metadata"]
     try:
         told = json.loads(data["attempt"])
