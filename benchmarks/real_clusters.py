@@ -1,18 +1,19 @@
-"""Real gangs on a real cluster: `python -m benchmarks.real_clusters slurm`, or `ray`.
+"""Real gangs on a real cluster: `python -m benchmarks.real_clusters slurm`, `ray` or `kubernetes`.
 
 A local cluster (`berth.live.clusters`) with nodes of three classes, and a stream of gangs of three types. Every task is
 a process that runs for as long as its type takes on the class of the node where it finds itself, times luck that is
 drawn for each gang and class from the seed (`berth.live.twin.streams`). So every scheduler meets the same gangs, at the
 same times, with the same luck. Times are those that the tasks themselves write down.
 
-Placed by: Slurm alone (first come first served with backfill) or Ray alone (placement groups, PACK), and a real
-`berth serve` with a policy (`completion`, `escb-v by class`, …). Each run begins knowing nothing; with `told` behind
-its name the service finds 25 earlier runs of each type on each node, and with `unlearned`, `unpooled`, `eager` or
-`unmixed` a part of it is switched off (as in `berth rehearse`). Everything is paired by seed; results go to `--out` as
-Parquet, Markdown and pictures. Runs are kept there as they end; the same command goes on. `--equal` makes all nodes
-equally fast. Tasks only sleep, so that several runs share a machine (`--together`). A run during which the machine's
-host gave more than a tenth of its processor time to others, or less than a seventh of it was idle, or in which a node
-lost a gang, is done again, under every scheduler alike, and the benchmark says so.
+Placed by: Slurm alone (first come first served with backfill), Ray alone (placement groups, PACK) or kube-scheduler
+alone (a Job for each gang, whose tasks need not start together), and a real `berth serve` with a policy
+(`completion`, `escb-v by class`, …). Each run begins knowing nothing; with `told` behind its name the service finds
+25 earlier runs of each type on each node, and with `unlearned`, `unpooled`, `eager` or `unmixed` a part of it is
+switched off (as in `berth rehearse`). Everything is paired by seed; results go to `--out` as Parquet, Markdown and
+pictures. Runs are kept there as they end; the same command goes on. `--equal` makes all nodes equally fast. Tasks
+only sleep, so that several runs share a machine (`--together`). A run during which the machine's host gave more than
+a tenth of its processor time to others, or less than a seventh of it was idle, or in which a node lost a gang, is
+done again, under every scheduler alike, and the benchmark says so.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from rich.table import Table
 from benchmarks.experience import write_experience
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
+from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
+from berth.live.clusters.kubernetes_api import Api as ClusterApi
 from berth.live.twin.knowledge import PARTS
 from berth.live.twin.rehearse import share_of_gain
 from berth.live.twin.runs import Runner
@@ -49,7 +52,8 @@ from tests.live.service.live import Live, serving
 
 __all__ = ["Ran", "main", "summary"]
 
-RUNNERS = ("slurm", "ray", "best-fit", "escb-v by class", "completion", "completion told")
+KINDS = ("slurm", "ray", "kubernetes")
+RUNNERS = (*KINDS, "best-fit", "escb-v by class", "completion", "completion told")
 CPUS = 4
 EQUAL = 0.7
 """The speed of all types on all nodes where nodes are equal."""
@@ -147,6 +151,24 @@ def by_ray(place: Place, stream_: Sequence[Gang], patience: float) -> float:
     return float(done.stdout.split()[0])
 
 
+def by_kubernetes(place: Place, stream_: Sequence[Gang], patience: float) -> float:
+    """kube-scheduler alone places them: each gang is a Job, and each of its pods starts when it has a node."""
+    api = ClusterApi(Path(place.environment["KUBECONFIG"]))
+
+    def submit(gang: Gang) -> None:
+        server = {"name": "BERTH_SERVER", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+        asked = {"requests": {"cpu": "1"}}
+        box = {"name": "main", "image": "none", "command": place.command(gang), "env": [server], "resources": asked}
+        template = {"spec": {"restartPolicy": "Never", "containers": [box]}}
+        spec = {"parallelism": gang.tasks, "completions": gang.tasks, "template": template}
+        made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": gang.name}, "spec": spec}
+        api.ask("POST", "/apis/batch/v1/namespaces/default/jobs", made)
+
+    first = follow(stream_, submit)
+    wait_until_all(place, stream_, patience)
+    return first
+
+
 def by_berth(place: Place, stream_: Sequence[Gang], runner: Runner, patience: float) -> float:
     """A berth service places them, with what its store has."""
     policy = runner.policy
@@ -235,6 +257,13 @@ def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
             made = LocalSlurm(folder / "slurm", there, installed_hooks(folder) if hooks else ())
             made.start()
             place = Place(folder, made.environment, f"slurm:{folder}/slurm.yaml")
+        elif kind == "kubernetes":
+            nodes_ = [KubernetesNode(n, CPUS, labels={"class": kind_}) for n, kind_ in names.items()]
+            made = LocalKubernetes(folder / "kubernetes", nodes_)
+            made.start()
+            (folder / "kubernetes.yaml").write_text(f"kubeconfig: {made.kubeconfig}\nimage: none\n")
+            environment = {**os.environ, "KUBECONFIG": str(made.kubeconfig)}
+            place = Place(folder, environment, f"kubernetes:{folder}/kubernetes.yaml")
         else:
             from berth.live.clusters.ray import LocalRay, RayNode
 
@@ -255,7 +284,8 @@ def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ra
     stream_, patience = world.gangs(seed), 10.0 * given.jobs / given.rate + 120.0
     with cluster(kind, given.nodes, hooks=runner != kind) as place:
         if runner == kind:
-            first = (by_slurm if kind == "slurm" else by_ray)(place, stream_, patience)
+            alone = {"slurm": by_slurm, "ray": by_ray, "kubernetes": by_kubernetes}[kind]
+            first = alone(place, stream_, patience)
         else:
             wanted = Runner.parse(runner)
             if wanted.mode == "told":
@@ -379,24 +409,24 @@ def alike(kept: dict[str, str], settings: dict[str, str]) -> bool:
 def main() -> None:
     """Run what is asked for, and say what came out."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("kind", choices=["slurm", "ray"])
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--together", type=int, default=1, help="runs at a time")
     parser.add_argument("--equal", action="store_true", help="all nodes are equally fast")
-    parser.add_argument("--jobs", type=int, help="gangs a run; 240 on Slurm, 100 on Ray")
-    parser.add_argument("--nodes", type=int, help="8 on Slurm, 4 on Ray")
-    parser.add_argument("--rate", type=float, help="gangs a second; 2.5 on Slurm, 1.2 on Ray")
+    parser.add_argument("--jobs", type=int, help="gangs a run; 240 on Slurm and Kubernetes, 100 on Ray")
+    parser.add_argument("--nodes", type=int, help="8 on Slurm and Kubernetes, 4 on Ray")
+    parser.add_argument("--rate", type=float, help="gangs a second; 2.5 on Slurm and Kubernetes, 1.2 on Ray")
     parser.add_argument("--work", type=float, default=2.5, help="seconds at speed 1")
     parser.add_argument("--runners", nargs="+", default=RUNNERS, help="who places")
     parser.add_argument("--out", type=Path, default=Path("runs/real-clusters"))
     given = parser.parse_args()
-    usual = {"slurm": (240, 8, 2.5), "ray": (100, 4, 1.2)}[given.kind]
+    usual = {"slurm": (240, 8, 2.5), "kubernetes": (240, 8, 2.5), "ray": (100, 4, 1.2)}[given.kind]
     given.jobs, given.nodes, given.rate = (
         own if own is not None else default
         for own, default in zip((given.jobs, given.nodes, given.rate), usual, strict=True)
     )
-    runners = [name for name in given.runners if name not in {"slurm", "ray"} - {given.kind}]
+    runners = [name for name in given.runners if name not in set(KINDS) - {given.kind}]
     out = given.out = given.out / given.kind
     out.mkdir(parents=True, exist_ok=True)
     console, found = Console(), list[Ran]()

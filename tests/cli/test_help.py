@@ -113,3 +113,11 @@ def test_tables_have_the_same_forms() -> None:
                 more = "wide|" if wide else "latex|" if results and len(words) == 1 else ""
                 forms = f"table|{more}json|csv|yaml"
                 assert forms in parameter.get_help_record(context)[0]
+
+
+def test_the_plugin_of_kubectl_shows_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/kubectl-berth"])
+    assert main(["jobs", "--help"]) == 0
+    assert "Usage: kubectl berth jobs" in capsys.readouterr().out

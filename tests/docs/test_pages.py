@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from berth.live.clusters import end, marked
+from berth.live.clusters.kubernetes import missing_programs as kubernetes_missing
+from berth.live.clusters.kubernetes import programs_folder
 from berth.live.clusters.slurm import missing_programs
 from berth.live.clusters.supervisor import down
 
@@ -28,7 +30,7 @@ def place() -> Iterator[Path]:
     """A short path for temporary files and the home of a reader."""
     folder = Path(tempfile.mkdtemp(prefix="bd-"))
     yield folder
-    for kind in ("slurm", "ray"):
+    for kind in ("slurm", "ray", "kubernetes"):
         where = folder / f"berth-{os.getuid()}" / kind
         down(where)
         end(marked(where))
@@ -50,6 +52,7 @@ def typed(page: str, place: Path, port: int) -> str:
         "XDG_STATE_HOME": str(place / "state"),
         "BERTH_URL": f"http://127.0.0.1:{port}",
         "BERTH_CONFIG": str(place / "berth.yaml"),
+        "BERTH_KUBERNETES": str(programs_folder()),
     }
     (place / "berth.yaml").write_text(f"port: {port}\n")
     done = subprocess.run(
@@ -78,9 +81,19 @@ def test_ray(place: Path, free_port: int) -> None:
     assert "ray is down" in said
 
 
+@pytest.mark.skipif(bool(kubernetes_missing()), reason="Kubernetes is not installed (scripts/kubernetes.py install)")
 def test_kubernetes(place: Path, free_port: int) -> None:
     said = typed("kubernetes.md", place, free_port)
-    page = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
+    assert "train-6 finished" in said
+    assert re.search(r"^train +n\d.* class=\w+", said, re.MULTILINE)
+    assert re.search(r"^task-1: task 1 of 2 on n\d$", said, re.MULTILINE)
+    assert re.search(r"^kubernetes-default-simulate-\w+ +simulate +finished", said, re.MULTILINE)
+    assert "kubernetes is down" in said
+
+
+def test_kubernetes_plan(place: Path, free_port: int) -> None:
+    said = typed("kubernetes-plan.md", place, free_port)
+    page = (DOCS / "kubernetes-plan.md").read_text(encoding="utf-8")
     answer = re.search(r"^```text\n(Job ml/train would wait\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert answer is not None
     assert answer[1] in said

@@ -24,7 +24,7 @@ from berth.cli.lab.trace import trace_app
 from berth.cli.lab.train_order import train_order_command
 from berth.cli.lab.verify import verify_command
 from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
-from berth.cli.live.kubernetes import explain_app
+from berth.cli.live.kubernetes import explain_app, kubernetes_app
 from berth.cli.live.local_cluster import cluster_app, slurm_app
 from berth.cli.live.rehearse import rehearse_command
 from berth.cli.live.serve import serve_command, token_app
@@ -124,6 +124,7 @@ SUBCOMMANDS = {
     "workload": workload.app,
     "job": job_app,
     "explain": explain_app,
+    "kubernetes": kubernetes_app,
     "servers": servers_app,
     "policy": policy_app,
     "token": token_app,
@@ -179,8 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"] or ["--help"]
     # typer keeps its own copy of click; the class of all its usage errors is reached through this one
     usage_error: Any = typer.BadParameter.__mro__[2]
+    plugin = os.path.basename(sys.argv[0]) == "kubectl-berth"  # kubectl runs it as `kubectl berth`
     try:
-        code = app(words, standalone_mode=False, prog_name="berth")
+        code = app(words, standalone_mode=False, prog_name="kubectl berth" if plugin else "berth")
         return code if isinstance(code, int) else 0
     except BerthError as error:
         if common.debugging:

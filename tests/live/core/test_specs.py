@@ -160,6 +160,26 @@ def test_a_callable_is_text_that_goes_to_the_engine_as_it_is() -> None:
         JobSpec(callable="AAAA" * 250_001)
 
 
+def test_a_pod_template_is_data_that_goes_to_the_engine_as_it_is() -> None:
+    text = "{image: busybox, pod: {metadata: {labels: {app: x}}, spec: {volumes: [{name: a, emptyDir: {}}]}}}"
+    pod = {"metadata": {"labels": {"app": "x"}}, "spec": {"volumes": [{"name": "a", "emptyDir": {}}]}}
+    assert read_manifests(text)[0].job("x", "ann").payload == {"image": "busybox", "pod": pod}
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        ({"kind": "Pod"}, "the keys metadata and spec"),
+        ({"spec": {"priority": float("nan")}}, "that JSON can express"),
+        ({"spec": {"since": object()}}, "that JSON can express"),
+        ({"spec": {"text": "x" * 1_000_000}}, "at most 1000000 characters"),
+    ],
+)
+def test_bad_pod_templates(pod: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        JobSpec(pod=pod)
+
+
 def test_jobs_without_a_type_have_one_of_their_own_and_nothing_is_learned_where_there_is_none() -> None:
     def type_of(**given: object) -> str:
         return JobSpec.model_validate(given).job("j-1", "ann").type

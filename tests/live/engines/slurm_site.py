@@ -17,6 +17,7 @@ import pytest
 
 from berth.files.quantities import MILLI
 from berth.live.clusters import marked
+from berth.live.clusters.kubernetes import LocalKubernetes
 from berth.live.clusters.ray import LocalRay
 from berth.live.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
 from berth.live.core.events import Event, Failed, Finished, Start
@@ -37,7 +38,7 @@ NODES = [
     SlurmNode("n2", gres=GRES, features=["fast", "class=big"]),
     *(SlurmNode(f"n{i}") for i in range(3, 9)),
 ]
-Local = TypeVar("Local", LocalRay, LocalSlurm)
+Local = TypeVar("Local", LocalRay, LocalSlurm, LocalKubernetes)
 LIMIT = 240.0
 """Seconds until something that has not happened counts as missing. Slurm itself may take 66 s to end a gang that was
 cancelled while its tasks were launched: its first node waits a minute for the report of one that refused the launch."""
@@ -45,7 +46,7 @@ cancelled while its tasks were launched: its first node waits a minute for the r
 
 @contextmanager
 def up(cluster: Local) -> Iterator[Local]:
-    """Start a cluster of Slurm or Ray; end it afterwards, with all that it started, and remove its files."""
+    """Start a local cluster; end it afterwards, with all that it started, and remove its files."""
     try:
         cluster.start()
         yield cluster

@@ -287,6 +287,25 @@ def test_a_job_is_shown_explained_and_ended(run: Run) -> None:
         assert "nobody" in err
 
 
+def test_logs_of_an_engine_that_has_none(run: Run, live: Live) -> None:
+    assert run("submit", "-J", "silent", "-r", "cpu=1", "--work", "1s")[0] == 0
+    live.wait_for("/v1/jobs/silent", lambda job: job["attempt"] == 1)
+    code, out, err = run("job", "logs", "silent", "--task", "0", "--tail", "5")
+    assert (code, out) == (5, "")
+    assert "berth cannot read output on this engine; the details of job silent say where its output is" in err
+    assert run("submit", "-J", "not-begun", "-n", "999", "-r", "gpu=4")[0] == 0
+    assert "job not-begun has not begun" in run("job", "logs", "not-begun")[2]
+    assert run("job", "logs", "nobody")[0] == 5
+    assert run("job", "logs", "silent", "--tail", "0")[0] == 2
+
+
+def test_a_job_with_an_image_runs_where_the_image_says(run: Run) -> None:
+    assert run("submit", "-J", "imaged", "--image", "busybox", "-r", "cpu=1", "--", "true")[0] == 0
+    assert show(run, "imaged")["payload"] == {"command": ["true"], "image": "busybox"}
+    assert run("submit", "-J", "moved", "--image", "busybox", "-D", "/srv", "-r", "cpu=1", "--", "true")[0] == 0
+    assert show(run, "moved")["payload"]["workdir"] == "/srv"
+
+
 def test_one_job_that_is_not_there_does_not_keep_others_from_their_end(run: Run) -> None:
     assert run("submit", "-J", "ends", "-n", "999", "-r", "gpu=4")[0] == 0
     code, out, err = run("job", "cancel", "nobody", "ends")

@@ -101,6 +101,8 @@ def test_text_that_is_odd_is_kept_as_it_is_or_refused(live: Live, text: str) -> 
         {"command": [text]},
         {"script": text},
         {"workdir": text},
+        {"image": text},
+        {"pod": {"spec": {text: [text]}}},
         {"environment": {"A": text}},
         {"environment": {text: "A"}},
         {"needs": {"zone": text}},
@@ -146,6 +148,7 @@ def test_names_in_addresses(live: Live, text: str) -> None:
     for target in (
         f"/v1/jobs/{name}",
         f"/v1/jobs/{name}/explain",
+        f"/v1/jobs/{name}/logs",
         f"/v1/jobs?user={name}",
         f"/v1/jobs?team={name}",
         f"/v1/jobs?queue={name}",

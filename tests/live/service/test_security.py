@@ -36,13 +36,17 @@ from tests.live.service.live import Live, serving
 SECRET = "s3cret"
 JOB = {"resources": {"cpu": 1}, "work": 100_000}
 FAILED = b'"job":"a","attempt":1,"reason":"it ended'
-RUNS = {"command": ["run", SECRET], "environment": {"PASSWORD": SECRET}, "workdir": f"/{SECRET}"}
+POD = {"spec": {"containers": [{"name": "main", "env": [{"name": "PASSWORD", "value": SECRET}]}]}}
+SHOWN = {"command": ["run", SECRET], "workdir": f"/{SECRET}", "image": f"registry/{SECRET}"}
+RUNS = {**SHOWN, "environment": {"PASSWORD": SECRET}, "pod": POD}
 PATHS = [
     "/v1/jobs",
     "/v1/jobs/a",
     "/v1/jobs/waits",
     "/v1/jobs/a/explain",
     "/v1/jobs/waits/explain",
+    "/v1/jobs/a/logs",
+    "/v1/jobs/waits/logs",
     "/v1/queue",
     "/v1/decisions",
     "/v1/holders",
@@ -166,7 +170,8 @@ def test_secrets_of_a_job_are_for_its_owner_and_operators(tmp_path: Path, caplog
             assert "czNjcmV0" not in text, (user, path)
     for user in ("bob", "board"):
         job = json.loads(seen[user]["/v1/jobs/a"])
-        assert job["payload"] == {"command": None, "environment": {"PASSWORD": None}, "workdir": None}
+        assert job["payload"] == {**dict.fromkeys(RUNS), "environment": {"PASSWORD": None}}
+        assert "belongs to ann" in seen[user]["/v1/jobs/a/logs"]
         assert (job["reason"], job["last_output"]) == ("attempt 1: it ended with exit code 3", "")
         assert "it ended with exit code 3" in seen[user]["/v1/jobs/a/explain"]
         assert '"environment":{"PASSWORD":null}' in seen[user]["/v1/events"]
@@ -175,6 +180,7 @@ def test_secrets_of_a_job_are_for_its_owner_and_operators(tmp_path: Path, caplog
         job = json.loads(seen[user]["/v1/jobs/a"])
         assert job["payload"] == RUNS
         assert job["last_output"] == f"no {SECRET}"
+        assert "the details of job a say where its output is" in seen[user]["/v1/jobs/a/logs"]
         assert f"no {SECRET}" in seen[user]["/v1/jobs/a/explain"]
         assert f'"environment":{{"PASSWORD":"{SECRET}"}}' in seen[user]["/v1/events"]
     assert f"no {SECRET}" in seen["ops"]["/v1/events"]
@@ -184,7 +190,7 @@ def test_secrets_of_a_job_are_for_its_owner_and_operators(tmp_path: Path, caplog
 def test_commands_are_shown_to_all_readers_where_the_service_says_so(tmp_path: Path) -> None:
     seen = seen_by(tmp_path, {"board": "read", "ann": "submit"}, show_commands=True)
     job = json.loads(seen["board"]["/v1/jobs/a"])
-    assert job["payload"] == {**RUNS, "environment": {"PASSWORD": None}}
+    assert job["payload"] == {**SHOWN, "environment": {"PASSWORD": None}, "pod": None}
     assert job["last_output"] == ""
 
 

@@ -23,13 +23,15 @@ from berth.live.client import Client, Code, ServiceRefused, ServiceSilent, path
 __all__ = ["job_app", "jobs_command", "plan_command", "submit_command"]
 
 job_app = typer.Typer(
-    help="Show, explain, cancel or wait for a job.",
+    help="Show, explain, cancel or wait for a job, or print its output.",
     epilog=examples("berth job explain train-1", "berth job cancel train-1"),
     rich_markup_mode=None,
 )
 
 MOST = 16 * 2**20
 """Bytes of a file of jobs."""
+MOST_LINES = 100_000
+"""Lines of each task that `berth job logs` prints at most."""
 ENDED = ("finished", "failed", "cancelled")
 SHORTEST_LOOK, LONGEST_LOOK = 0.1, 2.0
 """Seconds between two polls of `berth job wait`."""
@@ -94,9 +96,11 @@ SUBMIT_OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option("--chdir", "-D", metavar="DIRECTORY", help="Run in this directory. Default: the current one."),
     ],
+    "image": Annotated[str | None, typer.Option("--image", help="Image that the tasks run in, on Kubernetes.")],
 }
 """Options of `berth submit`, by the key of a job's manifest that each stands for."""
-PLAN_OPTIONS = {key: option for key, option in SUBMIT_OPTIONS.items() if key not in ("name", "retries", "workdir")}
+NOT_PLANNED = ("name", "retries", "workdir", "image")
+PLAN_OPTIONS = {key: option for key, option in SUBMIT_OPTIONS.items() if key not in NOT_PLANNED}
 CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Command line of the job.")]
 
 
@@ -198,8 +202,9 @@ def _specs(file: tuple[str, str] | None, changes: dict[str, Any], command: list[
 
 
 def _at_home(spec: dict[str, Any]) -> dict[str, Any]:
-    """What runs something runs where it was submitted, unless told otherwise."""
-    if "command" not in spec and "script" not in spec:
+    """What runs something runs where it was submitted, unless told otherwise; an image has a directory of its own."""
+    in_image = "workdir" not in spec and ("image" in spec or "pod" in spec)
+    if in_image or ("command" not in spec and "script" not in spec):
         return spec
     return {**spec, "workdir": os.path.abspath(spec.get("workdir") or ".")}
 
@@ -386,6 +391,25 @@ def wait(
         raise typer.Exit(Code.not_in_time)
     if any(record["phase"] != "finished" for record in ended.values()):
         raise typer.Exit(Code.job_failed)
+
+
+@job_app.command("logs", epilog=examples("berth job logs train-1", "berth job logs train-1 --task 3 --tail 20"))
+def logs(
+    job: JobArgument,
+    task: Annotated[int | None, typer.Option("--task", min=0, help="Number of a task. Default: all tasks.")] = None,
+    tail: Annotated[int, typer.Option("--tail", min=1, max=MOST_LINES, help="Last lines of each task.")] = 1000,
+    url: UrlOption = None,
+    output: OutputOption = Output.table,
+) -> None:
+    """Print what a job wrote to its standard output and standard error.
+
+    The lines of each task begin with its role and rank if there are several. Only the last attempt is shown.
+
+    Exit code: 0 printed; 4 not the caller's job; 5 no such job, or no logs of it; 7 the cluster does not answer now.
+    """
+    answer = Client(url).get(path("jobs", job, "logs"), task=task, tail=tail)
+    if not answered(answer, output):
+        typer.echo(answer["text"], nl=False)
 
 
 @job_app.command("explain", epilog=examples("berth job explain train-1"))

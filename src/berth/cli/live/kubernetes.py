@@ -1,4 +1,4 @@
-"""`berth explain`: why pods of a Kubernetes cluster wait; and the options that name a cluster."""
+"""`berth explain` and `berth kubernetes`: commands for clusters of Kubernetes, and the options that name one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from berth.errors import InvalidInput
 if TYPE_CHECKING:
     from berth.live.engines.kubernetes.cluster import Cluster
 
-__all__ = ["ContextOption", "FromOption", "KubeconfigOption", "Source", "explain_app", "kubernetes_plans"]
+__all__ = [
+    "ContextOption",
+    "FromOption",
+    "KubeconfigOption",
+    "Source",
+    "explain_app",
+    "kubernetes_app",
+    "kubernetes_plans",
+]
 
 KubeconfigOption = Annotated[
     Path | None, typer.Option("--kubeconfig", help="Read the Kubernetes cluster of this kubeconfig.")
@@ -45,8 +53,7 @@ class Source:
 
     def read(self) -> Cluster:
         """Read its nodes and pods."""
-        from berth.live.engines.kubernetes.client import read_live
-        from berth.live.engines.kubernetes.cluster import read_cluster
+        from berth.live.engines.kubernetes.cluster import read_cluster, read_live
 
         if self.file is None:
             return read_live(self.kubeconfig, self.context)
@@ -138,3 +145,65 @@ def pod(
     plan = explain_pod(Source(kubeconfig, context, from_).read(), name, namespace)
     if not answered(plan.as_dict(), output):
         typer.echo(str(plan))
+
+
+kubernetes_app = typer.Typer(
+    help="Run berth beside the scheduler of Kubernetes.",
+    epilog=examples("berth kubernetes release --dry-run"),
+    rich_markup_mode=None,
+)
+
+
+@kubernetes_app.command("release", epilog=examples("berth kubernetes release --namespace ml --dry-run"))
+def release_command(
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only pods of this namespace. Default: all.")
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done.")] = False,
+) -> None:
+    """Let all pods go that wait for berth, without berth.
+
+    Pods with berth's scheduling gate are left to kube-scheduler. Pods with `schedulerName: berth` are bound to nodes
+    where they fit, with their group. Stop the service first, or it may place them as well.
+
+    Exit code: 0 done; 2 bad input; 3 no cluster; 4 not allowed.
+    """
+    from berth.live.engines.kubernetes.api import connect
+    from berth.live.engines.kubernetes.letting_go import let_go
+
+    api, count = connect(kubeconfig, context), 0
+    try:
+        for line in let_go(api, namespace, dry=dry_run):
+            typer.echo(line)
+            count += 1
+    finally:
+        api.close()
+    if not count:
+        typer.echo("no pod waits for berth")
+
+
+@kubernetes_app.command(
+    "webhook",
+    epilog=examples("berth kubernetes webhook --certificate tls.crt --key tls.key --service http://127.0.0.1:8642"),
+)
+def webhook_command(
+    certificate: Annotated[Path, typer.Option("--certificate", help="Certificate of the webhook, as PEM.")],
+    key: Annotated[Path, typer.Option("--key", help="Key of the certificate, as PEM.")],
+    service: Annotated[str, typer.Option("--service", help="Address of the berth service.")] = "http://127.0.0.1:8642",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8443,
+    all_pods: Annotated[bool, typer.Option("--all-pods", help="Hold all pods that are asked about.")] = False,
+) -> None:
+    """Serve the admission webhook that holds pods for berth.
+
+    Pods are held only while the service is ready.
+    """
+    from berth.live.engines.kubernetes.webhook import Health, serve
+
+    server = serve(port, certificate, key, Health(service), all_pods)
+    typer.echo(f"webhook on port {port}", err=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()

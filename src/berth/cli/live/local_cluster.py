@@ -1,4 +1,7 @@
-"""`berth cluster`: a Slurm or Ray cluster on this machine. `berth slurm`: scripts for operators of Slurm."""
+"""`berth cluster`: a Slurm, Ray or Kubernetes cluster on this machine.
+
+`berth slurm`: scripts for operators of Slurm.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["cluster_app", "slurm_app"]
 
 cluster_app = typer.Typer(
-    help="Run a real Slurm or Ray cluster on this machine, for tests.",
+    help="Run a real Slurm, Ray or Kubernetes cluster on this machine, for tests.",
     epilog=examples("berth cluster up slurm", "berth cluster down slurm"),
     rich_markup_mode=None,
 )
@@ -33,6 +36,7 @@ class KindName(StrEnum):
 
     slurm = "slurm"
     ray = "ray"
+    kubernetes = "kubernetes"
 
 
 KindArgument = Annotated[KindName, typer.Argument(help="Kind of cluster.")]

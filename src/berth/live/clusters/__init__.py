@@ -1,4 +1,5 @@
-"""Local clusters for trying and testing: real daemons of Slurm or Ray on the loopback addresses of one machine.
+"""Local clusters for trying and testing: real daemons of Slurm, Ray or Kubernetes on the loopback
+addresses of one machine.
 
 A cluster has its own directory, and everything that it starts carries the directory's name in its environment; so
 stopping it stops exactly what it started, even if the process that started it is gone.
@@ -7,7 +8,9 @@ stopping it stops exactly what it started, even if the process that started it i
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,11 +19,12 @@ from typing import Protocol
 
 from berth.errors import BerthError
 
-__all__ = ["MARK", "NODE", "ClusterError", "LocalCluster", "alive", "end", "marked"]
+__all__ = ["MARK", "NODE", "ClusterError", "LocalCluster", "alive", "end", "free_ports", "marked"]
 
 MARK, NODE = "BERTH_CLUSTER", "BERTH_CLUSTER_NODE"
 """Environment variables: the directory of the cluster that a process belongs to, and its node there."""
 PATIENCE = 10.0
+PORTS = range(10_000, 32_000)
 
 
 class ClusterError(BerthError):
@@ -91,3 +95,15 @@ def end(processes: Iterable[int], how: int = signal.SIGTERM) -> None:
             return end(waiting, signal.SIGKILL)
         time.sleep(0.02)
     return None
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now, and that the system does not give to outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(PORTS)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found

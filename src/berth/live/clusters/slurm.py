@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from berth.errors import InvalidInput
-from berth.live.clusters import MARK, NODE, ClusterError, end, marked
+from berth.live.clusters import MARK, NODE, ClusterError, end, free_ports, marked
 
 __all__ = ["LocalSlurm", "SlurmNode", "missing_programs"]
 
@@ -28,7 +28,6 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "sbatch")
 START_SECONDS = 180.0
 TRIES, ANSWER_SECONDS = 3, 20.0
 """How often slurmctld is restarted, and how long it has to answer: sometimes it ends or hangs at its start."""
-PORTS = range(10_000, 32_000)
 SETTINGS = """\
 ClusterName=berth
 SlurmctldHost={host}(127.0.0.1)
@@ -125,7 +124,7 @@ class LocalSlurm:
             key.touch(mode=0o600)
             key.write_bytes(secrets.token_bytes(128))
         host = socket.gethostname().partition(".")[0]
-        ports = _free_ports(1 + len(self.nodes))
+        ports = free_ports(1 + len(self.nodes))
         gres = sorted({name for node in self.nodes for name in node.gres})
         lines, have = [SETTINGS.format(host=host, user=user, folder=folder, port=ports[0])], []
         if gres:
@@ -252,15 +251,3 @@ class LocalSlurm:
             daemon.wait()
         self._running.clear()
         (self.directory / "munge.socket").unlink(missing_ok=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now, and that the system does not give to outgoing connections."""
-    found: list[int] = []
-    while len(found) < count:
-        port = secrets.choice(PORTS)
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            if port not in found:
-                found.append(port)
-    return found

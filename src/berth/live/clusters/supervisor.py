@@ -25,7 +25,7 @@ from berth.live.clusters import MARK, ClusterError, LocalCluster, alive, end, ma
 
 __all__ = ["Kind", "Standing", "cluster_directory", "down", "standing", "up"]
 
-Kind = Literal["slurm", "ray"]
+Kind = Literal["slurm", "ray", "kubernetes"]
 FILE, OURS = "cluster.json", "berth-cluster"
 """The file of a cluster that is up, and the file that marks a directory as a cluster's."""
 START_SECONDS = 300.0
@@ -75,6 +75,12 @@ def make_cluster(kind: str, directory: Path, settings: Mapping[str, Any]) -> Loc
         gres = {"gpu": gpus} if gpus else {}
         made = [SlurmNode(name, cpus, gres=gres, features=(f"class={one}",)) for name, one in classes.items()]
         return LocalSlurm(directory, made)
+    if kind == "kubernetes":
+        from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
+
+        return LocalKubernetes(
+            directory, [KubernetesNode(name, cpus, gpus=gpus, labels={"class": one}) for name, one in classes.items()]
+        )
     from berth.live.clusters.ray import LocalRay, RayNode
 
     return LocalRay(directory, [RayNode(name, cpus, gpus, labels={"class": one}) for name, one in classes.items()])

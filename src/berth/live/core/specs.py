@@ -6,12 +6,13 @@ Kubernetes and Slurm, durations as `90s`, `15m`, `2h`, `1-12:00:00` or a number 
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from berth.errors import InvalidInput
 from berth.files.quantities import amounts, parse_duration, slurm_amounts
@@ -22,6 +23,8 @@ from berth.live.core.jobs import UNTYPED, Job, Role
 __all__ = ["Duration", "JobSpec", "RoleSpec", "read_manifests", "read_script", "sbatch_lines"]
 
 MARK = "#BERTH"
+LONGEST_POD = 1_000_000
+"""Characters of a pod template as JSON: etcd takes objects of up to 1.5 MiB."""
 INTERPRETER = re.compile(r"python[\d.]*|bash|sh|zsh|perl|ruby|node|julia|Rscript|torchrun", re.ASCII)
 BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
@@ -95,6 +98,13 @@ class JobSpec(Spec):
     ] = None
     environment: Annotated[dict[str, str], Field(max_length=1000)] = Field(default_factory=dict)
     workdir: Annotated[str | None, Field(max_length=4096)] = None
+    image: Annotated[
+        str | None, Field(max_length=1024, description="for Kubernetes: the image that the tasks run in")
+    ] = None
+    pod: Annotated[
+        dict[str, Any],
+        Field(description="for Kubernetes: a pod template with metadata (labels, annotations) and spec"),
+    ] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -110,6 +120,19 @@ class JobSpec(Spec):
             if "\0" in text:
                 raise ValueError("no NUL characters in command and environment")
         return self
+
+    @field_validator("pod")
+    @classmethod
+    def _pod_template(cls, pod: dict[str, Any]) -> dict[str, Any]:
+        if not set(pod) <= {"metadata", "spec"}:
+            raise ValueError("a pod template, with the keys metadata and spec")
+        try:
+            text = json.dumps(pod, allow_nan=False)
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError("a pod template that JSON can express") from None
+        if len(text) > LONGEST_POD:
+            raise ValueError(f"a pod template of at most {LONGEST_POD} characters")
+        return pod
 
     def _derived_type(self, user: str) -> str:
         """The type of a job without one: its user, and its program, or its name without a number.
@@ -146,6 +169,8 @@ class JobSpec(Spec):
             "callable": self.callable,
             "environment": dict(self.environment),
             "workdir": self.workdir,
+            "image": self.image,
+            "pod": dict(self.pod),
         }
         return Job(
             job_id,
@@ -248,6 +273,7 @@ OPTIONS = {
     "--retries": "retries",
     "--needs": "needs",
     "--chdir": "workdir",
+    "--image": "image",
 }
 RESOURCES = {
     *("-c", "--cpus-per-task", "--mem", "--mem-per-cpu", "--gres", "-G", "--gpus", "--gpus-per-task"),

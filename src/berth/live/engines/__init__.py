@@ -18,7 +18,7 @@ from berth.live.core.events import Cancel, Command, Event, Failed, Finished, Ser
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.engines.clock import Clock
 
-__all__ = ["Attempt", "Engine", "EngineError", "EngineKind", "Owner", "Refusing", "Snapshot"]
+__all__ = ["Attempt", "Engine", "EngineError", "EngineKind", "Logging", "NoLogs", "Owner", "Refusing", "Snapshot"]
 __all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
 __all__ += ["Clock", "Job", "Place", "Role", "Server"]
 
@@ -101,6 +101,23 @@ class Refusing(Protocol):
 
     def refusal(self, job: Job) -> str | None:
         """Why the engine could never run a job, and what to do instead; None if it could."""
+        ...
+
+
+class NoLogs(BerthError):
+    """There is no output to show; the message says why."""
+
+
+@runtime_checkable
+class Logging(Protocol):
+    """An engine that can show what the tasks of an attempt wrote."""
+
+    async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
+        """The last `tail` lines of each task of an attempt, or of one task.
+
+        Tasks are numbered from 0 in the order of the places. If the output of several tasks is shown, each line begins
+        with `role-rank: `. Raises `NoLogs` if there is none, and `EngineError` if it cannot be read now.
+        """
         ...
 
 

@@ -4,6 +4,7 @@
 * `simulated:FILE`: the cluster of a YAML file, in this process
 * `simulated:unix:PATH`: a simulated cluster in another process
 * `slurm`, `slurm:FILE`: a Slurm cluster, with the settings of a YAML file
+* `kubernetes`, `kubernetes:FILE`: the Kubernetes cluster that kubectl uses; one with the settings of a YAML file
 * `ray`, `ray:ADDRESS`: the Ray cluster that RAY_ADDRESS names, or the one of this machine; the one at an address
 """
 
@@ -20,7 +21,7 @@ from berth.registry import load, offered
 __all__ = ["check_engine", "engine_in", "engine_names", "make_engine"]
 
 GROUP = "berth.engines"
-BUILTIN = {kind: f"berth.live.engines.{kind}.engine:ENGINE" for kind in ("simulated", "slurm", "ray")}
+BUILTIN = {kind: f"berth.live.engines.{kind}.engine:ENGINE" for kind in ("simulated", "slurm", "ray", "kubernetes")}
 
 
 def engine_names() -> dict[str, str]:

@@ -27,6 +27,7 @@ from berth.live.core.jobs import Job
 from berth.live.core.reasons import out_of_reach
 from berth.live.core.records import JobRecord, Phase
 from berth.live.core.specs import JobSpec, sbatch_lines
+from berth.live.engines import EngineError, NoLogs
 from berth.live.service.api_page import api_page
 from berth.live.service.authenticator import Allow, Authenticator, Name, check_ceilings, known_job
 from berth.live.service.history import History
@@ -44,6 +45,7 @@ from berth.live.service.views import (
     JobPage,
     JobView,
     LearnedView,
+    LogsView,
     MinuteView,
     PolicyChange,
     PolicyView,
@@ -244,6 +246,25 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     async def job(job: Name, caller: Caller = allow.read) -> JobView:
         """A job, also after its end."""
         return job_view(await known_job(scheduler, job), sight(caller))
+
+    @v1.get("/jobs/{job}/logs", tags=["jobs"])
+    async def logs(
+        job: Name,
+        caller: Caller = allow.read,
+        task: Annotated[int | None, Query(ge=0, le=100_000)] = None,
+        tail: Annotated[int, Query(ge=1, le=100_000)] = 1000,
+    ) -> LogsView:
+        """The last lines that each task of a job wrote, or one task; only for its owner and operators."""
+        record = await known_job(scheduler, job)
+        if not caller.may_see(record.job.user):
+            raise Refused(403, "not allowed", f"job {job} belongs to {record.job.user}")
+        try:
+            text = await scheduler.logs(record, task, tail)
+        except NoLogs as error:
+            raise Refused(404, "no logs", str(error)) from None
+        except EngineError as error:
+            raise Refused(503, "temporarily unavailable", str(error), Retry_After="5") from None
+        return LogsView(job=job, attempt=record.attempt, text=text)
 
     @v1.delete("/jobs/{job}", tags=["jobs"])
     async def cancel(job: Name, caller: Caller = allow.submit) -> JobView:

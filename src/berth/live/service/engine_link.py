@@ -15,8 +15,8 @@ from berth.errors import BerthError, InvalidInput
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Cancel, Command, Start, Submitted
 from berth.live.core.jobs import Job
-from berth.live.core.records import ENDED
-from berth.live.engines import Engine, EngineError, Refusing, Snapshot
+from berth.live.core.records import ENDED, JobRecord
+from berth.live.engines import Engine, EngineError, Logging, NoLogs, Refusing, Snapshot
 from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
 from berth.live.service.reconcile import differences, is_news, orphans, outstanding
 from berth.live.service.rounds import Conflict, Round, Submission
@@ -62,6 +62,16 @@ class EngineLink:
         reason = self._engine.refusal(self._dispatcher.state.queues.limited(job))
         if reason is not None:
             raise BerthError(f"job {job.id}: {reason}")
+
+    async def logs(self, record: JobRecord, task: int | None, tail: int) -> str:
+        """The last lines of each task of a job's last attempt; `NoLogs` if the engine has none."""
+        if not record.attempt:
+            raise NoLogs(f"job {record.job.id} has not begun")
+        if isinstance(self._engine, Logging):
+            return await self._engine.logs(record.job.id, record.attempt, task, tail)
+        details = ", ".join(f"{name}: {value}" for name, value in record.details.items())
+        where = f"the details of job {record.job.id} say where its output is (berth job show {record.job.id})"
+        raise NoLogs(f"berth cannot read output on this engine; {where}{f': {details}' if details else ''}")
 
     async def _listen(self) -> None:
         wait = FIRST_WAIT

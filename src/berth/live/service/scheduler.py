@@ -164,6 +164,10 @@ class Scheduler:
         """Cancel a job; returns its current record, None if it does not exist. A job that has ended stays as it is."""
         return await self._journal.ask(lambda round_: round_.cancel(job_id, by), job=job_id)
 
+    async def logs(self, record: JobRecord, task: int | None, tail: int) -> str:
+        """The last lines of each task of a job's last attempt, or of one task."""
+        return await self._link.logs(record, task, tail)
+
     async def drain(self, server: str, by: str = "") -> ServerRecord:
         """Start nothing new on a server."""
         return await self._journal.ask(lambda round_: round_.drain(server, True, by))

@@ -6,8 +6,8 @@ submits jobs, `operate` does everything. A job belongs to the user of the token 
 operator may cancel it or see its command, environment and output.
 
 A hidden value is null: other callers see that a job has a command, and the names of its environment variables. The
-setting `show_commands` shows commands, scripts, callables and working directories to every reader; values of the
-environment and output stay hidden.
+setting `show_commands` shows commands, scripts, callables, images and working directories to every reader; values of
+the environment, pod templates and output stay hidden.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ ROLES: tuple[RoleName, ...] = ("metrics", "read", "submit", "operate")
 PREFIX = "berth_"
 LOCAL = "local-operator"
 """The name of the token that a service creates for its own user."""
+SHOWN = ("command", "script", "callable", "workdir", "image")
+"""What the setting `show_commands` shows; a pod template is not in it: it may hold values of variables."""
 QUOTED = re.compile(r"(exit code \d+|by signal \d+|could not be run): .*", re.DOTALL)
 
 
@@ -114,7 +116,7 @@ class Visibility:
     def _hidden(self, key: str, value: Any) -> Any:
         if key == "environment" and isinstance(value, dict):
             return dict.fromkeys(value)
-        return value if self.show_commands and key in ("command", "script", "callable", "workdir") else None
+        return value if self.show_commands and key in SHOWN else None
 
 
 def _without_output(reason: str) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "JobPage",
     "JobView",
     "LearnedView",
+    "LogsView",
     "MinuteView",
     "PolicyChange",
     "PolicyView",
@@ -149,6 +150,14 @@ def job_view(record: JobRecord, sight: Visibility) -> JobView:
         details=dict(record.details),
         payload=dict(job.payload),
     )
+
+
+class LogsView(_View):
+    """What the last attempt of a job wrote; if several tasks did, each line begins with a task's role and rank."""
+
+    job: str
+    attempt: int
+    text: str
 
 
 class Accepted(_View):

@@ -144,8 +144,8 @@ def running_pods_that_must_end(found: Found, there: There, spec: Object, count: 
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=6),
     st.lists(st.integers(3, 6), min_size=3, max_size=3),
-    st.integers(1, 3),
-    st.integers(1, 4),
+    st.integers(2, 3),
+    st.integers(2, 4),
 )
 def test_the_fewest_pods_to_end_on_open_nodes(
     held: list[tuple[int, int]], sizes: list[int], asked: int, count: int

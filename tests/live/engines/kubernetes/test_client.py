@@ -11,7 +11,8 @@ import pytest
 
 from berth.errors import InvalidInput, MissingExtra
 from berth.live.client import Code
-from berth.live.engines.kubernetes.client import AGAIN, ClusterRefused, ClusterSilent, read_live
+from berth.live.engines.kubernetes.api import AGAIN, ClusterRefused, ClusterSilent
+from berth.live.engines.kubernetes.cluster import read_live
 from tests.live.engines.kubernetes.api_server import ApiServer, certificates, encoded, kubeconfig, serving
 from tests.live.engines.kubernetes.builders import node, pod
 

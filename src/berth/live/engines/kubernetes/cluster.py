@@ -1,4 +1,4 @@
-"""Nodes and pods of a cluster at one moment, from the output of `kubectl get nodes,pods -A -o json`."""
+"""Nodes and pods of a cluster at one moment, from its API or the output of `kubectl get nodes,pods -A -o json`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from berth.errors import InvalidInput, did_you_mean
@@ -13,11 +14,12 @@ from berth.files.quantities import Amounts
 from berth.files.wording import checked
 from berth.files.yaml_tree import Tree
 from berth.live.core.jobs import Place, Role
+from berth.live.engines.kubernetes.api import connect
 from berth.live.engines.kubernetes.nodes import Node, node_of
 from berth.live.engines.kubernetes.objects import NodeObject, PodObject
 from berth.live.engines.kubernetes.pods import Pod, pod_of
 
-__all__ = ["COMMAND", "Cluster", "cluster_of", "read_cluster"]
+__all__ = ["COMMAND", "Cluster", "cluster_of", "read_cluster", "read_live"]
 
 COMMAND = "kubectl get nodes,pods -A -o json"
 
@@ -88,6 +90,15 @@ def _read(value: Any, model: Any, source: str) -> Any:
         name = metadata.get("name") if isinstance(metadata, dict) else None
         kind = model.__name__.removesuffix("Object").lower()
         raise error.at(key=f"{kind} {name}" if name else kind, file=source or None) from None
+
+
+def read_live(kubeconfig: Path | None = None, context: str | None = None) -> Cluster:
+    """Read all nodes and pods of a live cluster, with read rights alone."""
+    api = connect(kubeconfig, context)
+    try:
+        return cluster_of(api.list("/api/v1/nodes")[0], api.list("/api/v1/pods")[0], api.host)
+    finally:
+        api.close()
 
 
 def read_cluster(text: str | bytes, file: str) -> Cluster:

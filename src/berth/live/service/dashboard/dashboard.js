@@ -293,7 +293,7 @@ async function oneJob(id) {
     work: one.work && seconds(one.work), estimate: one.estimate && seconds(one.estimate),
     "time limit": one.limit && seconds(one.limit), deadline: one.deadline && seconds(one.deadline), ...one.details };
   const hidden = (key) => (one.payload[key] === null ? "hidden" : one.payload[key]); // null: not for this token
-  const runs = { command: one.payload.command ? one.payload.command.join(" ") : hidden("command"), workdir: hidden("workdir"),
+  const runs = { command: one.payload.command ? one.payload.command.join(" ") : hidden("command"), workdir: hidden("workdir"), image: hidden("image"),
     environment: Object.entries(one.payload.environment ?? {}).map(([key, value]) => (value === null ? key : `${key}=${value}`)).join(", "),
     script: hidden("script") };
   const list = (given) => h("dl", {}, Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "")

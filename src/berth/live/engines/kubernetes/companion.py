@@ -1,0 +1,311 @@
+"""Pods that others create, for berth to place: of Jobs, JobSets, operators, or kubectl.
+
+A pod is meant for berth if its `schedulerName` is `berth` (berth then binds it itself) or if it has the scheduling gate
+`berth.io/place` (berth then adds the node to its affinity and removes the gate in one request, and kube-scheduler binds
+it). Pods of one group (`groups`) are placed together or not at all. Annotations of a pod may say more: `berth.io/type`,
+`berth.io/work`, `berth.io/estimate`, `berth.io/priority`, `berth.io/gang-size`.
+
+Pods with rules that berth does not know, and would break by binding them, are left alone, with a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from berth.errors import BerthError, InvalidInput
+from berth.files.quantities import parse_duration
+from berth.live.core.jobs import Job, Place, Role
+from berth.live.engines.kubernetes.affinity import Rules
+from berth.live.engines.kubernetes.api import Api, ClusterRefused
+from berth.live.engines.kubernetes.groups import gang_of_pods, group_of
+from berth.live.engines.kubernetes.objects import PodObject
+from berth.live.engines.kubernetes.pods import PODS, Pod, not_modelled, pod_of
+from berth.live.engines.kubernetes.settings import KubernetesSettings
+from berth.live.engines.kubernetes.state import State
+from berth.live.engines.kubernetes.status import SeenPod
+
+__all__ = ["GATE", "ORIGIN", "SCHEDULER", "Companion", "Group", "Way", "is_theirs"]
+
+ORIGIN, SCHEDULER, GATE = "kubernetes", "berth", "berth.io/place"
+SAID = "berth.io/"
+SIZES = (f"{SAID}gang-size", "kueue.x-k8s.io/pod-group-total-count", "pod-group.scheduling.sigs.k8s.io/min-available")
+"""Annotations and labels that say how many pods a group has."""
+OF_KUBE_SCHEDULER = ("preemption",)
+"""What is not modelled but does no harm if berth binds a pod itself."""
+ID = re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII)
+Mode = Literal["off", "scheduler", "gates"]
+log = logging.getLogger(__name__)
+
+
+def is_theirs(job: str) -> bool:
+    """Whether a job is a group of pods that others created."""
+    return ID.fullmatch(job) is not None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pods that wait together, and the job that they are to berth."""
+
+    job: Job
+    pods: dict[str, tuple[SeenPod, ...]]
+    """The pods of each role."""
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """The uids of its pods."""
+        return frozenset(pod.uid for pods in self.pods.values() for pod in pods)
+
+    def members(self, places: Iterable[Place]) -> tuple[tuple[str, str, str], ...]:
+        """Namespace, name and uid of its pods, in the order of the places."""
+        left = {role: list(pods) for role, pods in self.pods.items()}
+        chosen = [left[place.role].pop(0) for place in places for _ in range(place.count)]
+        return tuple((pod.namespace, pod.name, pod.uid) for pod in chosen)
+
+
+class Way:
+    """How a pod is sent to its node."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+
+    def waits(self, pod: SeenPod) -> bool:
+        """Whether a pod waits for berth."""
+        if pod.node or pod.deleting or pod.phase != "Pending":
+            return False
+        if self._mode == "scheduler":
+            return bool(pod.spec.get("schedulerName") == SCHEDULER)
+        return self._mode == "gates" and any(one.get("name") == GATE for one in pod.spec.get("schedulingGates") or ())
+
+    def sent(self, pod: SeenPod) -> bool:
+        """Whether a pod was sent to its node."""
+        return bool(pod.node) or (self._mode == "gates" and not self.waits(pod))
+
+    def send(self, api: Api, pod: SeenPod, server: str) -> None:
+        """Send a pod to a node."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        if self._mode == "gates":
+            api.request("PATCH", path, release(pod, server))
+        else:
+            api.request("POST", f"{path}/binding", binding(pod, server))
+
+
+def binding(pod: SeenPod, server: str) -> dict[str, Any]:
+    """The request that binds a pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": server},
+    }
+
+
+def release(pod: SeenPod, server: str | None) -> dict[str, Any]:
+    """The change (a merge patch) that pins a pod to a node, if one is given, and removes berth's gate.
+
+    A gated pod may only get stricter, so the node is added to each of its terms.
+    """
+    gates = [one for one in pod.spec.get("schedulingGates") or () if one.get("name") != GATE]
+    spec: dict[str, Any] = {"schedulingGates": gates}
+    if server is not None:
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        own = copy.deepcopy(((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(key) or {})
+        terms = own.get("nodeSelectorTerms") or [{}]
+        here = {"key": "metadata.name", "operator": "In", "values": [server]}
+        for term in terms:
+            term["matchFields"] = [*(term.get("matchFields") or ()), here]
+        spec["affinity"] = {"nodeAffinity": {key: {"nodeSelectorTerms": terms}}}
+    return {"metadata": {"uid": pod.uid}, "spec": spec}
+
+
+class Companion:
+    """Finds groups of pods that wait to be placed."""
+
+    def __init__(self, api: Api, settings: KubernetesSettings) -> None:
+        self.waiting: dict[str, Group] = {}
+        self.pause: float | None = None
+        """Seconds until the next look, if a group may soon be complete."""
+        self._api, self._settings, self._way = api, settings, Way(settings.companion)
+        self._read: dict[str, Pod] = {}
+        self._sizes: dict[str, int | None] = {}
+        self._since: dict[tuple[str, str, str], tuple[int, float]] = {}
+        self._placed: set[tuple[str, str, str]] = set()
+        self._warned: set[str] = set()
+
+    async def look(self, state: State) -> None:
+        """Look for groups that are complete."""
+        if self._settings.companion == "off":
+            return
+        spaces = self._settings.namespaces
+        pods = [
+            pod for pod in state.foreign.values() if self._way.waits(pod) and (not spaces or pod.namespace in spaces)
+        ]
+        self._read = {pod.uid: self._read.get(pod.uid) or _model(pod) for pod in pods}
+        groups: dict[tuple[str, str, str], list[SeenPod]] = {}
+        for pod in sorted(pods, key=lambda pod: pod.name):
+            model = self._read[pod.uid]
+            kind, name = group_of(model.metadata, model.spec) or ("Pod", pod.name)
+            groups.setdefault((pod.namespace, kind, name), []).append(pod)
+        before = {group.uids: group for group in self.waiting.values()}
+        for gone in self._placed_of(before, groups):
+            self._placed.add(gone)
+        self.waiting, self.pause = {}, None
+        for key, members in groups.items():
+            known = before.get(frozenset(pod.uid for pod in members))
+            group = known or (self._group(key, members) if await self._complete(key, members) else None)
+            if group is not None:
+                self.waiting[group.job.id] = group
+        self._since = {key: one for key, one in self._since.items() if key in groups}
+
+    @staticmethod
+    def _placed_of(before: dict[frozenset[str], Group], groups: Any) -> list[tuple[str, str, str]]:
+        """Groups that waited at the last look and wait no more: pods that come later replace some of theirs."""
+        there = {pod.uid for members in groups.values() for pod in members}
+        return [
+            (group.job.payload["namespace"], group.job.payload["kind"], group.job.payload["name"])
+            for uids, group in before.items()
+            if not uids & there
+        ]
+
+    async def _complete(self, key: tuple[str, str, str], pods: Sequence[SeenPod]) -> bool:
+        """Whether all pods of a group are there."""
+        if key[1] == "Pod":
+            return True
+        count, since = self._since.get(key, (0, 0.0))
+        clock = time.monotonic()
+        if count != len(pods):
+            since = clock
+            self._since[key] = len(pods), clock
+        size = await self._size(key, pods[0])
+        if size is not None and len(pods) >= size:
+            return True
+        settled = clock - since >= self._settings.settle
+        if settled and (size is None or key in self._placed):
+            return True
+        if not settled:
+            self.pause = min(self._settings.settle, 0.5)
+        return False
+
+    async def _size(self, key: tuple[str, str, str], pod: SeenPod) -> int | None:
+        """How many pods a group has; None if nothing says it."""
+        for name in SIZES:
+            given = pod.annotations.get(name) or pod.labels.get(name) or ""
+            if given.isdecimal():
+                return int(given)
+        owner = next((uid for kind, _, uid in pod.owners if kind == "Job"), "")
+        if key[1] != "Job" or not owner:
+            return None
+        if owner not in self._sizes:
+            path = f"/apis/batch/v1/namespaces/{key[0]}/jobs/{key[2]}"
+            try:
+                spec = (await asyncio.to_thread(self._api.request, "GET", path)).get("spec") or {}
+                many = spec.get("parallelism")
+                most = spec.get("completions")
+                self._sizes[owner] = min(many or 1, most) if most else many
+            except ClusterRefused:  # without the right to read it, or it is gone
+                self._sizes[owner] = None
+        return self._sizes[owner]
+
+    def _group(self, key: tuple[str, str, str], pods: Sequence[SeenPod]) -> Group | None:
+        """A group as a job of berth; None if berth cannot place it."""
+        try:
+            return _group_of(key, pods, [self._read[pod.uid] for pod in pods], self._settings)
+        except BerthError as error:
+            name = f"{key[1]} {key[0]}/{key[2]}"
+            if name not in self._warned:
+                self._warned.add(name)
+                log.warning("%s waits for berth and is ignored: %s", name, error)
+            return None
+
+    async def delete(self, group: Group) -> None:
+        """Delete the pods of a group that is no longer wanted."""
+        for pods in group.pods.values():
+            for pod in pods:
+                path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+                try:
+                    await asyncio.to_thread(self._api.request, "DELETE", path, {"preconditions": {"uid": pod.uid}})
+                except ClusterRefused as error:
+                    log.warning("pod %s could not be deleted: %s", pod.name, error)
+
+
+def _model(pod: SeenPod) -> Pod:
+    metadata = {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "labels": dict(pod.labels),
+        "annotations": dict(pod.annotations),
+        "ownerReferences": [{"kind": kind, "name": name} for kind, name, _ in pod.owners],
+    }
+    return pod_of(PodObject.model_validate({"metadata": metadata, "spec": dict(pod.spec)}))
+
+
+def _group_of(
+    key: tuple[str, str, str], pods: Sequence[SeenPod], models: Sequence[Pod], settings: KubernetesSettings
+) -> Group:
+    space, kind, name = key
+    if settings.companion == "scheduler":
+        for model in models:
+            beyond = [one for one in not_modelled(model.spec) if not one.startswith(OF_KUBE_SCHEDULER)]
+            if beyond:
+                raise InvalidInput(f"pods without {beyond[0]}; kube-scheduler places those (use the gate {GATE})")
+    needs = [_needs(model.rules) for model in models]
+    if any(one != needs[0] for one in needs):
+        raise InvalidInput("the same node selector for all pods of a group")
+    gang = gang_of_pods(kind, name, models)
+    alike: dict[str, list[SeenPod]] = {one.role.name: [] for one in gang.pods}
+    by_demand = {(tuple(sorted(one.role.demand.items())), one.rules, one.missing): one.role.name for one in gang.pods}
+    for pod, model in zip(pods, models, strict=True):
+        own = tuple(sorted(model.requests.items())), model.rules, tuple(not_modelled(model.spec))
+        alike[by_demand[own]].append(pod)
+    names = settings.names()
+    roles = tuple(
+        Role(
+            _word(one.role.name),
+            one.role.count,
+            {names.get(n, n): milli for n, milli in one.role.demand.items() if n != PODS},
+        )
+        for one in gang.pods
+    )
+    said = {n.removeprefix(SAID): value for n, value in pods[0].annotations.items() if n.startswith(SAID)}
+    digest = hashlib.sha256(" ".join(sorted(pod.uid for pod in pods)).encode()).hexdigest()[:12]
+    plain = re.sub(r"[^a-z0-9.-]", "-", f"{space}-{name}".lower())[:80]
+    priority = said.get("priority", "")
+    job = Job(
+        f"kubernetes-{plain}-{digest}",
+        said.get("type") or f"{_word(space)}/{_word(re.sub(r'[-_.]*[0-9]*$', '', name) or name)}",
+        roles,
+        user=_word(space),
+        team=_word(space),
+        priority=int(priority) if re.fullmatch(r"-?\d{1,6}", priority) else 0,
+        needs=needs[0],
+        work=parse_duration(said["work"], f"{SAID}work") if "work" in said else None,
+        estimate=parse_duration(said["estimate"], f"{SAID}estimate") if "estimate" in said else None,
+        payload={"namespace": space, "kind": kind, "name": name},
+        origin=ORIGIN,
+    )
+    return Group(job, {_word(role): tuple(those) for role, those in alike.items()})
+
+
+def _needs(rules: Rules) -> dict[str, str]:
+    """Rules of nodes as labels that a server must have."""
+    if rules.terms is not None and len(rules.terms) != 1:
+        raise InvalidInput("at most one term of node affinity")
+    needs: dict[str, str] = {}
+    for text, rule in (*rules.selector, *(rules.terms or ((),))[0]):
+        if rule.operator != "In" or rule.key in needs or rule.key == "metadata.name":
+            raise InvalidInput("node affinity by labels with the operator In, each once", found=text)
+        needs[rule.key] = "|".join(rule.values)
+    return needs
+
+
+def _word(text: str) -> str:
+    """A text as an id: invalid characters become `_`."""
+    plain = re.sub(r"[^A-Za-z0-9._@-]", "_", text)[:100]
+    return plain if re.match(r"[A-Za-z0-9]", plain) else f"x{plain}"

@@ -1,0 +1,222 @@
+"""Jobs on a Kubernetes cluster (`--engine kubernetes`, `--engine kubernetes:FILE`).
+
+Each attempt has a record in the cluster (`record`), which owns its pods (`template`); `attempts` follows them, and
+`state` is what the engine knows of the cluster. As a companion, berth also places pods that others create
+(`companion`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+
+from berth.errors import BerthError, InvalidInput
+from berth.live.core.events import (
+    Cancel,
+    Cancelled,
+    Command,
+    Event,
+    ServerChanged,
+    ServerJoined,
+    ServerLost,
+    Start,
+    Submitted,
+)
+from berth.live.core.jobs import Job, Place
+from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, Snapshot
+from berth.live.engines.clock import Clock
+from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent, connect
+from berth.live.engines.kubernetes.attempts import Attempts
+from berth.live.engines.kubernetes.companion import ORIGIN, Companion, is_theirs
+from berth.live.engines.kubernetes.lease import Lease, own_identity
+from berth.live.engines.kubernetes.logs import read_logs
+from berth.live.engines.kubernetes.record import Record
+from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
+from berth.live.engines.kubernetes.state import State
+from berth.live.engines.kubernetes.template import NotPossible, pods_of
+from berth.live.engines.kubernetes.watching import Watching
+
+__all__ = ["ENGINE", "KubernetesEngine"]
+
+SWEEP = 30.0
+"""Seconds between two looks for records that are old enough to be removed."""
+
+
+class KubernetesEngine:
+    """Jobs on a Kubernetes cluster."""
+
+    def __init__(self, settings: KubernetesSettings | None = None, owner: Owner | None = None) -> None:
+        self.settings = settings or KubernetesSettings()
+        self.store = re.sub(r"[^A-Za-z0-9]", "", "" if owner is None else owner.name)[:63] or "default"
+        self.api = connect(self.settings.kubeconfig, self.settings.context)
+        self.namespace = self.settings.namespace or self.api.namespace
+        self._state = State(self.settings, self.namespace, self.store)
+        self._told: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self._attempts = Attempts(self.api, self.settings, self._state, self._tell)
+        self._companion = Companion(self.api, self.settings)
+        self._lease = Lease(self.api, self.namespace, identity=own_identity(self.store), on_lost=self._lost)
+        self._watching: Watching | None = None
+        self._swept = 0.0
+
+    def refusal(self, job: Job) -> str | None:
+        """Why Kubernetes could never run a job; None if it could."""
+        if job.origin == ORIGIN:
+            return None
+        places = tuple(Place("any", role.name, role.count) for role in job.roles)
+        try:
+            pods_of(Start(job.id, 1, places), job, Record((job.id, 1), "any", places), self.settings, self.store)
+        except NotPossible as error:
+            return str(error)
+        return None
+
+    async def snapshot(self) -> Snapshot:
+        """The current state of the cluster, read from the API server."""
+        await self._stop()
+        await self._lease.acquire()
+        watching = Watching(self.api, self._state.followed(), self._wake)
+        try:
+            await watching.start()
+        except BerthError as error:
+            watching.stop()
+            if getattr(error, "status", 0) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                raise InvalidInput("the rights that berth needs", found=str(error), key="kubernetes") from None
+            raise EngineError(str(error)) from None
+        self._watching = watching
+        self._state.take(watching.objects)
+        self._attempts.resume()
+        await asyncio.gather(*(self._attempts.tend(key) for key in list(self._state.records)))
+        await self._companion.look(self._state)
+        self._told.clear()
+        attempts = [
+            Attempt(*record.key, record.places, record.end, record.told or record.end is not None)
+            for record in self._state.records.values()
+        ]
+        waiting = tuple(group.job for group in self._companion.waiting.values())
+        return Snapshot(tuple(self._state.servers.values()), tuple(attempts), waiting)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Events, until the connection breaks."""
+        while True:
+            while self._told:
+                yield self._told.popleft()
+            if self._watching is None:
+                raise EngineError("not connected")
+            self._lease.check()
+            await self._follow(self._watching)
+
+    async def _follow(self, watching: Watching) -> None:
+        """Wait for changes, and apply them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0 if self._state.waits else self._companion.pause or SWEEP):
+                await self._wake.wait()
+        self._wake.clear()
+        self._lease.check()
+        pods_changed = bool(watching.changes)
+        while watching.changes:
+            change = watching.changes.popleft()
+            if isinstance(change, BerthError):
+                raise EngineError(str(change))
+            for key in self._state.apply(*change):
+                self._attempts.tend_soon(key)
+        if self._state.stale or self._state.waits:
+            self._tell_servers()
+        if pods_changed or self._companion.pause:
+            before = dict(self._companion.waiting)
+            await self._companion.look(self._state)
+            for name, group in self._companion.waiting.items():
+                if name not in before:
+                    self._told.append(Submitted(time.time(), group.job))
+            for name in before.keys() - self._companion.waiting.keys():
+                if all(key[0] != name for key in self._state.records):
+                    self._told.append(Cancelled(time.time(), name, ORIGIN))
+        if time.monotonic() - self._swept > SWEEP:
+            self._swept = time.monotonic()
+            await self._attempts.sweep()
+
+    def _tell_servers(self) -> None:
+        before, after = self._state.compare()
+        now = time.time()
+        for name, server in after.items():
+            if name not in before:
+                self._told.append(ServerJoined(now, server))
+            elif before[name] != server:
+                self._told.append(ServerChanged(now, server))
+        for name in before.keys() - after.keys():
+            self._told.append(ServerLost(now, name))
+            for record in self._state.records.values():
+                if record.end is None and any(place.server == name for place in record.places):
+                    self._attempts.tend_soon(record.key)
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        """Execute a command."""
+        key = command.job, command.attempt
+        self._lease.check()
+        try:
+            if isinstance(command, Cancel):
+                await self._cancel(command)
+            elif is_theirs(command.job):
+                await self._attempts.place(command, self._companion.waiting.get(command.job))
+            elif job is None:
+                raise InvalidInput("the job that is to start", value=None, key="job")
+            else:
+                await self._attempts.start(command, job)
+        except (ClusterSilent, ClusterRefused) as error:
+            raise EngineError(str(error)) from None
+        self._attempts.tend_soon(key)
+
+    async def _cancel(self, command: Cancel) -> None:
+        group = self._companion.waiting.get(command.job)
+        if group is not None and (command.job, command.attempt) not in self._state.records:
+            await self._companion.delete(group)
+        else:
+            await self._attempts.cancel((command.job, command.attempt))
+
+    async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
+        """The last lines of each task of an attempt, or of one task."""
+
+        async def ask(path: str, query: Mapping[str, str]) -> str:
+            return str(await asyncio.to_thread(self.api.request, "GET", path, None, query, True))
+
+        record = self._state.records.get((job, attempt))
+        if record is None:
+            raise NoLogs(f"attempt {attempt} of job {job} is not in the cluster")
+        return await read_logs(ask, record, self._state.pods(record).values(), task, tail)
+
+    def _lost(self, reason: str) -> None:
+        """Another berth may lead now: stop at once."""
+        self._attempts.halt()
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Disconnect; jobs go on running."""
+        await self._stop()
+        await self._lease.release()
+        self.api.close()
+
+    def _tell(self, event: Event) -> None:
+        self._told.append(event)
+        self._wake.set()
+
+    async def _stop(self) -> None:
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.stop()
+        await self._attempts.pause()
+
+
+def _settings(rest: str) -> KubernetesSettings:
+    return read_settings(Path(rest)) if rest else KubernetesSettings()
+
+
+def _make(settings: KubernetesSettings, _: Clock, __: Path | None, owner: Owner | None) -> KubernetesEngine:
+    return KubernetesEngine(settings, owner)
+
+
+ENGINE = EngineKind(_settings, _make, reads_file=True)

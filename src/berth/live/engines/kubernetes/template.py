@@ -1,0 +1,181 @@
+"""The pods of an attempt: one for each task, pinned to its server by node affinity.
+
+kube-scheduler still binds them, so volumes, taints and devices are checked as for every pod. The pods of a gang mount
+a ConfigMap that is created when all of them have their nodes: until then no kubelet starts a container.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from berth.errors import BerthError
+from berth.files.quantities import MILLI
+from berth.live.core.events import Start
+from berth.live.core.jobs import Job
+from berth.live.engines.kubernetes.quantities import is_bytes
+from berth.live.engines.kubernetes.record import ATTEMPT, JOB, ROLE, Record, go_name, labels
+from berth.live.engines.kubernetes.settings import KubernetesSettings, as_given
+
+__all__ = ["MAIN", "NotPossible", "go_map", "pods_of"]
+
+MAIN = "main"
+"""The container that runs the task, unless the template names its first one."""
+BARRIER, MOUNT = "berth-gang", "/etc/berth"
+RESERVED = ("nodeName", "schedulerName", "schedulingGates", "restartPolicy", "hostname")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+"""What a name of a variable may be in all versions of Kubernetes."""
+
+
+class NotPossible(BerthError):
+    """Kubernetes cannot run such a job; the message says why."""
+
+
+def _template(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
+    """The pod template of a job: metadata and spec."""
+    given = job.payload.get("pod") or {}
+    if given and not settings.templates:
+        raise NotPossible("pod: jobs may not bring pod templates here (`templates` in the settings of the engine)")
+    if not isinstance(given, Mapping) or not set(given) <= {"metadata", "spec"}:
+        raise NotPossible("pod: expected a pod template, with the keys metadata and spec")
+    template: dict[str, Any] = copy.deepcopy(dict(given))
+    spec = template.setdefault("spec", {})
+    metadata = template.setdefault("metadata", {})
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        raise NotPossible("pod: expected mappings as metadata and spec")
+    if not set(metadata) <= {"labels", "annotations"}:
+        raise NotPossible("pod.metadata: only labels and annotations; berth names the pods")
+    for field in RESERVED:
+        if field in spec:
+            raise NotPossible(f"pod.spec.{field}: berth sets it")
+    if (spec.get("affinity") or {}).get("nodeAffinity"):
+        raise NotPossible("pod.spec.affinity.nodeAffinity: berth chooses the nodes; use `needs`")
+    containers = spec.setdefault("containers", [{"name": MAIN}])
+    if not isinstance(containers, list) or not containers or not all(isinstance(one, dict) for one in containers):
+        raise NotPossible("pod.spec.containers: expected a list of containers")
+    return template
+
+
+def _quantity(name: str, milli: int) -> str:
+    return f"{milli}m" if name == "cpu" else str(-(-milli // MILLI))
+
+
+def _resources(demand: Mapping[str, int], settings: KubernetesSettings) -> dict[str, dict[str, str]]:
+    """Requests, and limits of resources that Kubernetes does not overcommit."""
+    asked = {settings.kubernetes_name(name): milli for name, milli in demand.items() if milli}
+    requests = {name: _quantity(name, milli) for name, milli in asked.items()}
+    devices = {name: amount for name, amount in requests.items() if name != "cpu" and not is_bytes(name)}
+    for name in devices:
+        if asked[name] % MILLI:
+            raise NotPossible(f"resources: {name} can only be asked for in whole units")
+    return {"requests": requests, **({"limits": devices} if devices else {})}
+
+
+def _literal(text: str) -> str:
+    """A text in which Kubernetes replaces nothing: it would replace $(NAME), and it reads $$ as $."""
+    return text.replace("$", "$$")
+
+
+def _environment(job: Job, start: Start, role: str, rank: int, server: str) -> list[dict[str, Any]]:
+    given: Mapping[str, str] = job.payload.get("environment") or {}
+    for name in given:
+        if not VARIABLE.fullmatch(name):
+            raise NotPossible(f"environment: {name[:80]!r} cannot be a variable in Kubernetes")
+    servers = list(dict.fromkeys(place.server for place in start.places))
+    ours = {
+        "BERTH_JOB": start.job,
+        "BERTH_ATTEMPT": str(start.attempt),
+        "BERTH_ROLE": role,
+        "BERTH_RANK": str(rank),
+        "BERTH_TASKS": str(sum(place.count for place in start.places)),
+        "BERTH_SERVER": server,
+        "BERTH_SERVERS": ",".join(servers),
+    }
+    return [{"name": name, "value": _literal(value)} for name, value in {**given, **ours}.items()]
+
+
+def _command(job: Job) -> list[str]:
+    if job.payload.get("callable"):
+        raise NotPossible("callable: only Ray runs Python callables")
+    script = job.payload.get("script")
+    command = ["/bin/sh", "-c", script] if script else list(job.payload.get("command") or [])
+    return [_literal(word) for word in command]
+
+
+def _affinity(server: str) -> dict[str, Any]:
+    fields = [{"key": "metadata.name", "operator": "In", "values": [server]}]
+    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+
+def pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings, store: str) -> list[dict[str, Any]]:
+    """The pods of an attempt. Raises `NotPossible` if Kubernetes could not run the job."""
+    template, command = _template(job, settings), _command(job)
+    demand = {role.name: role.demand for role in job.roles}
+    main = template["spec"]["containers"][0]
+    main.setdefault("name", MAIN)
+    main["image"] = main.get("image") or job.payload.get("image") or settings.image
+    if not main["image"]:
+        raise NotPossible("image: expected the image that the job runs in (or `image` in the settings of the engine)")
+    if command:
+        main["command"] = command
+        main.pop("args", None)
+    if job.payload.get("workdir"):
+        main["workingDir"] = job.payload["workdir"]
+    spec = template["spec"]
+    spec["restartPolicy"] = "Never"
+    spec.setdefault("automountServiceAccountToken", False)
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *(as_given(one) for one in settings.tolerations)]
+    if len(record.tasks) > 1:
+        barrier = {"name": BARRIER, "configMap": {"name": go_name(record.name)}}
+        spec["volumes"] = [*(spec.get("volumes") or []), barrier]
+        for container in (*spec["containers"], *(spec.get("initContainers") or [])):
+            mounts = container.get("volumeMounts") or []
+            container["volumeMounts"] = [*mounts, {"name": BARRIER, "mountPath": MOUNT, "readOnly": True}]
+    pods = []
+    ranks: dict[str, int] = {}
+    for index, (role, server) in enumerate(record.tasks):
+        rank = ranks[role] = ranks.get(role, -1) + 1
+        made = copy.deepcopy(spec)
+        own = made["containers"][0]
+        own["env"] = [*(own.get("env") or []), *_environment(job, start, role, rank, server)]
+        limits = {**(own.get("resources") or {}).get("limits", {})}
+        asked = _resources(demand[role], settings)
+        own["resources"] = {**asked, "limits": {**limits, **asked.get("limits", {})}}
+        made["affinity"] = {**(made.get("affinity") or {}), "nodeAffinity": _affinity(server)}
+        metadata = template["metadata"]
+        pods.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": record.pod(index),
+                    "labels": {**(metadata.get("labels") or {}), **labels(store, record.name, "task")},
+                    "annotations": {
+                        **(metadata.get("annotations") or {}),
+                        JOB: start.job,
+                        ATTEMPT: str(start.attempt),
+                        ROLE: role,
+                    },
+                },
+                "spec": made,
+            }
+        )
+    return pods
+
+
+def go_map(record: Record, namespace: str, store: str) -> dict[str, Any]:
+    """The ConfigMap that lets the pods of a gang start; it says which servers they are on."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": go_name(record.name),
+            "namespace": namespace,
+            "labels": labels(store, record.name, "go"),
+            "ownerReferences": [record.owner],
+        },
+        "data": {"servers": "\n".join(server for _, server in record.tasks)},
+    }

@@ -1,0 +1,197 @@
+"""Companion of Kubernetes: pods of Jobs and gangs with `schedulerName: berth` on a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from berth.live.clusters.kubernetes import LocalKubernetes
+from berth.live.core.events import Cancel, Cancelled, Event, Failed, Finished, Start, Started, Submitted
+from berth.live.core.jobs import Job, Place
+from berth.live.engines import Owner, Snapshot
+from berth.live.engines.kubernetes.engine import KubernetesEngine
+from berth.live.engines.kubernetes.settings import KubernetesSettings
+from tests.live.engines.kubernetes_site import LIMIT
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+NAMES = itertools.count(1)
+PODS, JOBS = "/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs"
+
+
+def awaited(test: Test) -> Callable[..., None]:
+    """A test that runs in an event loop."""
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(test(*args, **named))
+
+    return run
+
+
+def spec(seconds: float = 1.0, cpu: str = "1", **more: Any) -> dict[str, Any]:
+    """A pod that sleeps."""
+    command = [sys.executable, "-c", f"import time; time.sleep({seconds})"]
+    box = {"name": "main", "image": "none", "command": command, "resources": {"requests": {"cpu": cpu}}}
+    return {"schedulerName": "berth", "restartPolicy": "Never", "containers": [box], **more}
+
+
+def batch_job(pods: int, spec: dict[str, Any]) -> dict[str, Any]:
+    name = f"job-{next(NAMES)}"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": {"spec": spec}},
+    }
+
+
+class Driver:
+    """An engine whose events are noted."""
+
+    def __init__(self, cluster: LocalKubernetes, **settings: Any) -> None:
+        given = KubernetesSettings(kubeconfig=cluster.kubeconfig, companion="scheduler", settle=0.5, **settings)
+        self.engine = KubernetesEngine(given, Owner(f"companion{next(NAMES)}"))
+        self.events: list[Event] = []
+        self.api = cluster.api
+
+    async def listen(self) -> None:
+        async for event in self.engine.events():
+            self.events.append(event)
+
+    async def until(self, found: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(LIMIT):
+            while not (answer := found()):
+                await asyncio.sleep(0.1)
+        return answer
+
+    def of(self, kind: type[Any], job: str | None = None) -> list[Any]:
+        """Events of a kind."""
+        return [one for one in self.events if isinstance(one, kind) and (job is None or one.job == job)]
+
+    async def submitted(self, name: str) -> Job:
+        """The job that the group of this name is to berth."""
+
+        def found() -> Job | None:
+            return next((one.job for one in self.of(Submitted) if one.job.payload["name"] == name), None)
+
+        job: Job = await self.until(found)
+        return job
+
+    def pods(self, job: str) -> list[Any]:
+        """The pods of a Job."""
+        return list(self.api.ask("GET", f"{PODS}?labelSelector=job-name%3D{job}")["items"])
+
+
+@asynccontextmanager
+async def driving(cluster: LocalKubernetes, **settings: Any) -> AsyncIterator[tuple[Driver, Snapshot]]:
+    driver = Driver(cluster, **settings)
+    snapshot = await driver.engine.snapshot()
+    listening = asyncio.create_task(driver.listen())
+    try:
+        yield driver, snapshot
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await driver.engine.close()
+
+
+@pytest.mark.parametrize("pods", [1, 2, 16])
+@awaited
+async def test_a_job_runs_as_a_gang_where_berth_said(kubernetes_cluster: LocalKubernetes, pods: int) -> None:
+    async with driving(kubernetes_cluster) as (driver, snapshot):
+        names = [server.name for server in snapshot.servers][:4]
+        made = driver.api.ask("POST", JOBS, batch_job(pods, spec(cpu="100m")))["metadata"]["name"]
+        job = await driver.submitted(made)
+        assert [(role.count, role.demand["cpu"]) for role in job.roles] == [(pods, 100)]
+        assert job.origin == "kubernetes"
+        role = job.roles[0].name
+        counts = [pods // 2, pods - pods // 2]
+        places = tuple(Place(name, role, count) for name, count in zip(names, counts, strict=False) if count)
+        await driver.engine.execute(Start(job.id, 1, places), job)
+        await driver.until(lambda: driver.of(Finished, job.id) or driver.of(Failed, job.id))
+        assert [type(one) for one in driver.events if getattr(one, "job", None) == job.id] == [Started, Finished]
+        there = sorted(one["spec"]["nodeName"] for one in driver.pods(made))
+        assert there == sorted(place.server for place in places for _ in range(place.count))
+
+
+@awaited
+async def test_a_gang_that_lost_a_pod_binds_nothing(kubernetes_cluster: LocalKubernetes) -> None:
+    async with driving(kubernetes_cluster) as (driver, snapshot):
+        labels = {"scheduling.x-k8s.io/pod-group": "lost", "pod-group.scheduling.sigs.k8s.io/min-available": "3"}
+        for i in range(3):
+            pod = {"metadata": {"name": f"lost-{i}", "labels": labels}, "spec": spec(cpu="100m")}
+            driver.api.ask("POST", PODS, pod)
+        job = await driver.submitted("lost")
+        assert job.roles[0].count == 3
+        group = driver.engine._companion.waiting[job.id]
+        server = snapshot.servers[0].name
+        driver.api.ask("DELETE", f"{PODS}/lost-1")
+        await driver.until(lambda: driver.of(Cancelled, job.id))
+        driver.engine._companion.waiting[job.id] = group  # as if berth had not heard of it yet
+        await driver.engine.execute(Start(job.id, 1, (Place(server, job.roles[0].name, 3),)), job)
+        await driver.until(lambda: driver.of(Failed, job.id))
+        left = [driver.api.ask("GET", f"{PODS}/lost-{i}") for i in (0, 2)]
+        assert ["nodeName" in one["spec"] for one in left] == [False, False]
+        for i in (0, 2):
+            driver.api.ask("DELETE", f"{PODS}/lost-{i}")
+
+
+@awaited
+async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernetes_cluster: LocalKubernetes) -> None:
+    driver = Driver(kubernetes_cluster)
+    snapshot = await driver.engine.snapshot()
+    listening = asyncio.create_task(driver.listen())
+    made = driver.api.ask("POST", JOBS, batch_job(2, spec(seconds=15.0, cpu="100m")))["metadata"]["name"]
+    job = await driver.submitted(made)
+    start = Start(job.id, 1, (Place(snapshot.servers[0].name, job.roles[0].name, 2),))
+    await driver.engine.execute(start, job)
+    await driver.until(lambda: driver.of(Started, job.id))
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await driver.engine.close()
+    second = Driver(kubernetes_cluster)
+    second.engine = KubernetesEngine(driver.engine.settings, Owner(driver.engine.store))
+    again = await second.engine.snapshot()
+    known = [one for one in again.attempts if one.job == job.id]
+    assert [(one.attempt, one.end, one.began) for one in known] == [(1, None, True)]
+    assert job.id not in [one.id for one in again.waiting]
+    listening = asyncio.create_task(second.listen())
+    await second.engine.execute(start, job)
+    await second.until(lambda: second.of(Finished, job.id))
+    assert second.of(Failed, job.id) == []
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await second.engine.close()
+
+
+@awaited
+async def test_pods_of_others_are_taken_and_a_cancelled_group_is_deleted(kubernetes_cluster: LocalKubernetes) -> None:
+    async with driving(kubernetes_cluster) as (driver, snapshot):
+        server = snapshot.servers[0]
+        pod = {"metadata": {"name": "foreign"}, "spec": {**spec(seconds=60.0), "schedulerName": "default-scheduler"}}
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": server.name}
+        driver.api.ask("POST", PODS, pod)
+        before = server.taken.get("cpu", 0)
+        await driver.until(
+            lambda: any(
+                getattr(one, "server", None) is not None
+                and getattr(one.server, "name", "") == server.name
+                and one.server.taken.get("cpu", 0) == before + 1000
+                for one in driver.events
+                if one.kind == "server-changed"
+            )
+        )
+        made = driver.api.ask("POST", JOBS, batch_job(2, spec()))["metadata"]["name"]
+        job = await driver.submitted(made)
+        uids = {one["metadata"]["uid"] for one in driver.pods(made)}
+        await driver.engine.execute(Cancel(job.id, 0), job)
+        await driver.until(lambda: not uids & {one["metadata"]["uid"] for one in driver.pods(made)})
+        driver.api.ask("DELETE", f"{JOBS}/{made}?propagationPolicy=Background")
+        driver.api.ask("DELETE", f"{PODS}/foreign")

@@ -1,0 +1,258 @@
+"""The rights of `deploy/kubernetes` suffice for the engine and the lease, and allow nothing else.
+
+A user without other rights takes the place of the service account, on a real control plane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.live.clusters import marked
+from berth.live.clusters.kubernetes import LocalKubernetes, missing_programs
+from berth.live.clusters.kubernetes_api import Api as AdminApi
+from berth.live.clusters.kubernetes_api import ApiError
+from berth.live.core.events import Cancel, Event, Failed, Finished, Start, Started
+from berth.live.core.jobs import Job, Place, Role
+from berth.live.engines import EngineError, Owner
+from berth.live.engines.kubernetes.api import Api, ClusterRefused, connect
+from berth.live.engines.kubernetes.engine import KubernetesEngine
+from berth.live.engines.kubernetes.lease import Lease
+from berth.live.engines.kubernetes.settings import KubernetesSettings
+from tests.live.engines.kubernetes.installation import resources, the
+
+USER = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "berth"}
+JOBS = str(the("Role")["metadata"]["namespace"])
+TEAM = "team-a"
+LIMIT = 240.0
+GROUP = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def path_of(one: dict[str, Any]) -> str:
+    version, kind, namespace = one["apiVersion"], one["kind"], one["metadata"].get("namespace")
+    root = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+    return f"{root}{f'/namespaces/{namespace}' if namespace else ''}/{kind.lower()}s"
+
+
+def apply(api: AdminApi) -> None:
+    """Create the namespaces, the account and the roles, bound to the user."""
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
+    objects = [team, *(copy.deepcopy(one) for _, one in resources())]
+    for kind in ("Namespace", "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"):
+        for one in objects:
+            if one["kind"] == kind:
+                if "subjects" in one:
+                    one["subjects"] = [USER]
+                api.ask("POST", path_of(one), one)
+
+
+def has_account(api: AdminApi, namespace: str) -> bool:
+    """Whether pods can be created: they need the default account, with its token."""
+    try:
+        account = api.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+    except ApiError:
+        return False
+    return bool(account.get("secrets"))
+
+
+def wait(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[LocalKubernetes]:
+    """A cluster with two nodes and the roles of the manifests."""
+    if missing := missing_programs():
+        pytest.skip(f"{', '.join(missing)} not installed (python3 scripts/kubernetes.py install)")
+    cluster = LocalKubernetes(Path(tempfile.mkdtemp(prefix="kubernetes-")), 2)
+    try:
+        cluster.start()
+        apply(cluster.api)
+        wait(lambda: all(has_account(cluster.api, namespace) for namespace in (JOBS, TEAM)))
+        yield cluster
+    finally:
+        cluster.stop()
+        assert not marked(cluster.directory)
+        shutil.rmtree(cluster.directory, ignore_errors=True)
+
+
+@pytest.fixture
+def api(installed: LocalKubernetes) -> Iterator[Api]:
+    """Requests of the user."""
+    api = connect(installed.user("berth"))
+    yield api
+    api.close()
+
+
+@asynccontextmanager
+async def listening(cluster: LocalKubernetes) -> AsyncIterator[tuple[KubernetesEngine, list[Event]]]:
+    """An engine of the user, and its events so far."""
+    settings = KubernetesSettings(kubeconfig=cluster.user("berth"), namespace=JOBS, image="none")
+    engine, events = KubernetesEngine(settings, Owner("rights")), list[Event]()
+
+    async def listen() -> None:
+        async for event in engine.events():
+            events.append(event)
+
+    snapshot = await engine.snapshot()
+    assert sorted(server.name for server in snapshot.servers) == ["n1", "n2"]
+    task = asyncio.create_task(listen())
+    try:
+        yield engine, events
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await engine.close()
+
+
+async def seen(events: list[Event], kind: type[Event], job: str) -> Any:
+    async with asyncio.timeout(LIMIT):
+        while True:
+            for event in events:
+                if getattr(event, "job", None) == job:
+                    if isinstance(event, kind):
+                        return event
+                    assert not isinstance(event, Failed), event
+            await asyncio.sleep(0.05)
+
+
+def job(name: str, count: int, *command: str) -> Job:
+    return Job(name, "test", (Role("worker", count, {"cpu": 1000}),), payload={"command": list(command)})
+
+
+def test_the_engine_runs_and_cancels_jobs(installed: LocalKubernetes) -> None:
+    async def run() -> None:
+        async with listening(installed) as (engine, events):
+            both = (Place("n1", "worker", 1), Place("n2", "worker", 1))
+            await engine.execute(Start("gang", 1, both), job("gang", 2, "sleep", "0.5"))
+            await engine.execute(Start("single", 1, both[:1]), job("single", 1, "sleep", "0.5"))
+            await engine.execute(Start("long", 1, both[1:]), job("long", 1, "sleep", "600"))
+            for name in ("gang", "single", "long"):
+                started = await seen(events, Started, name)
+                assert started.details["namespace"] == JOBS
+            await engine.execute(Cancel("long", 1), None)
+            assert (await seen(events, Failed, "long")).fault == "cancelled"
+            for name in ("gang", "single"):
+                await seen(events, Finished, name)
+
+    asyncio.run(run())
+
+
+def test_the_api_server_accepts_the_other_objects(installed: LocalKubernetes) -> None:
+    kinds = ("Deployment", "PersistentVolumeClaim", "Service", "MutatingWebhookConfiguration")
+    for _, one in resources():
+        if one["kind"] in kinds:
+            installed.api.ask("POST", path_of(one), one, dryRun="All")
+
+
+def refusal(api: Api, method: str, path: str, body: Any = None) -> int:
+    with pytest.raises(ClusterRefused) as refused:
+        api.request(method, path, body)
+    return refused.value.status
+
+
+POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"/api/v1/namespaces/{JOBS}/secrets", None),
+        ("GET", "/api/v1/secrets", None),
+        ("POST", "/api/v1/namespaces/default/pods", POD),
+        ("POST", f"/api/v1/namespaces/{TEAM}/pods", POD),
+        ("POST", "/api/v1/namespaces/berth/pods", POD),
+        ("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}}),
+        ("POST", f"/apis/apps/v1/namespaces/{JOBS}/deployments", DEPLOYMENT),
+        ("GET", "/api/v1/namespaces/kube-system/configmaps", None),
+        ("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "c"}}),
+        ("GET", f"/apis/coordination.k8s.io/v1/namespaces/{JOBS}/leases/other", None),
+        ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/berth", None),
+        ("POST", f"/api/v1/namespaces/{JOBS}/pods/p/binding", {"target": {"name": "n1"}}),
+        ("POST", f"/api/v1/namespaces/{JOBS}/pods/p/exec", None),
+        ("POST", f"/api/v1/namespaces/{JOBS}/serviceaccounts/default/token", {"spec": {"audiences": []}}),
+        ("POST", f"{GROUP}/namespaces/{JOBS}/roles", {"metadata": {"name": "r"}}),
+    ],
+)
+def test_what_is_not_in_the_roles_is_refused(api: Api, method: str, path: str, body: Any) -> None:
+    assert refusal(api, method, path, body) == 403
+
+
+def test_the_rights_of_a_companion_hold_in_its_namespaces_only(installed: LocalKubernetes, api: Api) -> None:
+    for namespace in (TEAM, "default"):
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        pod = copy.deepcopy(POD)
+        pod["spec"]["schedulerName"] = "berth"
+        installed.api.ask("POST", pods, pod)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "p"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+        }
+        note = {"metadata": {"annotations": {"berth.io/note": "x"}}}
+        asked = (("PATCH", f"{pods}/p", note), ("POST", f"{pods}/p/binding", binding), ("DELETE", f"{pods}/p", None))
+        for method, path, body in asked:
+            if namespace == TEAM:
+                api.request(method, path, body)
+            else:
+                assert refusal(api, method, path, body) == 403
+        wanted = f"/apis/batch/v1/namespaces/{namespace}/jobs/none"
+        assert refusal(api, "GET", wanted) == (404 if namespace == TEAM else 403)
+
+
+async def take(lease: Lease) -> None:
+    """Acquire a lease as soon as it is free."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            try:
+                await lease.acquire()
+                return
+            except EngineError:
+                await asyncio.sleep(0.2)
+
+
+def lease(api: Api) -> dict[str, Any]:
+    """The lease as it is in the cluster."""
+    found: dict[str, Any] = api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{JOBS}/leases/berth")["spec"]
+    return found
+
+
+def test_one_lease_leads_and_another_takes_over(api: Api) -> None:
+    async def run() -> None:
+        lost = list[str]()
+        first = Lease(api, JOBS, identity="a", duration=6.0, renew=1.0, on_lost=lost.append)
+        second = Lease(api, JOBS, identity="b", duration=6.0, renew=1.0, on_lost=lost.append)
+        await first.acquire()
+        before = lease(api)["leaseTransitions"]
+        for _ in range(8):  # longer than the lease lasts: it is renewed
+            with pytest.raises(EngineError, match="another berth leads: a"):
+                await second.acquire()
+            await asyncio.sleep(1.0)
+        assert first.held
+        await first.release()
+        await second.acquire()
+        with pytest.raises(EngineError, match="another berth leads: b"):
+            await first.acquire()
+        await second._stop()  # as if its process had been killed
+        await take(first)
+        assert (first.held, second.held) == (True, False)
+        assert lost == []
+        assert lease(api)["holderIdentity"] == "a"
+        assert lease(api)["leaseTransitions"] == before + 2
+        await first.release()
+
+    asyncio.run(run())
