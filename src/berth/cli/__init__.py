@@ -35,7 +35,8 @@ __all__ = ["app", "main"]
 
 SUMMARY = """Schedule jobs that need several servers at once, with policies that learn.
 
-The lab compares policies in simulation. The scheduler runs them, on a simulated cluster, Slurm or Ray.
+The lab compares policies in simulation. The scheduler runs them, on a simulated cluster, Slurm, Ray
+or Kubernetes.
 """
 
 app = typer.Typer(

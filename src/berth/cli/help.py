@@ -18,7 +18,7 @@ GROUPS = {
         *("serve", "submit", "jobs", "job", "plan", "explain", "servers", "policy", "learned", "decisions"),
         *("rehearse", "token"),
     ),
-    "Clusters": ("cluster", "slurm"),
+    "Clusters": ("cluster", "slurm", "kubernetes"),
 }
 """Commands by group, in the order of `berth --help`."""
 

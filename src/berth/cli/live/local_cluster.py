@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["cluster_app", "slurm_app"]
 
 cluster_app = typer.Typer(
-    help="Run a real Slurm, Ray or Kubernetes cluster on this machine, for tests.",
+    help="Run a real Slurm, Ray or Kubernetes on this machine.",
     epilog=examples("berth cluster up slurm", "berth cluster down slurm"),
     rich_markup_mode=None,
 )
