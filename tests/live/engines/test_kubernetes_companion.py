@@ -172,7 +172,9 @@ async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernet
 
 
 @awaited
-async def test_pods_of_others_are_taken_and_a_cancelled_group_is_deleted(kubernetes_cluster: LocalKubernetes) -> None:
+async def test_pods_of_others_count_and_a_waiting_group_is_explained(
+    kubernetes_cluster: LocalKubernetes,
+) -> None:
     async with driving(kubernetes_cluster) as (driver, snapshot):
         server = snapshot.servers[0]
         pod = {"metadata": {"name": "foreign"}, "spec": {**spec(seconds=60.0), "schedulerName": "default-scheduler"}}
@@ -191,6 +193,11 @@ async def test_pods_of_others_are_taken_and_a_cancelled_group_is_deleted(kuberne
         made = driver.api.ask("POST", JOBS, batch_job(2, spec()))["metadata"]["name"]
         job = await driver.submitted(made)
         uids = {one["metadata"]["uid"] for one in driver.pods(made)}
+        for text in ("no room", "it waits for faster servers"):
+            await driver.engine.note(job.id, text)
+        found = driver.api.ask("GET", "/api/v1/namespaces/default/events?fieldSelector=reason%3DBerthWaiting")["items"]
+        said = {one["involvedObject"]["uid"]: one["message"] for one in found}
+        assert {said[uid] for uid in uids} == {"it waits for faster servers"}
         await driver.engine.execute(Cancel(job.id, 0), job)
         await driver.until(lambda: not uids & {one["metadata"]["uid"] for one in driver.pods(made)})
         driver.api.ask("DELETE", f"{JOBS}/{made}?propagationPolicy=Background")

@@ -18,7 +18,18 @@ from berth.live.core.events import Cancel, Command, Event, Failed, Finished, Ser
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.engines.clock import Clock
 
-__all__ = ["Attempt", "Engine", "EngineError", "EngineKind", "Logging", "NoLogs", "Owner", "Refusing", "Snapshot"]
+__all__ = [
+    "Attempt",
+    "Engine",
+    "EngineError",
+    "EngineKind",
+    "Logging",
+    "NoLogs",
+    "Noting",
+    "Owner",
+    "Refusing",
+    "Snapshot",
+]
 __all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
 __all__ += ["Clock", "Job", "Place", "Role", "Server"]
 
@@ -106,6 +117,15 @@ class Refusing(Protocol):
 
 class NoLogs(BerthError):
     """There is no output to show; the message says why."""
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """An engine that can show why a job waits to the users who submitted it there."""
+
+    async def note(self, job: str, text: str, /) -> None:
+        """Show why a job that waits at the engine has not started."""
+        ...
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Cancel, Command, Start, Submitted
 from berth.live.core.jobs import Job
 from berth.live.core.records import ENDED, JobRecord
-from berth.live.engines import Engine, EngineError, Logging, NoLogs, Refusing, Snapshot
+from berth.live.engines import Engine, EngineError, Logging, NoLogs, Noting, Refusing, Snapshot
 from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
 from berth.live.service.reconcile import differences, is_news, orphans, outstanding
 from berth.live.service.rounds import Conflict, Round, Submission
@@ -72,6 +72,16 @@ class EngineLink:
         details = ", ".join(f"{name}: {value}" for name, value in record.details.items())
         where = f"the details of job {record.job.id} say where its output is (berth job show {record.job.id})"
         raise NoLogs(f"berth cannot read output on this engine; {where}{f': {details}' if details else ''}")
+
+    @property
+    def notes(self) -> bool:
+        """Whether the engine can show why jobs wait."""
+        return isinstance(self._engine, Noting)
+
+    async def note(self, job: str, text: str) -> None:
+        """Show at the engine why a job waits."""
+        if isinstance(self._engine, Noting) and self.trouble is None:
+            await self._engine.note(job, text)
 
     async def _listen(self) -> None:
         wait = FIRST_WAIT

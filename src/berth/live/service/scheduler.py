@@ -30,6 +30,7 @@ from berth.live.engines.registry import make_engine
 from berth.live.service.engine_link import EngineLink
 from berth.live.service.forecasting import forecast_on
 from berth.live.service.journal_loop import Closed, Journaled, JournalLoop
+from berth.live.service.noting import note_on
 from berth.live.service.rounds import Conflict, Round, Submission
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, StoreError
@@ -104,7 +105,8 @@ class Scheduler:
         engine = make_engine(settings.engine, self.clock, settings.engine_state, owner)
         self._journal = JournalLoop(settings, store, dispatcher, seq, self.clock)
         self._link = EngineLink(engine, dispatcher, self._journal)
-        self._forecasting: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        """What the scheduler does beside scheduling."""
 
     @classmethod
     async def open(cls, settings: ServiceSettings) -> Scheduler:
@@ -127,7 +129,9 @@ class Scheduler:
         except BaseException:
             await scheduler.close()
             raise
-        scheduler._forecasting = asyncio.create_task(forecast_on(scheduler.think, scheduler.note, settings.seed))
+        scheduler._beside.append(asyncio.create_task(forecast_on(scheduler.think, scheduler.note, settings.seed)))
+        if scheduler._link.notes:
+            scheduler._beside.append(asyncio.create_task(note_on(scheduler.think, scheduler._link.note)))
         return scheduler
 
     async def _warm(self) -> None:
@@ -139,9 +143,9 @@ class Scheduler:
 
     async def close(self) -> None:
         """Answer pending requests, write a snapshot, and close store and engine."""
-        if self._forecasting is not None:
-            self._forecasting.cancel()
-            await asyncio.gather(self._forecasting, return_exceptions=True)
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
         await self._link.close()
         await self._journal.close()
         self._thinker.shutdown(wait=False, cancel_futures=True)

@@ -8,6 +8,7 @@ Each attempt has a record in the cluster (`record`), which owns its pods (`templ
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections import deque
@@ -36,14 +37,17 @@ from berth.live.engines.kubernetes.attempts import Attempts
 from berth.live.engines.kubernetes.companion import ORIGIN, Companion, is_theirs
 from berth.live.engines.kubernetes.lease import Lease, own_identity
 from berth.live.engines.kubernetes.logs import read_logs
+from berth.live.engines.kubernetes.pod_events import PLACED, WAITS, write_events
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
 from berth.live.engines.kubernetes.state import State
+from berth.live.engines.kubernetes.status import SeenPod
 from berth.live.engines.kubernetes.template import NotPossible, pods_of
 from berth.live.engines.kubernetes.watching import Watching
 
 __all__ = ["ENGINE", "KubernetesEngine"]
 
+log = logging.getLogger(__name__)
 SWEEP = 30.0
 """Seconds between two looks for records that are old enough to be removed."""
 
@@ -162,7 +166,12 @@ class KubernetesEngine:
             if isinstance(command, Cancel):
                 await self._cancel(command)
             elif is_theirs(command.job):
-                await self._attempts.place(command, self._companion.waiting.get(command.job))
+                group = self._companion.waiting.get(command.job)
+                await self._attempts.place(command, group)
+                if group is not None:
+                    nodes = ", ".join(dict.fromkeys(place.server for place in command.places))
+                    pods = [pod for those in group.pods.values() for pod in those]
+                    await self._write_events(pods, PLACED, f"attempt {command.attempt} of {command.job} on {nodes}")
             elif job is None:
                 raise InvalidInput("the job that is to start", value=None, key="job")
             else:
@@ -188,6 +197,20 @@ class KubernetesEngine:
         if record is None:
             raise NoLogs(f"attempt {attempt} of job {job} is not in the cluster")
         return await read_logs(ask, record, self._state.pods(record).values(), task, tail)
+
+    async def note(self, job: str, text: str, /) -> None:
+        """Show why a group of pods waits, as an event on its pods."""
+        group = self._companion.waiting.get(job)
+        if group is not None:
+            pods = [pod for those in group.pods.values() for pod in those]
+            await self._write_events(pods, WAITS, text)
+
+    async def _write_events(self, pods: list[SeenPod], reason: str, text: str) -> None:
+        """Events help readers; scheduling goes on without them."""
+        try:
+            await asyncio.to_thread(write_events, self.api, pods, reason, text)
+        except (ClusterSilent, ClusterRefused) as error:
+            log.warning("no event for pod %s: %s", pods[0].name, error)
 
     def _lost(self, reason: str) -> None:
         """Another berth may lead now: stop at once."""
