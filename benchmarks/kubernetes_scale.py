@@ -1,0 +1,156 @@
+"""Bindings a second on a large Kubernetes cluster: `python -m benchmarks.kubernetes_scale --nodes 1000 --pods 10000`.
+
+A real control plane on this machine with hollow nodes, whose pods run nothing. All pods are created first, while their
+scheduler is down; then it starts, and the benchmark measures how long it takes until all of them are bound: first
+kube-scheduler, then a berth service in companion mode (Binding API), on the same cluster with equal pods. Every pod
+fits. Also printed: the processor time of the API server meanwhile, and the largest memory of berth. All programs share
+the processors of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
+from berth.live.clusters.kubernetes_api import Api
+from tests.live.service.live import serving
+
+CPUS = 4
+PODS = "/api/v1/namespaces/default/pods"
+POLL = 1.0
+PATIENCE = 3600.0
+TICKS = 100
+"""Clock ticks in a second of /proc/PID/stat."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How a scheduler bound all pods."""
+
+    scheduler: str
+    seconds: float
+    first: float
+    api_seconds: float
+    memory: float
+
+
+def pod(number: int, scheduler: str, milli: int) -> dict[str, object]:
+    """A pod that a hollow node runs for ever."""
+    name, type_ = f"p-{number}", f"type-{number % 3}"
+    box = {"name": "main", "image": "none", "resources": {"requests": {"cpu": f"{milli}m"}}}
+    spec = {"schedulerName": scheduler, "containers": [box], "restartPolicy": "Never"}
+    return {"metadata": {"name": name, "annotations": {"berth.io/type": type_}}, "spec": spec}
+
+
+def counted(api: Api) -> int:
+    """How many pods are bound, counted by the API server page by page."""
+    found, after = 0, ""
+    while True:
+        page = api.ask("GET", f"{PODS}?limit=2000" + (f"&continue={after}" if after else ""))
+        found += sum("nodeName" in one["spec"] for one in page["items"])
+        after = page["metadata"].get("continue") or ""
+        if not after:
+            return found
+
+
+def processor_seconds(process: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def peak(process: int) -> float:
+    """The largest memory of a process so far, in MiB."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def filled(api: Api, many: int, scheduler: str) -> None:
+    """Create all pods."""
+    milli = CPUS * 1000 // 10
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: api.ask("POST", PODS, pod(i, scheduler, milli)), range(many)))
+
+
+def emptied(api: Api) -> None:
+    """Delete all pods, and wait until they are gone."""
+    api.ask("DELETE", PODS, {"gracePeriodSeconds": 0}, seconds=600.0)
+    while api.ask("GET", PODS, limit="1")["items"]:
+        time.sleep(POLL)
+
+
+def timed(api: Api, many: int, cluster: LocalKubernetes, memory: Callable[[], float], scheduler: str) -> Bound:
+    """Wait until all pods are bound."""
+    began, server = time.monotonic(), cluster.daemons()["kube-apiserver"]
+    used, first = processor_seconds(server), 0.0
+    while (bound := counted(api)) < many:
+        passed = time.monotonic() - began
+        first = first or (passed if bound else 0.0)
+        print(f"{scheduler}: {bound} of {many} bound after {passed:.0f} s", flush=True)
+        if passed > PATIENCE:
+            raise SystemExit(f"{scheduler}: {bound} of {many} pods were bound in {PATIENCE:g} s")
+        time.sleep(POLL)
+    return Bound(scheduler, time.monotonic() - began, first, processor_seconds(server) - used, memory())
+
+
+@contextmanager
+def hollow(nodes: int) -> Iterator[LocalKubernetes]:
+    """A cluster of hollow nodes."""
+    with tempfile.TemporaryDirectory(prefix="berth-", ignore_cleanup_errors=True) as name:
+        there = [KubernetesNode(f"n{i}", CPUS, labels={"class": "abc"[i % 3]}) for i in range(nodes)]
+        cluster = LocalKubernetes(Path(name) / "kubernetes", there, hollow=True)
+        cluster.start()
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+def main() -> None:
+    """Measure both schedulers, and print the figures side by side."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--policy", default="completion")
+    given = parser.parse_args()
+    if given.pods > 10 * given.nodes:
+        raise SystemExit("ten pods fit on a node")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with hollow(given.nodes) as cluster:
+        api = cluster.api
+        cluster.kill("kube-scheduler")
+        filled(api, given.pods, "default-scheduler")
+        cluster.start_daemon("kube-scheduler")
+        process = cluster.daemons()["kube-scheduler"]
+        rows = [timed(api, given.pods, cluster, lambda: peak(process), "kube-scheduler")]
+        emptied(api)
+        filled(api, given.pods, "berth")
+        folder = cluster.directory.parent
+        (folder / "berth.yaml").write_text(f"kubeconfig: {cluster.kubeconfig}\nimage: none\ncompanion: scheduler\n")
+        arguments = ("--open", "--engine", f"kubernetes:{folder}/berth.yaml", "--policy", given.policy)
+        with serving(folder, *arguments, "--learn-by", "class") as live:
+            rows.append(timed(api, given.pods, cluster, lambda: peak(live.process.pid), f"berth, {given.policy}"))
+            decided = live.ask("GET", "/v1/decisions?limit=1000")
+    table = Table("scheduler", "seconds", "first after", "bindings/s", "API server, CPU s", "memory, MiB")
+    for row in rows:
+        figures = (row.seconds, row.first, given.pods / row.seconds, row.api_seconds, row.memory)
+        table.add_row(row.scheduler, *(f"{figure:.1f}" for figure in figures))
+    Console().print(table)
+    seconds = sorted(one["seconds"] for one in decided)
+    if seconds:
+        print(f"{len(seconds)} decisions of berth, median {1000 * seconds[len(seconds) // 2]:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()
