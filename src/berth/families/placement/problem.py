@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from berth.capacity import TOLERANCE, Violation
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.placement.kernels.gathering import hold_all
+from berth.families.placement.usage import usage
 from berth.model import Berth, Cluster, Floats, FrozenArrays, Instance, Ints, JobType, Resource, frozen_array
 
 __all__ = [
@@ -413,9 +414,7 @@ class PlacementProblem(FrozenArrays):
         start = np.concatenate([slot.berths.start[there], new.start[here]])
         end = np.concatenate([slot.berths.end[there], new.end[here]])
         demand = np.concatenate([slot.berths.demand[there], new.demand[here]])
-        start = np.maximum(start, slot.time)
-        running = (start[None] <= start[:, None]) & (end[None] > start[:, None])
-        most: Floats = (running @ demand).max(axis=0)
+        most: Floats = usage(slot.time, start, end, demand)[1].max(axis=0)
         return most
 
     def repaired(self, slot: PlacementSlot, decision: PlacementDecision) -> PlacementDecision:

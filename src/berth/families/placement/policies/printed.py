@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.placement.kernels.greedy import earliest
 from berth.families.placement.policies.ordered import OrderedPolicy
 from berth.families.placement.problem import (
     REJECT,
@@ -30,6 +29,7 @@ from berth.families.placement.problem import (
     PlacementProblem,
     PlacementSlot,
 )
+from berth.families.placement.usage import earliest_start
 from berth.model import Floats
 
 __all__ = ["SHIPPED", "Actor", "DRLDirect", "DRLGreedyPrinted", "actor_named", "state_of"]
@@ -196,7 +196,7 @@ def directed(problem: PlacementProblem, slot: PlacementSlot, scores: Floats) -> 
     chosen, starts = np.full(size, REJECT, dtype=np.int64), np.full(size, slot.time)
     held = slot.berths
     places = {
-        r: [held.start[held.server == r], held.end[held.server == r], held.demand[held.server == r]]
+        r: (held.start[held.server == r], held.end[held.server == r], held.demand[held.server == r])
         for r in np.unique(held.server).tolist()
     }
     capacity = problem.instance.capacity
@@ -204,12 +204,13 @@ def directed(problem: PlacementProblem, slot: PlacementSlot, scores: Floats) -> 
         r = min(int(scores[i]), servers - 1)
         if not slot.up[r]:
             continue
-        at, until, holds = places.get(r, [np.zeros(0), np.zeros(0), np.zeros((0, capacity.shape[1]))])
+        berths = places.get(r, (np.zeros(0), np.zeros(0), np.zeros((0, capacity.shape[1]))))
         time = slot.tasks.work[i] / problem.speed[r]
-        start = earliest(slot.tasks.demand, i, time, capacity, r, slot.time, at, until, holds, len(at))
+        start = earliest_start(slot.time, time, slot.tasks.demand[i], capacity[r], berths)
         if not np.isfinite(start):
             continue
         chosen[i], starts[i] = r, start
+        at, until, holds = berths
         demand = np.concatenate([holds, slot.tasks.demand[i : i + 1]])
-        places[r] = [np.append(at, start), np.append(until, start + time), demand]
+        places[r] = np.append(at, start), np.append(until, start + time), demand
     return PlacementDecision(chosen, starts)
