@@ -71,12 +71,33 @@ def test_a_pod_that_was_let_go_is_valid_in_all_versions(version: str) -> None:
     assert change["metadata"]["uid"] == "u-p"
 
 
-def test_a_patched_pod_waits_no_more_and_one_with_another_gate_is_not_sent_twice() -> None:
+def test_a_patched_pod_waits_no_more_and_one_with_another_gate_waits_for_that_first() -> None:
     way = Way("gates")
-    held = pod("p", schedulingGates=[{"name": GATE}, {"name": "other.io/gate"}])
+    held = pod("p", schedulingGates=[{"name": GATE}])
     after = seen({"metadata": {"name": "p", "uid": "u-p"}, "spec": {**held.spec, **release(held, "n1")["spec"]}})
     assert (way.waits(held), way.sent(held)) == (True, False)
     assert (way.waits(after), way.sent(after)) == (False, True)
+    other = pod("q", schedulingGates=[{"name": GATE}, {"name": "other.io/gate"}])
+    assert (way.waits(other), way.sent(other)) == (False, False)
+    assert not Way("scheduler").waits(pod("r", schedulingGates=[{"name": "other.io/gate"}]))
+
+
+def test_odd_pods_are_left_alone_and_stop_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    settings = KubernetesSettings(companion="scheduler", settle=60.0)
+    huge = {"name": "main", "image": "i", "resources": {"requests": {"memory": "2Pi"}}}
+    label = {"kueue.x-k8s.io/pod-group-name": "g"}
+    digits = pod("digits", label, {"berth.io/gang-size": "9" * 5000})
+    found = waiting(settings, pod("huge", containers=[huge]), digits, pod("fine"))
+    assert [group.job.payload["name"] for group in found.waiting.values()] == ["fine"]
+    assert "huge" in caplog.text
+
+
+def test_a_pod_that_replaces_another_of_a_placed_group_completes_it() -> None:
+    settings = KubernetesSettings(companion="scheduler", settle=60.0)
+    label, notes = {"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "3"}
+    bound = [pod(f"b{i}", label, notes, nodeName="n1") for i in range(2)]
+    assert len(waiting(settings, *bound, pod("new", label, notes)).waiting) == 1
+    assert waiting(settings, bound[0], pod("new", label, notes)).waiting == {}
 
 
 @given(st.integers(2, 12))

@@ -36,6 +36,9 @@ MISSING_SECONDS = 2.0
 """How long a pod may be missing: the watch may be behind."""
 FIRST_RETRY, LONGEST_RETRY = 0.2, 10.0
 GONE = HTTPStatus.NOT_FOUND
+WRONG = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+FINAL = (*WRONG, HTTPStatus.FORBIDDEN, GONE)
+"""Answers after which a pod cannot be created; after others it is tried again."""
 REFUSALS = (HTTPStatus.CONFLICT, GONE, HTTPStatus.UNPROCESSABLE_ENTITY)
 """Answers after which a pod cannot be placed any more."""
 Fault = Literal["job", "server", "engine", "cancelled"]
@@ -52,6 +55,7 @@ class Attempts:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queued: set[Key] = set()
         self._tries: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._open = True
 
     async def start(self, start: Start, job: Job) -> None:
@@ -113,11 +117,12 @@ class Attempts:
         except ClusterRefused as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
-            return self._state.read(await self.ask("GET", f"configmaps/{record.name}")) or record
+            found = self._state.read(await self.ask("GET", f"configmaps/{record.name}")) or record
+            self._report(found)
+            return found
         record.uid = made["metadata"]["uid"]
         self._state.know(record)
-        if record.end is not None:
-            self._tell(record.end)
+        self._report(record)
         return record
 
     async def _create(self, record: Record) -> None:
@@ -139,8 +144,8 @@ class Attempts:
 
         missing = [pod for pod in record.manifests or () if pod["metadata"]["name"] not in there]
         results = await asyncio.gather(*(create(pod) for pod in missing), return_exceptions=True)
-        if refused := [one for one in results if isinstance(one, ClusterRefused)]:
-            fault: Fault = "job" if refused[0].status == HTTPStatus.UNPROCESSABLE_ENTITY else "engine"
+        if refused := [one for one in results if isinstance(one, ClusterRefused) and one.status in FINAL]:
+            fault: Fault = "job" if refused[0].status in WRONG else "engine"
             await self._condemn(record, _failed(record, f"Kubernetes refused a pod: {refused[0]}", fault))
             return
         for one in results:
@@ -159,20 +164,28 @@ class Attempts:
     def tend_soon(self, key: Key, after: float = 0.0) -> None:
         """Look at an attempt, now or later."""
         if after:
-            asyncio.get_running_loop().call_later(after, self.tend_soon, key)
+            self._cancel_timer(key)
+            self._timers[key] = asyncio.get_running_loop().call_later(after, self.tend_soon, key)
         elif key not in self._queued and self._open:
             self._queued.add(key)
             task = asyncio.create_task(self.tend(key))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _cancel_timer(self, key: Key) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
     async def tend(self, key: Key) -> None:
         """Look at an attempt; try again later if the API server does not do what is asked."""
         self._queued.discard(key)
+        self._cancel_timer(key)
         try:
             async with self._locks[key]:
                 await self._tend(key)
             self._tries.pop(key, None)
+            if key not in self._state.records:
+                self._locks.pop(key, None)
         except (ClusterSilent, ClusterRefused) as error:
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             wait = min(FIRST_RETRY * 2 ** min(tries, 10), LONGEST_RETRY)
@@ -185,6 +198,7 @@ class Attempts:
             return
         pods = self._state.pods(record)
         if record.end is not None:
+            self._report(record)  # its end may be known only because the answer to a request was lost
             if record.gone:
                 self._state.forget(record)
             elif not record.members:  # a pod may be created late, by a request that was long under way
@@ -216,7 +230,11 @@ class Attempts:
 
         async def send(pod: SeenPod, server: str) -> None:
             async with few:
-                await asyncio.to_thread(self._way.send, self._api, pod, server)
+                try:
+                    await asyncio.to_thread(self._way.send, self._api, pod, server)
+                except ClusterRefused as error:
+                    if error.status not in REFUSALS or not await self._was_sent(pod, server):
+                        raise
 
         sending = [send(pod, server) for pod, _, server in wanted if pod is not None and not self._way.sent(pod)]
         for error in await asyncio.gather(*sending, return_exceptions=True):
@@ -227,6 +245,18 @@ class Attempts:
                 raise error
         record.created = True
         record.since["created"] = time.monotonic()
+
+    async def _was_sent(self, pod: SeenPod, server: str) -> bool:
+        """Whether a pod that is refused was sent before, and the watch is behind."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        try:
+            found = seen(await asyncio.to_thread(self._api.request, "GET", path))
+        except ClusterRefused:
+            return False
+        there = found.uid == pod.uid and self._way.sent(found) and found.node in ("", server)
+        if there:
+            self._state.add(found)
+        return there
 
     async def _judge(self, record: Record, pods: list[SeenPod]) -> None:
         """Decide what becomes of an attempt whose pods were created and, if others did that, placed."""
@@ -272,11 +302,13 @@ class Attempts:
         record.since.pop("missing", None)
         if waiting := [pod for pod in pods if not pod.node]:
             return self._unbound(record, waiting, clock)
-        if stuck := next((why for pod in pods if (why := pod.stuck)), ""):
-            limit = self._settings.start_seconds
-            if clock - record.since.setdefault("stuck", clock) > limit:
-                return _failed(record, f"a container did not start in {limit:g} s ({stuck})", "job")
-            self.tend_soon(record.key, min(limit, 5.0))
+        if all(pod.phase != "Pending" for pod in pods):
+            return None
+        limit = self._settings.start_seconds
+        if clock - record.since.setdefault("bound", clock) > limit:
+            why = next((why for pod in pods if (why := pod.stuck)), "its containers are being created")
+            return _failed(record, f"a container did not start in {limit:g} s ({why})", "job")
+        self.tend_soon(record.key, min(limit, 5.0))
         return None
 
     def _unbound(self, record: Record, waiting: list[SeenPod], clock: float) -> Failed | None:
@@ -286,10 +318,11 @@ class Attempts:
             if clock - record.since.setdefault("unfit", clock) > UNFIT_SECONDS:
                 return _failed(record, f"kube-scheduler found no room: {unfit}", "server")
             self.tend_soon(record.key, UNFIT_SECONDS / 3)
-        elif clock - since > limit:
+            return None
+        record.since.pop("unfit", None)
+        if clock - since > limit:
             return _failed(record, f"it was not bound in {limit:g} s", "engine")
-        else:
-            self.tend_soon(record.key, min(limit, 5.0))
+        self.tend_soon(record.key, min(limit, 5.0))
         return None
 
     async def _finish(self, record: Record, pods: dict[str, SeenPod]) -> None:
@@ -313,6 +346,8 @@ class Attempts:
             except ClusterRefused as error:
                 if error.status not in (GONE, HTTPStatus.CONFLICT):
                     raise
+                if error.status == GONE:
+                    self._state.drop(pod)
 
     async def _patch(self, record: Record, **events: Finished | Failed) -> None:
         """Add to the record of an attempt."""
@@ -331,9 +366,15 @@ class Attempts:
         if not record.gone:
             await self._patch(record, end=end)
         record.end = end
-        if record.members:
-            self._state.give_back(record)
-        self._tell(end)
+        self._report(record)
+
+    def _report(self, record: Record) -> None:
+        """Report the end of an attempt, once."""
+        if record.end is not None and not record.reported:
+            record.reported = True
+            if record.members:
+                self._state.give_back(record)
+            self._tell(record.end)
 
     async def sweep(self) -> None:
         """Remove records of attempts that ended long ago; their pods go with them."""
@@ -343,8 +384,10 @@ class Attempts:
                 try:
                     await self.ask("DELETE", f"configmaps/{record.name}", {"propagationPolicy": "Background"})
                 except BerthError as error:
-                    log.warning("the record of %s could not be removed: %s", record.key[0], error)
-                self._locks.pop(record.key, None)
+                    if getattr(error, "status", 0) == GONE:
+                        self._state.forget(record)
+                    else:
+                        log.warning("the record of %s could not be removed: %s", record.key[0], error)
 
     async def ask(self, method: str, what: str, body: object = None) -> Any:
         """A request about an object in the namespace of jobs."""
@@ -362,6 +405,14 @@ class Attempts:
         self.halt()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._queued.clear()
+        for key in list(self._timers):
+            self._cancel_timer(key)
+
+    def sweep_soon(self) -> None:
+        """Remove old records beside all else."""
+        task = asyncio.create_task(self.sweep())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def resume(self) -> None:
         """Work again."""

@@ -17,14 +17,16 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Literal
 
 from berth.errors import BerthError, InvalidInput
 from berth.files.quantities import parse_duration
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines.kubernetes.affinity import Rules
-from berth.live.engines.kubernetes.api import Api, ClusterRefused
+from berth.live.engines.kubernetes.api import Api, ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.groups import gang_of_pods, group_of
 from berth.live.engines.kubernetes.objects import PodObject
 from berth.live.engines.kubernetes.pods import PODS, Pod, not_modelled, pod_of
@@ -41,6 +43,10 @@ SIZES = (f"{SAID}gang-size", "kueue.x-k8s.io/pod-group-total-count", "pod-group.
 OF_KUBE_SCHEDULER = ("preemption",)
 """What is not modelled but does no harm if berth binds a pod itself."""
 ID = re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII)
+WARNINGS = 1000
+"""The most warnings that are remembered, so as not to repeat them."""
+Name = tuple[str, str, str]
+"""Namespace, kind and name of a group."""
 Mode = Literal["off", "scheduler", "gates"]
 log = logging.getLogger(__name__)
 
@@ -81,12 +87,12 @@ class Way:
         if pod.node or pod.deleting or pod.phase != "Pending":
             return False
         if self._mode == "scheduler":
-            return bool(pod.spec.get("schedulerName") == SCHEDULER)
-        return self._mode == "gates" and any(one.get("name") == GATE for one in pod.spec.get("schedulingGates") or ())
+            return pod.spec.get("schedulerName") == SCHEDULER and not _gates(pod)
+        return self._mode == "gates" and _gates(pod) == [GATE]  # others must let it go first
 
     def sent(self, pod: SeenPod) -> bool:
         """Whether a pod was sent to its node."""
-        return bool(pod.node) or (self._mode == "gates" and not self.waits(pod))
+        return bool(pod.node) or (self._mode == "gates" and GATE not in _gates(pod))
 
     def send(self, api: Api, pod: SeenPod, server: str) -> None:
         """Send a pod to a node."""
@@ -95,6 +101,11 @@ class Way:
             api.request("PATCH", path, release(pod, server))
         else:
             api.request("POST", f"{path}/binding", binding(pod, server))
+
+
+def _gates(pod: SeenPod) -> list[str]:
+    """The scheduling gates of a pod."""
+    return [str(one.get("name")) for one in pod.spec.get("schedulingGates") or ()]
 
 
 def binding(pod: SeenPod, server: str) -> dict[str, Any]:
@@ -134,9 +145,8 @@ class Companion:
         """Seconds until the next look, if a group may soon be complete."""
         self._api, self._settings, self._way = api, settings, Way(settings.companion)
         self._read: dict[str, Pod] = {}
-        self._sizes: dict[str, int | None] = {}
-        self._since: dict[tuple[str, str, str], tuple[int, float]] = {}
-        self._placed: set[tuple[str, str, str]] = set()
+        self._since: dict[Name, tuple[int, float]] = {}
+        """How many pods of a group waited at the last look, and since when there are that many."""
         self._warned: set[str] = set()
 
     async def look(self, state: State) -> None:
@@ -144,38 +154,29 @@ class Companion:
         if self._settings.companion == "off":
             return
         spaces = self._settings.namespaces
-        pods = [
-            pod for pod in state.foreign.values() if self._way.waits(pod) and (not spaces or pod.namespace in spaces)
-        ]
-        self._read = {pod.uid: self._read.get(pod.uid) or _model(pod) for pod in pods}
-        groups: dict[tuple[str, str, str], list[SeenPod]] = {}
-        for pod in sorted(pods, key=lambda pod: pod.name):
-            model = self._read[pod.uid]
-            kind, name = group_of(model.metadata, model.spec) or ("Pod", pod.name)
-            groups.setdefault((pod.namespace, kind, name), []).append(pod)
+        groups: dict[Name, list[SeenPod]] = {}
+        models: dict[str, Pod] = {}
+        for pod in sorted(state.foreign.values(), key=lambda pod: pod.name):
+            if not self._way.waits(pod) or (spaces and pod.namespace not in spaces):
+                continue
+            try:
+                model = models[pod.uid] = self._read.get(pod.uid) or _model(pod)
+            except (BerthError, ValueError) as error:
+                self._warn(f"pod {pod.namespace}/{pod.name}", error)
+                continue
+            groups.setdefault(_name(model), []).append(pod)
+        self._read = models
         before = {group.uids: group for group in self.waiting.values()}
-        for gone in self._placed_of(before, groups):
-            self._placed.add(gone)
         self.waiting, self.pause = {}, None
         for key, members in groups.items():
             known = before.get(frozenset(pod.uid for pod in members))
-            group = known or (self._group(key, members) if await self._complete(key, members) else None)
+            group = known or (self._group(key, members) if await self._complete(key, members, state) else None)
             if group is not None:
                 self.waiting[group.job.id] = group
         self._since = {key: one for key, one in self._since.items() if key in groups}
 
-    @staticmethod
-    def _placed_of(before: dict[frozenset[str], Group], groups: Any) -> list[tuple[str, str, str]]:
-        """Groups that waited at the last look and wait no more: pods that come later replace some of theirs."""
-        there = {pod.uid for members in groups.values() for pod in members}
-        return [
-            (group.job.payload["namespace"], group.job.payload["kind"], group.job.payload["name"])
-            for uids, group in before.items()
-            if not uids & there
-        ]
-
-    async def _complete(self, key: tuple[str, str, str], pods: Sequence[SeenPod]) -> bool:
-        """Whether all pods of a group are there."""
+    async def _complete(self, key: Name, pods: Sequence[SeenPod], state: State) -> bool:
+        """Whether all pods of a group are there, those counted that were placed before."""
         if key[1] == "Pod":
             return True
         count, since = self._since.get(key, (0, 0.0))
@@ -183,45 +184,51 @@ class Companion:
         if count != len(pods):
             since = clock
             self._since[key] = len(pods), clock
-        size = await self._size(key, pods[0])
-        if size is not None and len(pods) >= size:
+        try:
+            size = await self._size(key, pods[0])
+        except (ClusterRefused, ClusterSilent):  # for now
+            self.pause = self._settings.settle
+            return False
+        if size is not None:
+            return len(pods) >= size or len(pods) + _placed(key, state) >= size
+        if clock - since >= self._settings.settle:
             return True
-        settled = clock - since >= self._settings.settle
-        if settled and (size is None or key in self._placed):
-            return True
-        if not settled:
-            self.pause = min(self._settings.settle, 0.5)
+        self.pause = min(self._settings.settle, 0.5)
         return False
 
-    async def _size(self, key: tuple[str, str, str], pod: SeenPod) -> int | None:
-        """How many pods a group has; None if nothing says it."""
+    async def _size(self, key: Name, pod: SeenPod) -> int | None:
+        """How many pods of a group there are to be now; None if nothing says it."""
         for name in SIZES:
             given = pod.annotations.get(name) or pod.labels.get(name) or ""
-            if given.isdecimal():
+            if re.fullmatch(r"\d{1,6}", given, re.ASCII):
                 return int(given)
-        owner = next((uid for kind, _, uid in pod.owners if kind == "Job"), "")
-        if key[1] != "Job" or not owner:
+        if key[1] != "Job":
             return None
-        if owner not in self._sizes:
-            path = f"/apis/batch/v1/namespaces/{key[0]}/jobs/{key[2]}"
-            try:
-                spec = (await asyncio.to_thread(self._api.request, "GET", path)).get("spec") or {}
-                many = spec.get("parallelism")
-                most = spec.get("completions")
-                self._sizes[owner] = min(many or 1, most) if most else many
-            except ClusterRefused:  # without the right to read it, or it is gone
-                self._sizes[owner] = None
-        return self._sizes[owner]
+        path = f"/apis/batch/v1/namespaces/{key[0]}/jobs/{key[2]}"
+        try:
+            found = await asyncio.to_thread(self._api.request, "GET", path)
+        except ClusterRefused as error:
+            if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+                return None
+            raise
+        spec, status = found.get("spec") or {}, found.get("status") or {}
+        many, most = int(spec.get("parallelism", 1)), spec.get("completions")
+        return many if most is None else min(many, int(most) - int(status.get("succeeded", 0)))
 
-    def _group(self, key: tuple[str, str, str], pods: Sequence[SeenPod]) -> Group | None:
+    def _warn(self, what: str, error: Exception) -> None:
+        """Say once why something is left alone."""
+        if len(self._warned) > WARNINGS:
+            self._warned.clear()
+        if what not in self._warned:
+            self._warned.add(what)
+            log.warning("%s waits for berth and is ignored: %s", what, " ".join(str(error).split()))
+
+    def _group(self, key: Name, pods: Sequence[SeenPod]) -> Group | None:
         """A group as a job of berth; None if berth cannot place it."""
         try:
             return _group_of(key, pods, [self._read[pod.uid] for pod in pods], self._settings)
-        except BerthError as error:
-            name = f"{key[1]} {key[0]}/{key[2]}"
-            if name not in self._warned:
-                self._warned.add(name)
-                log.warning("%s waits for berth and is ignored: %s", name, error)
+        except (BerthError, ValueError) as error:
+            self._warn(f"{key[1]} {key[0]}/{key[2]}", error)
             return None
 
     async def delete(self, group: Group) -> None:
@@ -235,6 +242,22 @@ class Companion:
                     log.warning("pod %s could not be deleted: %s", pod.name, error)
 
 
+def _name(pod: Pod) -> Name:
+    """Namespace, kind and name of the group of a pod; one without a group is its own."""
+    kind, name = group_of(pod.metadata, pod.spec) or ("Pod", pod.metadata.name)
+    return pod.namespace, kind, name
+
+
+def _placed(key: Name, state: State) -> int:
+    """How many pods of a group have their nodes and have not ended."""
+    count = 0
+    for pod in state.everyone():
+        if pod.namespace == key[0] and pod.node and not pod.ended and not pod.deleting:
+            with suppress(BerthError, ValueError):
+                count += _name(_model(pod)) == key
+    return count
+
+
 def _model(pod: SeenPod) -> Pod:
     metadata = {
         "name": pod.name,
@@ -246,9 +269,7 @@ def _model(pod: SeenPod) -> Pod:
     return pod_of(PodObject.model_validate({"metadata": metadata, "spec": dict(pod.spec)}))
 
 
-def _group_of(
-    key: tuple[str, str, str], pods: Sequence[SeenPod], models: Sequence[Pod], settings: KubernetesSettings
-) -> Group:
+def _group_of(key: Name, pods: Sequence[SeenPod], models: Sequence[Pod], settings: KubernetesSettings) -> Group:
     space, kind, name = key
     if settings.companion == "scheduler":
         for model in models:

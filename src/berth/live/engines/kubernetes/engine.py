@@ -23,6 +23,7 @@ from berth.live.core.events import (
     Cancelled,
     Command,
     Event,
+    Failed,
     ServerChanged,
     ServerJoined,
     ServerLost,
@@ -34,7 +35,7 @@ from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, 
 from berth.live.engines.clock import Clock
 from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent, connect
 from berth.live.engines.kubernetes.attempts import Attempts
-from berth.live.engines.kubernetes.companion import ORIGIN, Companion, is_theirs
+from berth.live.engines.kubernetes.companion import ORIGIN, Companion, Group, is_theirs
 from berth.live.engines.kubernetes.lease import Lease, own_identity
 from berth.live.engines.kubernetes.logs import read_logs
 from berth.live.engines.kubernetes.pod_events import PLACED, WAITS, write_events
@@ -68,6 +69,8 @@ class KubernetesEngine:
         self._lease = Lease(self.api, self.namespace, identity=own_identity(self.store), on_lost=self._lost)
         self._watching: Watching | None = None
         self._swept = 0.0
+        self._gone: set[str] = set()
+        """Groups whose attempts failed and whose pods are gone."""
 
     def refusal(self, job: Job) -> str | None:
         """Why Kubernetes could never run a job; None if it could."""
@@ -97,11 +100,18 @@ class KubernetesEngine:
         self._attempts.resume()
         await asyncio.gather(*(self._attempts.tend(key) for key in list(self._state.records)))
         await self._companion.look(self._state)
+        until = time.monotonic() + 2 * self.settings.settle
+        while self._companion.pause and time.monotonic() < until:  # else a group that is not complete would look gone
+            await asyncio.sleep(self._companion.pause)
+            await self._companion.look(self._state)
+        self._lease.check()
         self._told.clear()
-        attempts = [
-            Attempt(*record.key, record.places, record.end, record.told or record.end is not None)
-            for record in self._state.records.values()
-        ]
+        attempts = []
+        for record in self._state.records.values():
+            record.reported = record.end is not None
+            began = record.told or record.end is not None
+            attempts.append(Attempt(*record.key, record.places, record.end, began))
+        self._gone = {one.job for one in attempts if isinstance(one.end, Failed)}
         waiting = tuple(group.job for group in self._companion.waiting.values())
         return Snapshot(tuple(self._state.servers.values()), tuple(attempts), waiting)
 
@@ -137,12 +147,19 @@ class KubernetesEngine:
             for name, group in self._companion.waiting.items():
                 if name not in before:
                     self._told.append(Submitted(time.time(), group.job))
-            for name in before.keys() - self._companion.waiting.keys():
-                if all(key[0] != name for key in self._state.records):
-                    self._told.append(Cancelled(time.time(), name, ORIGIN))
+            self._tell_gone(before)
         if time.monotonic() - self._swept > SWEEP:
             self._swept = time.monotonic()
-            await self._attempts.sweep()
+            self._attempts.sweep_soon()
+
+    def _tell_gone(self, before: Mapping[str, Group]) -> None:
+        """Tell which groups wait no more and are not placed either: their pods were deleted."""
+        records = self._state.records.values()
+        failed = {record.key[0] for record in records if record.members and isinstance(record.end, Failed)}
+        placed = {record.key[0] for record in records if record.members and not isinstance(record.end, Failed)}
+        for name in (before.keys() | (failed - self._gone)) - self._companion.waiting.keys() - placed:
+            self._told.append(Cancelled(time.time(), name, ORIGIN))
+        self._gone = failed - self._companion.waiting.keys() - placed
 
     def _tell_servers(self) -> None:
         before, after = self._state.compare()
@@ -182,7 +199,8 @@ class KubernetesEngine:
 
     async def _cancel(self, command: Cancel) -> None:
         group = self._companion.waiting.get(command.job)
-        if group is not None and (command.job, command.attempt) not in self._state.records:
+        record = self._state.records.get((command.job, command.attempt))
+        if group is not None and (record is None or record.end is not None):
             await self._companion.delete(group)
         else:
             await self._attempts.cancel((command.job, command.attempt))

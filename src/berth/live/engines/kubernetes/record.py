@@ -67,6 +67,8 @@ class Record:
     """Whether its start was reported."""
     released: bool = False
     """Whether its pods were let go."""
+    reported: bool = False
+    """Whether its end was reported."""
     gone: bool = False
     """Whether its record was removed by another program."""
     since: dict[str, float] = field(default_factory=dict)

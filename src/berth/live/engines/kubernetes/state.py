@@ -47,6 +47,8 @@ class State:
         """Each node by uid, with nothing taken, and whether it is ready."""
         self._unready: dict[str, float] = {}
         """Since when a node is not ready, by a clock that does not jump."""
+        self._lost: set[str] = set()
+        """Nodes that count as lost."""
 
     def followed(self) -> tuple[Followed, ...]:
         """What the engine watches."""
@@ -61,6 +63,17 @@ class State:
     def pods(self, record: Record) -> dict[str, SeenPod]:
         """The pods of an attempt, by uid."""
         return self._pods.get(record.name, {})
+
+    def everyone(self) -> Iterator[SeenPod]:
+        """All pods of the cluster."""
+        yield from self.foreign.values()
+        for pods in self._pods.values():
+            yield from pods.values()
+
+    def drop(self, pod: SeenPod) -> None:
+        """Forget a pod that is not in the cluster any more."""
+        for _ in self._pod_changed(pod.uid, None):
+            pass
 
     def take(self, objects: dict[str, dict[str, Any]]) -> None:
         """Begin with these objects, and with what this process alone knows of its attempts."""
@@ -159,22 +172,24 @@ class State:
             self.foreign[pod.uid] = pod
 
     def _pod_changed(self, uid: str, pod: SeenPod | None) -> Iterator[Key]:
-        before = self.foreign.pop(uid, None)
         name = self._homes.get(uid, "")
+        before = self.foreign.pop(uid, None) or self._pods.get(name, {}).get(uid)
         if pod is not None:
             self.add(pod)
             name = self._homes.get(uid, "")
         elif name:
             del self._homes[uid]
-            self._pods.get(name, {}).pop(uid, None)
+            self._pods[name].pop(uid, None)
+            if not self._pods[name]:
+                del self._pods[name]
         if name in self._names:
             yield self._names[name]
-        self.stale = self.stale or _held(before) != _held(self.foreign.get(uid))
+        self.stale = self.stale or _held(before) != _held(pod)
 
     @property
     def waits(self) -> bool:
         """Whether a node may soon count as lost."""
-        return any(time.monotonic() - since < self._settings.lost_seconds + 1.0 for since in self._unready.values())
+        return self._unready.keys() != self._lost
 
     def compare(self) -> tuple[dict[str, Server], dict[str, Server]]:
         """Compute the servers anew: those before, and those now."""
@@ -185,8 +200,9 @@ class State:
         clock = time.monotonic()
         unready = [uid for uid, (_, ready) in self._nodes.items() if not ready]
         self._unready = {uid: self._unready.get(uid, clock) for uid in unready}
-        lost = {uid for uid, since in self._unready.items() if clock - since >= self._settings.lost_seconds}
-        there = [server for uid, (server, _) in self._nodes.items() if server is not None and uid not in lost]
+        limit = self._settings.lost_seconds
+        self._lost = {uid for uid, since in self._unready.items() if clock - since >= limit}
+        there = [server for uid, (server, _) in self._nodes.items() if server is not None and uid not in self._lost]
         servers = {server.name: server for server in there}
         held = [one for pod in self.foreign.values() if (one := _held(pod)) is not None]
         for name, pods in self._pods.items():

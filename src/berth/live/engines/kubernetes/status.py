@@ -58,8 +58,8 @@ class SeenPod:
     def unschedulable(self) -> str:
         """Why kube-scheduler finds no node; empty if it has not looked or has found one."""
         for one in self.status.get("conditions") or ():
-            if one.get("type") == "PodScheduled" and one.get("status") == "False":
-                return str(one.get("message") or one.get("reason") or "unschedulable")
+            if one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable":
+                return str(one.get("message") or "unschedulable")
         return ""
 
     @property

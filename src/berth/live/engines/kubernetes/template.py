@@ -112,6 +112,13 @@ def _affinity(server: str) -> dict[str, Any]:
 
 def pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings, store: str) -> list[dict[str, Any]]:
     """The pods of an attempt. Raises `NotPossible` if Kubernetes could not run the job."""
+    try:
+        return _pods_of(start, job, record, settings, store)
+    except (AttributeError, TypeError, ValueError) as error:  # lists and texts where mappings belong
+        raise NotPossible(f"pod: expected a pod template as Kubernetes takes it ({error})") from None
+
+
+def _pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings, store: str) -> list[dict[str, Any]]:
     template, command = _template(job, settings), _command(job)
     demand = {role.name: role.demand for role in job.roles}
     main = template["spec"]["containers"][0]
@@ -141,7 +148,7 @@ def pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings
         made = copy.deepcopy(spec)
         own = made["containers"][0]
         own["env"] = [*(own.get("env") or []), *_environment(job, start, role, rank, server)]
-        limits = {**(own.get("resources") or {}).get("limits", {})}
+        limits = {**((own.get("resources") or {}).get("limits") or {})}
         asked = _resources(demand[role], settings)
         own["resources"] = {**asked, "limits": {**limits, **asked.get("limits", {})}}
         made["affinity"] = {**(made.get("affinity") or {}), "nodeAffinity": _affinity(server)}

@@ -20,6 +20,7 @@ from urllib.request import urlopen
 
 from berth.errors import InvalidInput
 from berth.live.engines.kubernetes.companion import GATE
+from berth.live.engines.kubernetes.record import RECORD
 
 __all__ = ["PATH", "Health", "gated", "review", "serve"]
 
@@ -39,8 +40,8 @@ def gated(pod: dict[str, Any], all_pods: bool) -> list[dict[str, Any]]:
     gates = spec.get("schedulingGates") or []
     if wish == "false" or (wish != "true" and not all_pods) or spec.get("nodeName"):
         return []
-    if any(one.get("name") == GATE for one in gates):
-        return []
+    if any(one.get("name") == GATE for one in gates) or RECORD in ((pod.get("metadata") or {}).get("labels") or {}):
+        return []  # it is held already, or berth made it
     return [{"op": "add", "path": "/spec/schedulingGates", "value": [*gates, {"name": GATE}]}]
 
 
@@ -78,11 +79,12 @@ def serve(port: int, certificate: Path, key: Path, health: Health, all_pods: boo
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        timeout = 10.0
 
         def do_POST(self) -> None:
             try:
-                length = min(int(self.headers.get("Content-Length") or 0), LARGEST)
-                asked = json.loads(self.rfile.read(length))
+                length = int(self.headers.get("Content-Length") or 0)
+                asked = json.loads(self.rfile.read(length)) if 0 <= length <= LARGEST else None
             except ValueError:
                 asked = None
             if not isinstance(asked, dict) or self.path.partition("?")[0] != PATH:
@@ -109,5 +111,5 @@ def serve(port: int, certificate: Path, key: Path, health: Health, all_pods: boo
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput("a certificate and its key, as PEM", found=str(error), file=certificate) from None
     server = ThreadingHTTPServer(("", port), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     return server
