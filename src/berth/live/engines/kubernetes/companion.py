@@ -197,7 +197,7 @@ class Companion:
         return False
 
     async def _size(self, key: Name, pod: SeenPod) -> int | None:
-        """How many pods of a group there are to be now; None if nothing says it."""
+        """How many pods a group should have now; None if nothing says it."""
         for name in SIZES:
             given = pod.annotations.get(name) or pod.labels.get(name) or ""
             if re.fullmatch(r"\d{1,6}", given, re.ASCII):
