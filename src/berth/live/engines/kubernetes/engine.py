@@ -69,6 +69,9 @@ class KubernetesEngine:
         self._lease = Lease(self.api, self.namespace, identity=own_identity(self.store), on_lost=self._lost)
         self._watching: Watching | None = None
         self._swept = 0.0
+        self._due, self._next = False, 0.0
+        """Whether servers and groups have to be compared, and when they may be."""
+        self._beside: set[asyncio.Task[None]] = set()
         self._gone: set[str] = set()
         """Groups whose attempts failed and whose pods are gone."""
 
@@ -126,31 +129,44 @@ class KubernetesEngine:
             await self._follow(self._watching)
 
     async def _follow(self, watching: Watching) -> None:
-        """Wait for changes, and apply them."""
+        """Wait for changes, and apply them; what takes long on a large cluster is done for several at once."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(1.0 if self._state.waits else self._companion.pause or SWEEP):
+            async with asyncio.timeout(self._rest()):
                 await self._wake.wait()
         self._wake.clear()
         self._lease.check()
-        pods_changed = bool(watching.changes)
+        self._due = self._due or bool(watching.changes or self._companion.pause or self._state.waits)
         while watching.changes:
             change = watching.changes.popleft()
             if isinstance(change, BerthError):
                 raise EngineError(str(change))
             for key in self._state.apply(*change):
                 self._attempts.tend_soon(key)
-        if self._state.stale or self._state.waits:
-            self._tell_servers()
-        if pods_changed or self._companion.pause:
-            before = dict(self._companion.waiting)
-            await self._companion.look(self._state)
-            for name, group in self._companion.waiting.items():
-                if name not in before:
-                    self._told.append(Submitted(time.time(), group.job))
-            self._tell_gone(before)
+        began = time.monotonic()
+        if (self._due or self._state.stale) and began >= self._next:
+            self._due = False
+            await self._compare()
+            self._next = time.monotonic() + min(4 * (time.monotonic() - began), 1.0)
         if time.monotonic() - self._swept > SWEEP:
             self._swept = time.monotonic()
             self._attempts.sweep_soon()
+
+    def _rest(self) -> float:
+        """Seconds to wait for changes."""
+        if self._due or self._state.stale:
+            return max(self._next - time.monotonic(), 0.001)
+        return 1.0 if self._state.waits else self._companion.pause or SWEEP
+
+    async def _compare(self) -> None:
+        """Tell what has become of servers and of groups that wait."""
+        if self._state.stale or self._state.waits:
+            self._tell_servers()
+        before = dict(self._companion.waiting)
+        await self._companion.look(self._state)
+        for name, group in self._companion.waiting.items():
+            if name not in before:
+                self._told.append(Submitted(time.time(), group.job))
+        self._tell_gone(before)
 
     def _tell_gone(self, before: Mapping[str, Group]) -> None:
         """Tell which groups wait no more and are not placed either: their pods were deleted."""
@@ -188,7 +204,10 @@ class KubernetesEngine:
                 if group is not None:
                     nodes = ", ".join(dict.fromkeys(place.server for place in command.places))
                     pods = [pod for those in group.pods.values() for pod in those]
-                    await self._write_events(pods, PLACED, f"attempt {command.attempt} of {command.job} on {nodes}")
+                    text = f"attempt {command.attempt} of {command.job} on {nodes}"
+                    task = asyncio.create_task(self._write_events(pods, PLACED, text))
+                    self._beside.add(task)
+                    task.add_done_callback(self._beside.discard)
             elif job is None:
                 raise InvalidInput("the job that is to start", value=None, key="job")
             else:
@@ -249,6 +268,9 @@ class KubernetesEngine:
         watching, self._watching = self._watching, None
         if watching is not None:
             watching.stop()
+        for task in tuple(self._beside):
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
         await self._attempts.pause()
 
 
