@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from berth.errors import InvalidInput, did_you_mean, did_you_mean_elsewhere
-from berth.files.quantities import amounts
+from berth.files.quantities import amounts, parse_duration
 from berth.files.yaml_tree import Key, Tree, key_text
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "Amounts",
     "Mistake",
     "Part",
+    "Route",
     "Spec",
     "Switch",
+    "at_least",
     "by",
     "checked",
     "counted",
@@ -310,3 +313,25 @@ def _mistake(
         return Mistake(key, expected)
     shape = "nothing" if value is None else "a mapping" if isinstance(value, dict) else "a list"
     return Mistake(key, expected, found=f"an empty {shape[2:]}" if value is not None and not value else shape)
+
+
+def at_least(low: float) -> BeforeValidator:
+    """A duration of at least this many seconds."""
+
+    def check(value: object) -> float:
+        seconds = parse_duration(value, "")
+        if seconds < low:
+            raise InvalidInput(f"a duration of at least {low:g} s", value=value)
+        return seconds
+
+    return by(check)
+
+
+def _route(value: object) -> object:
+    if value == "":
+        raise InvalidInput("a path", value=value)
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+Route = Annotated[Path, by(_route)]
+"""A path; `~` is the home directory."""

@@ -24,7 +24,7 @@ needs_kubernetes = pytest.mark.skipif(
 
 
 class KubernetesSite(Site):
-    """Jobs on a cluster that somebody else starts and stops."""
+    """Jobs on a cluster that the test starts and stops."""
 
     short, patience = 1.0, LIMIT
 

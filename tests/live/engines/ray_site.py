@@ -23,7 +23,7 @@ remove_placement_group(get_placement_group(sys.argv[2]))
 
 
 class RaySite(Site):
-    """Jobs on a cluster that somebody else starts and stops."""
+    """Jobs on a cluster that the test starts and stops."""
 
     short, patience = 0.5, 240.0
 

@@ -152,9 +152,12 @@ def test_the_engine_runs_and_cancels_jobs(installed: LocalKubernetes) -> None:
 
 def test_the_api_server_accepts_the_other_objects(installed: LocalKubernetes) -> None:
     kinds = ("Deployment", "PersistentVolumeClaim", "Service", "MutatingWebhookConfiguration")
-    for _, one in resources():
-        if one["kind"] in kinds:
-            installed.api.ask("POST", path_of(one), one, dryRun="All")
+    others = [one for _, one in resources() if one["kind"] in kinds]
+    made = [installed.api.ask("POST", path_of(one), one, dryRun="All") for one in others]
+    assert [(one["kind"], one["metadata"]["name"]) for one in made] == [
+        (one["kind"], one["metadata"]["name"]) for one in others
+    ]
+    assert {one["kind"] for one in made} == set(kinds)
 
 
 def refusal(api: Api, method: str, path: str, body: Any = None) -> int:

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,7 @@ def folders(pod: Path, name: str) -> list[Path]:
     return sorted(pod.glob(f"{name}.*"), key=lambda path: int(path.suffix[1:]))
 
 
-class Container:
+class Container(ABC):
     """One start of a container."""
 
     def __init__(self, folder: Path) -> None:
@@ -75,9 +76,9 @@ class Container:
         except (OSError, ValueError):
             return KILLED
 
+    @abstractmethod
     async def wait(self) -> int:
         """Wait until it ends; its exit code."""
-        raise NotImplementedError
 
     async def stop(self, grace: float) -> int:
         """Tell it to end, and kill it after a time; its exit code."""
@@ -88,9 +89,9 @@ class Container:
         self.signal(signal.SIGKILL)
         return await self.wait()
 
+    @abstractmethod
     def signal(self, number: int) -> None:
         """Signal all of its processes."""
-        raise NotImplementedError
 
     def _reserve(self) -> None:
         """Make the folder; fails if the container was started before."""

@@ -79,7 +79,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> Api:
         return Api(client.ApiClient(settings), namespace)
     except Exception as error:  # a missing or broken file comes in many classes, also those of PyYAML
         found = " ".join(str(error).split()) or type(error).__name__
-        expected = "a kubeconfig file (--kubeconfig FILE), as kubectl uses it"
+        expected = "a kubeconfig file, as kubectl uses it"
         raise InvalidInput(expected, found=found, file=name) from None
 
 

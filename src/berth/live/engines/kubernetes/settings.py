@@ -5,35 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from berth.errors import InvalidInput
-from berth.files.quantities import parse_duration
-from berth.files.wording import Spec, Switch, by, checked, said
+from berth.files.wording import Route, Spec, Switch, at_least, checked, said
 from berth.files.yaml_tree import read_file
 from berth.live.engines.kubernetes.objects import Toleration
 
 __all__ = ["KubernetesSettings", "read_settings"]
 
 LABEL = r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-
-
-def _at_least(low: float) -> BeforeValidator:
-    """A duration of at least this many seconds."""
-
-    def check(value: object) -> float:
-        seconds = parse_duration(value, "")
-        if seconds < low:
-            raise InvalidInput(f"a duration of at least {low:g} s", value=value)
-        return seconds
-
-    return by(check)
-
-
-def _path(value: object) -> object:
-    if value == "":
-        raise InvalidInput("a path", value=value)
-    return Path(value).expanduser() if isinstance(value, str) else value
 
 
 Namespace = Annotated[str, Field(pattern=LABEL), said("the name of a namespace")]
@@ -58,19 +38,19 @@ class KubernetesSettings(Spec):
     * `namespaces`: namespaces whose pods berth may place as a companion; by default all that it may watch
     """
 
-    kubeconfig: Annotated[Path, by(_path)] | None = None
+    kubeconfig: Route | None = None
     context: Annotated[str, Field(min_length=1)] | None = None
     namespace: Namespace = ""
     image: str = ""
     resources: dict[str, str] = Field(default_factory=lambda: {"gpu": "nvidia.com/gpu"})
     tolerations: tuple[Toleration, ...] = ()
-    bind_seconds: Annotated[float, _at_least(1.0)] = 30.0
-    start_seconds: Annotated[float, _at_least(1.0)] = 600.0
-    lost_seconds: Annotated[float, _at_least(0.0)] = 60.0
-    retention: Annotated[float, _at_least(60.0)] = 3600.0
+    bind_seconds: Annotated[float, at_least(1.0)] = 30.0
+    start_seconds: Annotated[float, at_least(1.0)] = 600.0
+    lost_seconds: Annotated[float, at_least(0.0)] = 60.0
+    retention: Annotated[float, at_least(60.0)] = 3600.0
     templates: Switch = True
     companion: Literal["off", "scheduler", "gates"] = "off"
-    settle: Annotated[float, _at_least(0.1)] = 2.0
+    settle: Annotated[float, at_least(0.1)] = 2.0
     namespaces: tuple[Namespace, ...] = ()
 
     def kubernetes_name(self, resource: str) -> str:

@@ -8,11 +8,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from berth.errors import InvalidInput
 from berth.files.quantities import parse_duration
-from berth.files.wording import Spec, Switch, by, checked, said
+from berth.files.wording import Route, Spec, Switch, at_least, by, checked, said
 from berth.files.yaml_tree import read_file
 from berth.live.engines import Owner
 
@@ -32,25 +31,6 @@ def _seconds(value: object) -> float:
     return math.inf if value == math.inf else parse_duration(value, "")
 
 
-def _at_least(low: float) -> BeforeValidator:
-    """A duration of at least this many seconds."""
-
-    def check(value: object) -> float:
-        seconds = parse_duration(value, "")
-        if seconds < low:
-            raise InvalidInput(f"a duration of at least {low:g} s", value=value)
-        return seconds
-
-    return by(check)
-
-
-def _path(value: object) -> object:
-    if value == "":
-        raise InvalidInput("a path", value=value)
-    return Path(value).expanduser() if isinstance(value, str) else value
-
-
-Route = Annotated[Path, by(_path)]
 Partition = Annotated[str, Field(pattern=rf"^({NAME.pattern})?$"), said("the name of a partition")]
 
 
@@ -76,15 +56,15 @@ class SlurmSettings(Spec):
     conf: Route | None = None
     partition: Partition = ""
     companion: Partition = ""
-    poll: Annotated[float, _at_least(0.01)] = 1.0
-    patience: Annotated[float, _at_least(0.1)] = 30.0
+    poll: Annotated[float, at_least(0.01)] = 1.0
+    patience: Annotated[float, at_least(0.1)] = 30.0
     spool: Route = Field(default_factory=_state)
     hooks: Route | None = None
     output: Route | None = None
     users: Switch = False
     rest: Annotated[str, Field(pattern=r"^(|https?://[^\s/]+|unix:/\S+)$"), said("http://host:port or unix:/path")] = ""
     token: Route | None = None
-    command_seconds: Annotated[float, _at_least(1.0)] = 20.0
+    command_seconds: Annotated[float, at_least(1.0)] = 20.0
     retention: Annotated[float, by(lambda value: math.inf if value == FOREVER else _seconds(value))] = 30 * 86400.0
     system_users: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], said("a list of names")] = ()
 
