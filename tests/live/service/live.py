@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -31,11 +32,14 @@ def ask(
     headers: Mapping[str, str] | None = None,
     timeout: float = ANSWER_SECONDS,
 ) -> Any:
-    """One request; what it answers. An OSError where nobody does."""
+    """One request; what it answers. An OSError where nobody does, or the answer is cut."""
     data = None if body is None else json.dumps(body).encode()
     request = Request(f"{url}{path}", data, {"Content-Type": "application/json", **(headers or {})}, method=method)
-    with urlopen(request, timeout=timeout) as answer:
-        return json.loads(answer.read())
+    try:
+        with urlopen(request, timeout=timeout) as answer:
+            return json.loads(answer.read())
+    except HTTPException as error:
+        raise ConnectionError(f"{url}{path}: {error!r}") from error
 
 
 class Live:
