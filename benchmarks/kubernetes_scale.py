@@ -3,8 +3,8 @@
 A real control plane on this machine with hollow nodes, whose pods run nothing. All pods are created first, while their
 scheduler is down; then it starts, and the benchmark measures how long it takes until all of them are bound: first
 kube-scheduler, then a berth service in companion mode (Binding API), on the same cluster with equal pods. Every pod
-fits. Also printed: the processor time of the API server meanwhile, and the largest memory of berth. All programs share
-the processors of this machine.
+fits. Also printed: the processor time of each program meanwhile, and the largest memory of the scheduler. All programs
+share the processors of this machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ from tests.live.service.live import serving
 CPUS = 4
 PODS = "/api/v1/namespaces/default/pods"
 POLL = 1.0
+PROGRESS = 5.0
+"""Seconds between two lines about the progress."""
 PATIENCE = 3600.0
 TICKS = 100
 """Clock ticks in a second of /proc/PID/stat."""
@@ -41,7 +43,8 @@ class Bound:
     scheduler: str
     seconds: float
     first: float
-    api_seconds: float
+    processor: dict[str, float]
+    """Seconds of processor time of each program meanwhile."""
     memory: float
 
 
@@ -53,15 +56,16 @@ def pod(number: int, scheduler: str, milli: int) -> dict[str, object]:
     return {"metadata": {"name": name, "annotations": {"berth.io/type": type_}}, "spec": spec}
 
 
-def counted(api: Api) -> int:
-    """How many pods are bound, counted by the API server page by page."""
-    found, after = 0, ""
+def bindings(api: Api) -> Iterator[int]:
+    """How many pods are bound, again after each change."""
+    bound: set[str] = set()
     while True:
-        page = api.ask("GET", f"{PODS}?limit=2000" + (f"&continue={after}" if after else ""))
-        found += sum("nodeName" in one["spec"] for one in page["items"])
-        after = page["metadata"].get("continue") or ""
-        if not after:
-            return found
+        found = api.ask("GET", PODS, fieldSelector="spec.nodeName!=")
+        bound.update(one["metadata"]["uid"] for one in found["items"])
+        yield len(bound)
+        for _, one in api.watch(PODS, found["metadata"]["resourceVersion"], fieldSelector="spec.nodeName!="):
+            bound.add(one["metadata"]["uid"])
+            yield len(bound)
 
 
 def processor_seconds(process: int) -> float:
@@ -90,18 +94,31 @@ def emptied(api: Api) -> None:
         time.sleep(POLL)
 
 
-def timed(api: Api, many: int, cluster: LocalKubernetes, memory: Callable[[], float], scheduler: str) -> Bound:
+def used(programs: Mapping[str, int]) -> dict[str, float]:
+    """Processor time of programs so far."""
+    return {name: processor_seconds(process) for name, process in programs.items()}
+
+
+def timed(api: Api, many: int, cluster: LocalKubernetes, scheduler: str, process: int) -> Bound:
     """Wait until all pods are bound."""
-    began, server = time.monotonic(), cluster.daemons()["kube-apiserver"]
-    used, first = processor_seconds(server), 0.0
-    while (bound := counted(api)) < many:
+    programs = {
+        "scheduler": process,
+        **{name: cluster.daemons()[name] for name in ("kube-apiserver", "etcd", "kubelet")},
+    }
+    began, before, first = time.monotonic(), used(programs), 0.0
+    shown = 0.0
+    for bound in bindings(api):
         passed = time.monotonic() - began
         first = first or (passed if bound else 0.0)
-        print(f"{scheduler}: {bound} of {many} bound after {passed:.0f} s", flush=True)
+        if bound >= many:
+            break
         if passed > PATIENCE:
             raise SystemExit(f"{scheduler}: {bound} of {many} pods were bound in {PATIENCE:g} s")
-        time.sleep(POLL)
-    return Bound(scheduler, time.monotonic() - began, first, processor_seconds(server) - used, memory())
+        if passed > shown + PROGRESS:
+            shown = passed
+            print(f"{scheduler}: {bound} of {many} bound after {passed:.0f} s", flush=True)
+    seconds, after = time.monotonic() - began, used(programs)
+    return Bound(scheduler, seconds, first, {name: after[name] - before[name] for name in programs}, peak(process))
 
 
 @contextmanager
@@ -133,20 +150,22 @@ def main() -> None:
         filled(api, given.pods, "default-scheduler")
         cluster.start_daemon("kube-scheduler")
         process = cluster.daemons()["kube-scheduler"]
-        rows = [timed(api, given.pods, cluster, lambda: peak(process), "kube-scheduler")]
+        rows = [timed(api, given.pods, cluster, "kube-scheduler", process)]
         emptied(api)
         filled(api, given.pods, "berth")
         folder = cluster.directory.parent
         (folder / "berth.yaml").write_text(f"kubeconfig: {cluster.kubeconfig}\nimage: none\ncompanion: scheduler\n")
         arguments = ("--open", "--engine", f"kubernetes:{folder}/berth.yaml", "--policy", given.policy)
         with serving(folder, *arguments, "--learn-by", "class") as live:
-            rows.append(timed(api, given.pods, cluster, lambda: peak(live.process.pid), f"berth, {given.policy}"))
+            rows.append(timed(api, given.pods, cluster, f"berth {given.policy}", live.process.pid))
             decided = live.ask("GET", "/v1/decisions?limit=1000")
-    table = Table("scheduler", "seconds", "first after", "bindings/s", "API server, CPU s", "memory, MiB")
+    table = Table("scheduler", "seconds", "first after", "bindings/s", "memory, MiB")
+    parts = Table("processor time, s", *rows[0].processor)
     for row in rows:
-        figures = (row.seconds, row.first, given.pods / row.seconds, row.api_seconds, row.memory)
+        figures = (row.seconds, row.first, given.pods / row.seconds, row.memory)
         table.add_row(row.scheduler, *(f"{figure:.1f}" for figure in figures))
-    Console().print(table)
+        parts.add_row(row.scheduler, *(f"{figure:.1f}" for figure in row.processor.values()))
+    Console().print(table, parts)
     seconds = sorted(one["seconds"] for one in decided)
     if seconds:
         print(f"{len(seconds)} decisions of berth, median {1000 * seconds[len(seconds) // 2]:.0f} ms")

@@ -24,7 +24,7 @@ from berth.live.service.rounds import Conflict, Round, Submission
 __all__ = ["Commander", "EngineLink"]
 
 log = logging.getLogger(__name__)
-PARALLEL = 8
+PARALLEL = 16
 """The most commands that run in parallel."""
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 """Seconds until a failed command is retried, at first and at most; they double in between."""

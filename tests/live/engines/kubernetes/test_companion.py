@@ -41,7 +41,7 @@ def pod(name: str, labels: dict[str, str] | None = None, notes: dict[str, str] |
 class NoJobs:
     """An API server that knows no Job."""
 
-    def request(self, method: str, path: str, body: object = None) -> Any:
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
         raise ClusterRefused("not found", status=404)
 
 

@@ -1,17 +1,20 @@
 """Requests to the API server of a cluster, as JSON, with the credentials of a kubeconfig or of the pod.
 
 The official client reads the credentials and holds the connections. It is imported late, because that takes a second;
-its classes for all objects of the API would take seconds more. Requests block: call them in threads. A client may be
-used by several threads.
+its classes for all objects of the API would take seconds more. `request` blocks, and may be called by several threads;
+`ask` does the same in threads of its own, so that many requests can be under way and nothing else waits for them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import responses
@@ -33,7 +36,11 @@ WATCH = 300
 """Seconds after which the API server ends a watch."""
 AGAIN = 3
 """How often a list is begun again when its pages have expired."""
-CONNECTIONS = 16
+CONNECTIONS = 24
+RENEW = 5.0
+"""Seconds after which credentials are read again."""
+PARALLEL = 16
+"""The most requests of `ask` that are under way at once."""
 PATCH = "application/merge-patch+json"
 
 
@@ -94,9 +101,13 @@ class Api:
     def __init__(self, client: Any, namespace: str = "default") -> None:
         self._client, self.namespace = client, namespace
         self.host = str(client.configuration.host)
+        self._headers: dict[str, str] = {}
+        self._renew = 0.0
+        self._threads = ThreadPoolExecutor(PARALLEL, thread_name_prefix="kubernetes")
 
     def close(self) -> None:
         """Close the connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         with suppress(Exception):
             self._client.rest_client.pool_manager.clear()
         self._client.close()
@@ -114,6 +125,13 @@ class Api:
             return json.loads(answer.data)
         except ValueError:
             raise ClusterRefused(f"{self.host}{path}: the answer is not JSON", Code.failed) from None
+
+    async def ask(
+        self, method: str, path: str, body: object = None, query: Mapping[str, str] | None = None, text: bool = False
+    ) -> Any:
+        """`request`, for a coroutine."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self.request, method, path, body, query, text)
 
     def list(self, path: str, query: Mapping[str, str] | None = None) -> tuple[list[Any], str]:
         """All objects of a path, read in pages, and the version to watch from."""
@@ -180,8 +198,7 @@ class Api:
         from urllib3.exceptions import HTTPError
 
         headers = {"Accept": "*/*" if method == "GET" and path.endswith("/log") else "application/json"}
-        settings = self._client.configuration.auth_settings()
-        headers |= {one["key"]: one["value"] for one in settings.values() if one["value"]}
+        headers |= self._credentials()
         data = None
         if body is not None:
             data = json.dumps(body).encode()
@@ -201,6 +218,14 @@ class Api:
         except (HTTPError, OSError) as error:
             reason = getattr(error, "reason", None) or error
             raise ClusterSilent(f"{self.host}: no answer from the API server ({_short(reason)})") from None
+
+    def _credentials(self) -> dict[str, str]:
+        """The headers that authenticate; the official client renews them, which takes as long as a small request."""
+        if time.monotonic() >= self._renew:
+            settings = self._client.configuration.auth_settings()
+            self._headers = {one["key"]: one["value"] for one in settings.values() if one["value"]}
+            self._renew = time.monotonic() + RENEW
+        return self._headers
 
     def _refused(self, method: str, path: str, status: int, data: bytes) -> ClusterRefused:
         if status == HTTPStatus.UNAUTHORIZED:

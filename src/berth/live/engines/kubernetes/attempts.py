@@ -231,7 +231,7 @@ class Attempts:
         async def send(pod: SeenPod, server: str) -> None:
             async with few:
                 try:
-                    await asyncio.to_thread(self._way.send, self._api, pod, server)
+                    await self._way.send(self._api, pod, server)
                 except ClusterRefused as error:
                     if error.status not in REFUSALS or not await self._was_sent(pod, server):
                         raise
@@ -250,7 +250,7 @@ class Attempts:
         """Whether a pod that is refused was sent before, and the watch is behind."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         try:
-            found = seen(await asyncio.to_thread(self._api.request, "GET", path))
+            found = seen(await self._api.ask("GET", path))
         except ClusterRefused:
             return False
         there = found.uid == pod.uid and self._way.sent(found) and found.node in ("", server)
@@ -342,7 +342,7 @@ class Attempts:
         for pod in [pod for pod in pods.values() if not pod.deleting and not pod.ended]:
             path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
             try:
-                await asyncio.to_thread(self._api.request, "DELETE", path, {"preconditions": {"uid": pod.uid}})
+                await self._api.ask("DELETE", path, {"preconditions": {"uid": pod.uid}})
             except ClusterRefused as error:
                 if error.status not in (GONE, HTTPStatus.CONFLICT):
                     raise
@@ -392,7 +392,7 @@ class Attempts:
     async def ask(self, method: str, what: str, body: object = None) -> Any:
         """A request about an object in the namespace of jobs."""
         path = f"/api/v1/namespaces/{self._state.namespace}/{what}"
-        return await asyncio.to_thread(self._api.request, method, path, body)
+        return await self._api.ask(method, path, body)
 
     def halt(self) -> None:
         """Begin nothing more, and cancel what is under way."""

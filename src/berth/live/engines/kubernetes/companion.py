@@ -10,7 +10,6 @@ Pods with rules that berth does not know, and would break by binding them, are l
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import hashlib
 import logging
@@ -94,13 +93,13 @@ class Way:
         """Whether a pod was sent to its node."""
         return bool(pod.node) or (self._mode == "gates" and GATE not in _gates(pod))
 
-    def send(self, api: Api, pod: SeenPod, server: str) -> None:
+    async def send(self, api: Api, pod: SeenPod, server: str) -> None:
         """Send a pod to a node."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         if self._mode == "gates":
-            api.request("PATCH", path, release(pod, server))
+            await api.ask("PATCH", path, release(pod, server))
         else:
-            api.request("POST", f"{path}/binding", binding(pod, server))
+            await api.ask("POST", f"{path}/binding", binding(pod, server))
 
 
 def _gates(pod: SeenPod) -> list[str]:
@@ -206,7 +205,7 @@ class Companion:
             return None
         path = f"/apis/batch/v1/namespaces/{key[0]}/jobs/{key[2]}"
         try:
-            found = await asyncio.to_thread(self._api.request, "GET", path)
+            found = await self._api.ask("GET", path)
         except ClusterRefused as error:
             if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
                 return None
@@ -237,7 +236,7 @@ class Companion:
             for pod in pods:
                 path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
                 try:
-                    await asyncio.to_thread(self._api.request, "DELETE", path, {"preconditions": {"uid": pod.uid}})
+                    await self._api.ask("DELETE", path, {"preconditions": {"uid": pod.uid}})
                 except ClusterRefused as error:
                     log.warning("pod %s could not be deleted: %s", pod.name, error)
 

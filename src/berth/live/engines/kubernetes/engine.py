@@ -51,6 +51,8 @@ __all__ = ["ENGINE", "KubernetesEngine"]
 log = logging.getLogger(__name__)
 SWEEP = 30.0
 """Seconds between two looks for records that are old enough to be removed."""
+EVENTS = 2
+"""The most requests about events that are under way at once: placing pods goes first."""
 
 
 class KubernetesEngine:
@@ -72,6 +74,7 @@ class KubernetesEngine:
         self._due, self._next = False, 0.0
         """Whether servers and groups have to be compared, and when they may be."""
         self._beside: set[asyncio.Task[None]] = set()
+        self._few_events = asyncio.Semaphore(EVENTS)
         self._gone: set[str] = set()
         """Groups whose attempts failed and whose pods are gone."""
 
@@ -146,7 +149,7 @@ class KubernetesEngine:
         if (self._due or self._state.stale) and began >= self._next:
             self._due = False
             await self._compare()
-            self._next = time.monotonic() + min(4 * (time.monotonic() - began), 1.0)
+            self._next = time.monotonic() + min(9 * (time.monotonic() - began), 2.0)
         if time.monotonic() - self._swept > SWEEP:
             self._swept = time.monotonic()
             self._attempts.sweep_soon()
@@ -228,7 +231,7 @@ class KubernetesEngine:
         """The last lines of each task of an attempt, or of one task."""
 
         async def ask(path: str, query: Mapping[str, str]) -> str:
-            return str(await asyncio.to_thread(self.api.request, "GET", path, None, query, True))
+            return str(await self.api.ask("GET", path, None, query, True))
 
         record = self._state.records.get((job, attempt))
         if record is None:
@@ -245,7 +248,8 @@ class KubernetesEngine:
     async def _write_events(self, pods: list[SeenPod], reason: str, text: str) -> None:
         """Events help readers; scheduling goes on without them."""
         try:
-            await asyncio.to_thread(write_events, self.api, pods, reason, text)
+            async with self._few_events:
+                await write_events(self.api, pods, reason, text)
         except (ClusterSilent, ClusterRefused) as error:
             log.warning("no event for pod %s: %s", pods[0].name, error)
 

@@ -45,15 +45,15 @@ def event(pod: SeenPod, reason: str, text: str) -> dict[str, Any]:
     }
 
 
-def write_events(api: Api, pods: Iterable[SeenPod], reason: str, text: str) -> None:
+async def write_events(api: Api, pods: Iterable[SeenPod], reason: str, text: str) -> None:
     """Write an event for each of these pods, or change the one that is there."""
     for pod in list(pods)[:MANY]:
         made = event(pod, reason, text)
         path = f"/api/v1/namespaces/{pod.namespace}/events"
         try:
-            api.request("POST", path, made)
+            await api.ask("POST", path, made)
         except ClusterRefused as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
             change = {"message": made["message"], "lastTimestamp": made["lastTimestamp"]}
-            api.request("PATCH", f"{path}/{made['metadata']['name']}", change)
+            await api.ask("PATCH", f"{path}/{made['metadata']['name']}", change)
