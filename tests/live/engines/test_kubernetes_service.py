@@ -147,11 +147,12 @@ def test_a_time_limit_ends_a_job(live: Live) -> None:
 
 
 def test_a_job_fails_with_its_exit_code(live: Live) -> None:
-    failing = 'test "$BERTH_RANK" = 0 || exec sleep 600; exit 3'
+    failing = 'test "$BERTH_RANK" = 0 || exec sleep 600; echo no such model; exit 3'
     job = submit(live, "-n", "2", "-r", "cpu=1", "--", "/bin/sh", "-c", failing)
     record = ended(live, job)
     assert record["phase"] == "failed"
     assert "exit code 3 of task task on n" in record["reason"]
+    assert record["last_output"] == "no such model"
     berth(live, "job", "wait", job, code=8)
 
 

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from berth.live.core.events import Event, Failed, Finished, Start, Started, writ
 from berth.live.core.jobs import Job
 from berth.live.engines.kubernetes.api import Api, ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.companion import Group, Way
+from berth.live.engines.kubernetes.logs import last_words
 from berth.live.engines.kubernetes.record import Key, Record, name_of
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
@@ -261,6 +263,9 @@ class Attempts:
     async def _judge(self, record: Record, pods: list[SeenPod]) -> None:
         """Decide what becomes of an attempt whose pods were created and, if others did that, placed."""
         if verdict := self._broken(record, pods):
+            failed = next((pod for pod in pods if pod.phase == "Failed"), None)
+            if verdict.fault == "job" and failed is not None and not record.members:  # of others, berth reads nothing
+                verdict = replace(verdict, last_output=await last_words(self._text, failed))
             await self._condemn(record, verdict)
             return
         if len(pods) < len(record.tasks):
@@ -362,7 +367,7 @@ class Attempts:
     async def _end(self, record: Record, end: Finished | Failed) -> None:
         """Record and report the end of an attempt."""
         if isinstance(end, Failed):
-            end = Failed(time.time(), *record.key, end.reason, end.fault, end.seconds, end.last_output)
+            end = replace(end, time=time.time())
         if not record.gone:
             await self._patch(record, end=end)
         record.end = end
@@ -393,6 +398,9 @@ class Attempts:
         """A request about an object in the namespace of jobs."""
         path = f"/api/v1/namespaces/{self._state.namespace}/{what}"
         return await self._api.ask(method, path, body)
+
+    async def _text(self, path: str, query: Mapping[str, str]) -> str:
+        return str(await self._api.ask("GET", path, None, query, True))
 
     def halt(self) -> None:
         """Begin nothing more, and cancel what is under way."""

@@ -12,12 +12,14 @@ from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.status import SeenPod
 
-__all__ = ["read_logs"]
+__all__ = ["last_words", "read_logs"]
 
 PARALLEL = 8
 """Logs that are read at once."""
 MOST, LEAST = 16 * 2**20, 4096
 """Bytes of all logs together, and of the log of a task in a large gang."""
+WORDS = 300
+"""The most characters of a last line."""
 Ask = Callable[[str, Mapping[str, str]], Awaitable[str]]
 """Reads the text at a path, with a query."""
 
@@ -38,7 +40,7 @@ async def read_logs(ask: Ask, record: Record, pods: Iterable[SeenPod], task: int
         async with few:
             try:
                 path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
-                return await ask(path, {"container": pod.spec["containers"][0]["name"], **query})
+                return await ask(path, {**_box(pod), **query})
             except ClusterRefused as error:
                 if error.status == HTTPStatus.BAD_REQUEST:  # the container has not started
                     return ""
@@ -58,6 +60,21 @@ async def read_logs(ask: Ask, record: Record, pods: Iterable[SeenPod], task: int
         for index, text in zip(chosen, texts, strict=True)
         for line in (text or "").splitlines()
     )
+
+
+async def last_words(ask: Ask, pod: SeenPod) -> str:
+    """The last line that a pod printed, if it can be read."""
+    try:
+        text = await ask(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", {**_box(pod), "tailLines": "20"})
+    except (ClusterRefused, ClusterSilent):
+        return ""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:WORDS] if lines else ""
+
+
+def _box(pod: SeenPod) -> dict[str, str]:
+    """The container whose output is read."""
+    return {"container": pod.spec["containers"][0]["name"]}
 
 
 def _names(record: Record) -> list[str]:
