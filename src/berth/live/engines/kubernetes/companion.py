@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -63,7 +64,7 @@ class Group:
     pods: dict[str, tuple[SeenPod, ...]]
     """The pods of each role."""
 
-    @property
+    @cached_property
     def uids(self) -> frozenset[str]:
         """The uids of its pods."""
         return frozenset(pod.uid for pods in self.pods.values() for pod in pods)
@@ -143,7 +144,7 @@ class Companion:
         self.pause: float | None = None
         """Seconds until the next look, if a group may soon be complete."""
         self._api, self._settings, self._way = api, settings, Way(settings.companion)
-        self._read: dict[str, Pod] = {}
+        self._read: dict[str, tuple[Name, Pod]] = {}
         self._since: dict[Name, tuple[int, float]] = {}
         """How many pods of a group waited at the last look, and since when there are that many."""
         self._warned: set[str] = set()
@@ -154,17 +155,21 @@ class Companion:
             return
         spaces = self._settings.namespaces
         groups: dict[Name, list[SeenPod]] = {}
-        models: dict[str, Pod] = {}
-        for pod in sorted(state.foreign.values(), key=lambda pod: pod.name):
-            if not self._way.waits(pod) or (spaces and pod.namespace not in spaces):
+        read: dict[str, tuple[Name, Pod]] = {}
+        waiting = [pod for pod in state.foreign.values() if self._way.waits(pod)]
+        for pod in sorted(waiting, key=lambda pod: pod.name):
+            if spaces and pod.namespace not in spaces:
                 continue
-            try:
-                model = models[pod.uid] = self._read.get(pod.uid) or _model(pod)
-            except (BerthError, ValueError) as error:
-                self._warn(f"pod {pod.namespace}/{pod.name}", error)
-                continue
-            groups.setdefault(_name(model), []).append(pod)
-        self._read = models
+            if pod.uid not in self._read:
+                try:
+                    model = _model(pod)
+                except (BerthError, ValueError) as error:
+                    self._warn(f"pod {pod.namespace}/{pod.name}", error)
+                    continue
+                self._read[pod.uid] = _name(model), model
+            key, _ = read[pod.uid] = self._read[pod.uid]
+            groups.setdefault(key, []).append(pod)
+        self._read = read
         before = {group.uids: group for group in self.waiting.values()}
         self.waiting, self.pause = {}, None
         for key, members in groups.items():
@@ -225,7 +230,7 @@ class Companion:
     def _group(self, key: Name, pods: Sequence[SeenPod]) -> Group | None:
         """A group as a job of berth; None if berth cannot place it."""
         try:
-            return _group_of(key, pods, [self._read[pod.uid] for pod in pods], self._settings)
+            return _group_of(key, pods, [self._read[pod.uid][1] for pod in pods], self._settings)
         except (BerthError, ValueError) as error:
             self._warn(f"{key[1]} {key[0]}/{key[2]}", error)
             return None
