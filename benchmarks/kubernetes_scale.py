@@ -23,11 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
-from berth.live.clusters.kubernetes_api import Api
+from berth.live.kubernetes_api import Api, Stop
 from tests.live.service.live import serving
 
 CPUS = 4
 PODS = "/api/v1/namespaces/default/pods"
+BOUND = {"fieldSelector": "spec.nodeName!="}
 POLL = 1.0
 PROGRESS = 5.0
 """Seconds between two lines about the progress."""
@@ -60,10 +61,10 @@ def bindings(api: Api) -> Iterator[int]:
     """How many pods are bound, again after each change."""
     bound: set[str] = set()
     while True:
-        found = api.ask("GET", PODS, fieldSelector="spec.nodeName!=")
-        bound.update(one["metadata"]["uid"] for one in found["items"])
+        found, version = api.list(PODS, BOUND)
+        bound.update(one["metadata"]["uid"] for one in found)
         yield len(bound)
-        for _, one in api.watch(PODS, found["metadata"]["resourceVersion"], fieldSelector="spec.nodeName!="):
+        for _, one in api.watch(PODS, BOUND, version, Stop()):
             bound.add(one["metadata"]["uid"])
             yield len(bound)
 
@@ -84,13 +85,13 @@ def filled(api: Api, many: int, scheduler: str) -> None:
     """Create all pods."""
     milli = CPUS * 1000 // 10
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: api.ask("POST", PODS, pod(i, scheduler, milli)), range(many)))
+        list(pool.map(lambda i: api.request("POST", PODS, pod(i, scheduler, milli)), range(many)))
 
 
 def emptied(api: Api) -> None:
     """Delete all pods, and wait until they are gone."""
-    api.ask("DELETE", PODS, {"gracePeriodSeconds": 0}, seconds=600.0)
-    while api.ask("GET", PODS, limit="1")["items"]:
+    api.request("DELETE", PODS, {"gracePeriodSeconds": 0}, seconds=600.0)
+    while api.request("GET", PODS, query={"limit": "1"})["items"]:
         time.sleep(POLL)
 
 

@@ -42,7 +42,7 @@ from benchmarks.experience import write_experience
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
-from berth.live.clusters.kubernetes_api import Api as ClusterApi
+from berth.live.kubernetes_api import connect_with_token
 from berth.live.twin.knowledge import PARTS
 from berth.live.twin.rehearse import share_of_gain
 from berth.live.twin.runs import Runner
@@ -153,7 +153,7 @@ def by_ray(place: Place, stream_: Sequence[Gang], patience: float) -> float:
 
 def by_kubernetes(place: Place, stream_: Sequence[Gang], patience: float) -> float:
     """kube-scheduler alone places them: each gang is a Job, and each of its pods starts when it has a node."""
-    api = ClusterApi(Path(place.environment["KUBECONFIG"]))
+    api = connect_with_token(Path(place.environment["KUBECONFIG"]))
 
     def submit(gang: Gang) -> None:
         server = {"name": "BERTH_SERVER", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
@@ -162,7 +162,7 @@ def by_kubernetes(place: Place, stream_: Sequence[Gang], patience: float) -> flo
         template = {"spec": {"restartPolicy": "Never", "containers": [box]}}
         spec = {"parallelism": gang.tasks, "completions": gang.tasks, "template": template}
         made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": gang.name}, "spec": spec}
-        api.ask("POST", "/apis/batch/v1/namespaces/default/jobs", made)
+        api.request("POST", "/apis/batch/v1/namespaces/default/jobs", made)
 
     first = follow(stream_, submit)
     wait_until_all(place, stream_, patience)

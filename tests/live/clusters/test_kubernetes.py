@@ -18,8 +18,8 @@ from berth.cli import app
 from berth.errors import InvalidInput
 from berth.live.clusters import ClusterError, alive, kubernetes, marked
 from berth.live.clusters.kubernetes import DAEMONS, KubernetesNode, LocalKubernetes, missing_programs
-from berth.live.clusters.kubernetes_api import Api, ApiError
 from berth.live.clusters.supervisor import down
+from berth.live.kubernetes_api import Api, ApiError, connect_with_token
 
 pytestmark = pytest.mark.skipif(
     bool(missing_programs()), reason="Kubernetes is not installed (python3 scripts/kubernetes.py install)"
@@ -51,8 +51,8 @@ def clean(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "cluster" in request.fixturenames:
         there: LocalKubernetes = request.getfixturevalue("cluster")
-        there.api.ask("DELETE", PODS, {"gracePeriodSeconds": 1})
-        until(lambda: not there.api.ask("GET", PODS)["items"])
+        there.api.request("DELETE", PODS, {"gracePeriodSeconds": 1})
+        until(lambda: not there.api.request("GET", PODS)["items"])
 
 
 def until(holds: Callable[[], Any]) -> None:
@@ -69,13 +69,13 @@ def create(cluster: LocalKubernetes, name: str, *command: str, **more: Any) -> N
         container["command"] = list(command)
     annotations = more.pop("annotations", {})
     spec = {"restartPolicy": "Never", "nodeName": "n2", "containers": [container], **more}
-    cluster.api.ask("POST", PODS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+    cluster.api.request("POST", PODS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
 
 def status(cluster: LocalKubernetes, name: str) -> Mapping[str, Any]:
     """The status of a pod; without a phase if the pod or the API server is gone."""
     try:
-        found: Mapping[str, Any] = cluster.api.ask("GET", f"{PODS}/{name}")["status"]
+        found: Mapping[str, Any] = cluster.api.request("GET", f"{PODS}/{name}")["status"]
     except ApiError:
         return {}
     return found
@@ -119,7 +119,7 @@ def test_up_status_env_and_down_from_the_command_line(tmp_path: Path) -> None:
         assert set(daemons) == set(DAEMONS)
         assert all(daemon["running"] for daemon in daemons.values())
         assert run("env", "kubernetes")[1] == f"export KUBECONFIG={folder}/admin.kubeconfig\n"
-        nodes = Api(folder / "admin.kubeconfig").ask("GET", "/api/v1/nodes")["items"]
+        nodes = connect_with_token(folder / "admin.kubeconfig").request("GET", "/api/v1/nodes")["items"]
         assert [node["metadata"]["labels"]["class"] for node in nodes] == ["fast", "slow"]
         assert run("down", "kubernetes")[0] == 0
         assert not any(alive(daemon["pid"]) for daemon in daemons.values())
@@ -145,7 +145,7 @@ def test_names_and_numbers_are_checked(tmp_path: Path) -> None:
 
 
 def test_nodes_have_resources_labels_and_taints(cluster: LocalKubernetes) -> None:
-    nodes = {node["metadata"]["name"]: node for node in cluster.api.ask("GET", "/api/v1/nodes")["items"]}
+    nodes = {node["metadata"]["name"]: node for node in cluster.api.request("GET", "/api/v1/nodes")["items"]}
     assert cluster.ready() == set(nodes) == {"n1", "n2", "n3"}
     assert nodes["n1"]["status"]["allocatable"] == {"cpu": "8", "memory": "16Gi", "pods": "250", "nvidia.com/gpu": "2"}
     assert nodes["n1"]["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
@@ -171,8 +171,8 @@ def test_a_pod_runs_its_command_and_ends_with_its_exit_code(cluster: LocalKubern
     last = ended(cluster, "hello", "Failed")
     assert (last["exitCode"], last["reason"]) == (3, "Error")
     assert last["startedAt"] <= last["finishedAt"]
-    assert cluster.api.ask("GET", f"{PODS}/hello/log") == f"hello world on n1 in {tmp_path}\nworld\n"
-    assert cluster.api.ask("GET", f"{PODS}/hello/log", tailLines=1) == "world\n"
+    assert cluster.api.request("GET", f"{PODS}/hello/log", text=True) == f"hello world on n1 in {tmp_path}\nworld\n"
+    assert cluster.api.request("GET", f"{PODS}/hello/log", query={"tailLines": "1"}, text=True) == "world\n"
     create(cluster, "nothing", "no-such-command")
     assert ended(cluster, "nothing", "Failed")["exitCode"] == 127
 
@@ -203,15 +203,15 @@ def test_pods_wait_for_a_config_map(cluster: LocalKubernetes, tmp_path: Path) ->
     time.sleep(1)
     assert not list(tmp_path.iterdir())
     assert status(cluster, "gang0")["phase"] == "Pending"
-    cluster.api.ask("POST", MAPS, {"metadata": {"name": "gate"}, "data": {"KEY": "value"}})
+    cluster.api.request("POST", MAPS, {"metadata": {"name": "gate"}, "data": {"KEY": "value"}})
     for i in range(3):
         reach(cluster, f"gang{i}", "Succeeded")
     assert len(list(tmp_path.iterdir())) == 3
     source = {"envFrom": [{"configMapRef": {"name": "gate"}}]}
     create(cluster, "reads", "sh", "-c", "echo $KEY", container=source)
     reach(cluster, "reads", "Succeeded")
-    assert cluster.api.ask("GET", f"{PODS}/reads/log") == "value\n"
-    cluster.api.ask("DELETE", f"{MAPS}/gate")
+    assert cluster.api.request("GET", f"{PODS}/reads/log", text=True) == "value\n"
+    cluster.api.request("DELETE", f"{MAPS}/gate")
 
 
 def test_init_containers_run_first_and_in_order(cluster: LocalKubernetes, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_deleted_pod_is_told_to_end_and_then_killed(cluster: LocalKubernetes, 
     create(cluster, "stubborn", "sh", "-c", stubborn)
     until(lambda: starts(tmp_path / "polite") and starts(tmp_path / "stubborn"))
     for name in ("polite", "stubborn"):
-        cluster.api.ask("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 2})
+        cluster.api.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 2})
     until(lambda: not status(cluster, "polite") and not status(cluster, "stubborn"))
     assert (tmp_path / "bye").read_text() == "bye\n"
     assert not any(alive(starts(tmp_path / name)[0]) for name in ("polite", "stubborn"))
@@ -273,7 +273,7 @@ def test_processes_go_on_during_a_partition(cluster: LocalKubernetes, tmp_path: 
     until(lambda: starts(tmp_path / "pid"))
     cluster.lose("n2", processes=False)
     until(lambda: "n2" not in cluster.ready())
-    cluster.api.ask("DELETE", f"{PODS}/parted", {"gracePeriodSeconds": 1})
+    cluster.api.request("DELETE", f"{PODS}/parted", {"gracePeriodSeconds": 1})
     time.sleep(2)
     assert alive(starts(tmp_path / "pid")[0])  # the node does not hear of it
     cluster.restore("n2")
@@ -305,36 +305,36 @@ def test_a_pod_that_is_removed_without_a_kubelet_ends_when_it_returns(cluster: L
     create(cluster, "orphan", *noting(tmp_path / "pid"))
     until(lambda: starts(tmp_path / "pid"))
     cluster.kill("kubelet")
-    cluster.api.ask("DELETE", f"{PODS}/orphan", {"gracePeriodSeconds": 0})
+    cluster.api.request("DELETE", f"{PODS}/orphan", {"gracePeriodSeconds": 0})
     assert alive(starts(tmp_path / "pid")[0])
     cluster.start_daemon("kubelet")
     until(lambda: not alive(starts(tmp_path / "pid")[0]))
 
 
 def test_a_user_without_a_role_is_refused(cluster: LocalKubernetes) -> None:
-    reader = Api(cluster.user("reader"))
+    reader = connect_with_token(cluster.user("reader"))
     with pytest.raises(ApiError, match="forbidden") as refused:
-        reader.ask("GET", PODS)
+        reader.request("GET", PODS)
     assert refused.value.status == HTTPStatus.FORBIDDEN
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
-    cluster.api.ask("POST", f"{roles}/roles", {"metadata": {"name": "read"}, "rules": rules})
+    cluster.api.request("POST", f"{roles}/roles", {"metadata": {"name": "read"}, "rules": rules})
     bound = {
         "metadata": {"name": "read"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "read"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
     }
-    cluster.api.ask("POST", f"{roles}/rolebindings", bound)
+    cluster.api.request("POST", f"{roles}/rolebindings", bound)
     until(lambda: _allowed(reader))
     with pytest.raises(ApiError, match="forbidden"):
-        Api(cluster.user("nobody")).ask("GET", PODS)
+        connect_with_token(cluster.user("nobody")).request("GET", PODS)
     with pytest.raises(ClusterError, match="name users before start"):
         cluster.user("stranger")
 
 
 def _allowed(reader: Api) -> bool:
     try:
-        return bool(reader.ask("GET", PODS)["kind"] == "PodList")
+        return bool(reader.request("GET", PODS)["kind"] == "PodList")
     except ApiError:
         return False
 
@@ -347,12 +347,12 @@ def test_a_hollow_cluster_is_stopped_and_starts_again_with_its_state(tmp_path: P
         reach(there, "idle", "Succeeded")
         assert not (tmp_path / "never").exists()
         server = there.kubeconfig.read_text()
-        there.api.ask("POST", MAPS, {"metadata": {"name": "kept"}})
+        there.api.request("POST", MAPS, {"metadata": {"name": "kept"}})
         there.stop()
         assert not marked(tmp_path)
         there.start()
         assert there.kubeconfig.read_text() == server
-        assert there.api.ask("GET", f"{MAPS}/kept")["metadata"]["name"] == "kept"
+        assert there.api.request("GET", f"{MAPS}/kept")["metadata"]["name"] == "kept"
     finally:
         there.stop()
     assert not marked(tmp_path)

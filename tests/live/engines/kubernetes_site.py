@@ -55,9 +55,9 @@ class KubernetesSite(Site):
 
     async def cancel_behind(self, job: str, attempt: int) -> None:
         def delete() -> None:
-            for pod in self._cluster.api.ask("GET", "/api/v1/namespaces/default/pods")["items"]:
+            for pod in self._cluster.api.request("GET", "/api/v1/namespaces/default/pods")["items"]:
                 notes = pod["metadata"].get("annotations") or {}
                 if (notes.get(JOB), notes.get(ATTEMPT)) == (job, str(attempt)):
-                    self._cluster.api.ask("DELETE", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+                    self._cluster.api.request("DELETE", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
 
         await asyncio.to_thread(delete)

@@ -86,7 +86,7 @@ class Driver:
 
     def pods(self, job: str) -> list[Any]:
         """The pods of a Job."""
-        return list(self.api.ask("GET", f"{PODS}?labelSelector=job-name%3D{job}")["items"])
+        return list(self.api.request("GET", f"{PODS}?labelSelector=job-name%3D{job}")["items"])
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def driving(cluster: LocalKubernetes, **settings: Any) -> AsyncIterator[tu
 async def test_a_job_runs_as_a_gang_where_berth_said(kubernetes_cluster: LocalKubernetes, pods: int) -> None:
     async with driving(kubernetes_cluster) as (driver, snapshot):
         names = [server.name for server in snapshot.servers][:4]
-        made = driver.api.ask("POST", JOBS, batch_job(pods, spec(cpu="100m")))["metadata"]["name"]
+        made = driver.api.request("POST", JOBS, batch_job(pods, spec(cpu="100m")))["metadata"]["name"]
         job = await driver.submitted(made)
         assert [(role.count, role.demand["cpu"]) for role in job.roles] == [(pods, 100)]
         assert job.origin == "kubernetes"
@@ -127,20 +127,20 @@ async def test_a_gang_that_lost_a_pod_binds_nothing(kubernetes_cluster: LocalKub
         labels = {"scheduling.x-k8s.io/pod-group": "lost", "pod-group.scheduling.sigs.k8s.io/min-available": "3"}
         for i in range(3):
             pod = {"metadata": {"name": f"lost-{i}", "labels": labels}, "spec": spec(cpu="100m")}
-            driver.api.ask("POST", PODS, pod)
+            driver.api.request("POST", PODS, pod)
         job = await driver.submitted("lost")
         assert job.roles[0].count == 3
         group = driver.engine._companion.waiting[job.id]
         server = snapshot.servers[0].name
-        driver.api.ask("DELETE", f"{PODS}/lost-1")
+        driver.api.request("DELETE", f"{PODS}/lost-1")
         await driver.until(lambda: driver.of(Cancelled, job.id))
         driver.engine._companion.waiting[job.id] = group  # as if berth had not heard of it yet
         await driver.engine.execute(Start(job.id, 1, (Place(server, job.roles[0].name, 3),)), job)
         await driver.until(lambda: driver.of(Failed, job.id))
-        left = [driver.api.ask("GET", f"{PODS}/lost-{i}") for i in (0, 2)]
+        left = [driver.api.request("GET", f"{PODS}/lost-{i}") for i in (0, 2)]
         assert ["nodeName" in one["spec"] for one in left] == [False, False]
         for i in (0, 2):
-            driver.api.ask("DELETE", f"{PODS}/lost-{i}")
+            driver.api.request("DELETE", f"{PODS}/lost-{i}")
 
 
 @awaited
@@ -148,7 +148,7 @@ async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernet
     driver = Driver(kubernetes_cluster)
     snapshot = await driver.engine.snapshot()
     listening = asyncio.create_task(driver.listen())
-    made = driver.api.ask("POST", JOBS, batch_job(2, spec(seconds=15.0, cpu="100m")))["metadata"]["name"]
+    made = driver.api.request("POST", JOBS, batch_job(2, spec(seconds=15.0, cpu="100m")))["metadata"]["name"]
     job = await driver.submitted(made)
     start = Start(job.id, 1, (Place(snapshot.servers[0].name, job.roles[0].name, 2),))
     await driver.engine.execute(start, job)
@@ -179,7 +179,7 @@ async def test_pods_of_others_count_and_a_waiting_group_is_explained(
         server = snapshot.servers[0]
         pod = {"metadata": {"name": "foreign"}, "spec": {**spec(seconds=60.0), "schedulerName": "default-scheduler"}}
         pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": server.name}
-        driver.api.ask("POST", PODS, pod)
+        driver.api.request("POST", PODS, pod)
         before = server.taken.get("cpu", 0)
         await driver.until(
             lambda: any(
@@ -190,15 +190,15 @@ async def test_pods_of_others_count_and_a_waiting_group_is_explained(
                 if one.kind == "server-changed"
             )
         )
-        made = driver.api.ask("POST", JOBS, batch_job(2, spec()))["metadata"]["name"]
+        made = driver.api.request("POST", JOBS, batch_job(2, spec()))["metadata"]["name"]
         job = await driver.submitted(made)
         uids = {one["metadata"]["uid"] for one in driver.pods(made)}
         for text in ("no room", "it waits for faster servers"):
             await driver.engine.note(job.id, text)
-        found = driver.api.ask("GET", "/api/v1/namespaces/default/events?fieldSelector=reason%3DBerthWaiting")["items"]
+        found, _ = driver.api.list("/api/v1/namespaces/default/events", {"fieldSelector": "reason=BerthWaiting"})
         said = {one["involvedObject"]["uid"]: one["message"] for one in found}
         assert {said[uid] for uid in uids} == {"it waits for faster servers"}
         await driver.engine.execute(Cancel(job.id, 0), job)
         await driver.until(lambda: not uids & {one["metadata"]["uid"] for one in driver.pods(made)})
-        driver.api.ask("DELETE", f"{JOBS}/{made}?propagationPolicy=Background")
-        driver.api.ask("DELETE", f"{PODS}/foreign")
+        driver.api.request("DELETE", f"{JOBS}/{made}?propagationPolicy=Background")
+        driver.api.request("DELETE", f"{PODS}/foreign")

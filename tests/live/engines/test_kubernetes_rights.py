@@ -19,15 +19,13 @@ import pytest
 
 from berth.live.clusters import marked
 from berth.live.clusters.kubernetes import LocalKubernetes, missing_programs
-from berth.live.clusters.kubernetes_api import Api as AdminApi
-from berth.live.clusters.kubernetes_api import ApiError
 from berth.live.core.events import Cancel, Event, Failed, Finished, Start, Started
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines import EngineError, Owner
-from berth.live.engines.kubernetes.api import Api, ClusterRefused, connect
 from berth.live.engines.kubernetes.engine import KubernetesEngine
 from berth.live.engines.kubernetes.lease import Lease
 from berth.live.engines.kubernetes.settings import KubernetesSettings
+from berth.live.kubernetes_api import Api, ApiError, ClusterRefused, connect
 from tests.live.engines.kubernetes.installation import resources, the
 
 USER = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "berth"}
@@ -43,7 +41,7 @@ def path_of(one: dict[str, Any]) -> str:
     return f"{root}{f'/namespaces/{namespace}' if namespace else ''}/{kind.lower()}s"
 
 
-def apply(api: AdminApi) -> None:
+def apply(api: Api) -> None:
     """Create the namespaces, the account and the roles, bound to the user."""
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
     objects = [team, *(copy.deepcopy(one) for _, one in resources())]
@@ -52,13 +50,13 @@ def apply(api: AdminApi) -> None:
             if one["kind"] == kind:
                 if "subjects" in one:
                     one["subjects"] = [USER]
-                api.ask("POST", path_of(one), one)
+                api.request("POST", path_of(one), one)
 
 
-def has_account(api: AdminApi, namespace: str) -> bool:
+def has_account(api: Api, namespace: str) -> bool:
     """Whether pods can be created: they need the default account, with its token."""
     try:
-        account = api.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+        account = api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
     except ApiError:
         return False
     return bool(account.get("secrets"))
@@ -153,7 +151,7 @@ def test_the_engine_runs_and_cancels_jobs(installed: LocalKubernetes) -> None:
 def test_the_api_server_accepts_the_other_objects(installed: LocalKubernetes) -> None:
     kinds = ("Deployment", "PersistentVolumeClaim", "Service", "MutatingWebhookConfiguration")
     others = [one for _, one in resources() if one["kind"] in kinds]
-    made = [installed.api.ask("POST", path_of(one), one, dryRun="All") for one in others]
+    made = [installed.api.request("POST", path_of(one), one, {"dryRun": "All"}) for one in others]
     assert [(one["kind"], one["metadata"]["name"]) for one in made] == [
         (one["kind"], one["metadata"]["name"]) for one in others
     ]
@@ -199,7 +197,7 @@ def test_the_rights_of_a_companion_hold_in_its_namespaces_only(installed: LocalK
         pods = f"/api/v1/namespaces/{namespace}/pods"
         pod = copy.deepcopy(POD)
         pod["spec"]["schedulerName"] = "berth"
-        installed.api.ask("POST", pods, pod)
+        installed.api.request("POST", pods, pod)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
-from berth.live.clusters.kubernetes_api import MERGE
 from berth.live.engines.kubernetes.record import ATTEMPT, JOB
 from tests.live.engines.kubernetes_site import LIMIT, needs_kubernetes
 from tests.live.engines.slurm_site import up
@@ -91,7 +90,7 @@ def server(live: Live, name: str, good: Callable[[dict[str, Any]], bool]) -> dic
 
 def pods_of(cluster: LocalKubernetes, job: str, attempt: int = 1) -> list[dict[str, Any]]:
     notes = {JOB: job, ATTEMPT: str(attempt)}
-    pods = cluster.api.ask("GET", PODS)["items"]
+    pods = cluster.api.request("GET", PODS)["items"]
     return [pod for pod in pods if notes.items() <= (pod["metadata"].get("annotations") or {}).items()]
 
 
@@ -161,7 +160,7 @@ def test_a_cordoned_node_is_closed_and_its_jobs_go_on(live: Live, cluster: Local
     waits = f'until test -e "{go}"; do sleep 0.1; done'
     job = submit(live, "-r", "cpu=1", "--needs", "class=shared", "--", "/bin/sh", "-c", waits)
     in_phase(live, job, "running")
-    cluster.api.ask("PATCH", "/api/v1/nodes/n7", {"spec": {"unschedulable": True}}, MERGE)
+    cluster.api.request("PATCH", "/api/v1/nodes/n7", {"spec": {"unschedulable": True}})
     try:
         found = server(live, "n7", lambda server: server["state"] == "closed")
         assert found["closed"]
@@ -172,7 +171,7 @@ def test_a_cordoned_node_is_closed_and_its_jobs_go_on(live: Live, cluster: Local
         assert (record["phase"], record["attempt"]) == ("finished", 1)
         assert in_phase(live, later, "waiting")["attempt"] == 0
     finally:
-        cluster.api.ask("PATCH", "/api/v1/nodes/n7", {"spec": {"unschedulable": None}}, MERGE)
+        cluster.api.request("PATCH", "/api/v1/nodes/n7", {"spec": {"unschedulable": None}})
     assert ended(live, later)["phase"] == "finished"
 
 
@@ -197,7 +196,7 @@ def test_a_job_is_retried_when_a_pod_is_deleted(live: Live, cluster: LocalKubern
     job = submit(live, "-n", "3", "-r", "cpu=1", "--", "/bin/sh", "-c", FIRST_HANGS)
     in_phase(live, job, "running")
     pod = pods_of(cluster, job)[1]["metadata"]["name"]
-    cluster.api.ask("DELETE", f"{PODS}/{pod}")
+    cluster.api.request("DELETE", f"{PODS}/{pod}")
     record = ended(live, job)
     assert (record["phase"], record["attempt"]) == ("finished", 2)
 
@@ -205,7 +204,7 @@ def test_a_job_is_retried_when_a_pod_is_deleted(live: Live, cluster: LocalKubern
 def test_requests_of_foreign_pods_are_respected(live: Live, cluster: LocalKubernetes) -> None:
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "3"}}, "command": ["sleep", "600"]}
     spec = {"containers": [container], "nodeSelector": {"class": "shared"}, "terminationGracePeriodSeconds": 0}
-    cluster.api.ask("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}, "spec": spec})
+    cluster.api.request("POST", PODS, {"metadata": {"name": "foreign"}, "spec": spec})
     try:
         found = server(live, "n7", lambda server: server["taken"].get("cpu") == "3")
         assert found["free"]["cpu"] == "1"
@@ -214,7 +213,7 @@ def test_requests_of_foreign_pods_are_respected(live: Live, cluster: LocalKubern
         assert ended(live, small)["phase"] == "finished"
         assert in_phase(live, large, "waiting")["attempt"] == 0
     finally:
-        cluster.api.ask("DELETE", f"{PODS}/foreign")
+        cluster.api.request("DELETE", f"{PODS}/foreign")
     assert ended(live, large)["phase"] == "finished"
     assert server(live, "n7", lambda server: not server["taken"])["free"]["cpu"] == "4"
 
@@ -239,7 +238,7 @@ def test_odd_characters_of_an_environment_arrive(live: Live, tmp_path: Path) -> 
 def test_a_secret_is_given_by_reference(live: Live, cluster: LocalKubernetes, tmp_path: Path) -> None:
     metadata = {"name": "login"}
     data = {"password": base64.b64encode(b"s3cret $(X)").decode()}
-    cluster.api.ask(
+    cluster.api.request(
         "POST", f"{SPACE}/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
     )
     variable = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "login", "key": "password"}}}
@@ -315,6 +314,6 @@ def test_logs_are_lost_with_their_pods(live: Live, cluster: LocalKubernetes) -> 
     job = submit(live, "-r", "cpu=1", "--", "echo", "x")
     assert ended(live, job)["phase"] == "finished"
     pod = pods_of(cluster, job)[0]["metadata"]["name"]
-    cluster.api.ask("DELETE", f"{PODS}/{pod}")
+    cluster.api.request("DELETE", f"{PODS}/{pod}")
     wait_for(lambda: not pods_of(cluster, job), "the pod is not deleted")
     assert "their output is gone" in berth(live, "job", "logs", job, code=5)

@@ -170,8 +170,8 @@ def release_command(
 
     Exit code: 0 done; 2 bad input; 3 no cluster; 4 not allowed.
     """
-    from berth.live.engines.kubernetes.api import connect
     from berth.live.engines.kubernetes.letting_go import let_go
+    from berth.live.kubernetes_api import connect
 
     api, count = connect(kubeconfig, context), 0
     try:

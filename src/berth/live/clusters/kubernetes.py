@@ -19,18 +19,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from berth.about import HOME
 from berth.errors import InvalidInput
 from berth.live.clusters import MARK, ClusterError, end, free_ports, marked
-from berth.live.clusters.kubernetes_api import Api, ApiError, write_kubeconfig
 from berth.live.clusters.kubernetes_flags import daemon_flags
+from berth.live.kubernetes_api import Api, ApiError, connect_with_token
 
 __all__ = ["DAEMONS", "KubernetesNode", "LocalKubernetes", "missing_programs", "programs_folder"]
 
 DAEMONS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PROGRAMS = (*DAEMONS[:-1], "openssl")
 VERSION = "1.20.2"
-START_SECONDS = 120.0
+START_SECONDS, ANSWER_SECONDS = 120.0, 30.0
 AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of nodes that are not ready."""
 ADMIN = "admin"
@@ -101,7 +103,7 @@ class LocalKubernetes:
     def api(self) -> Api:
         """The API, with the rights of the administrator."""
         if self._api is None:
-            self._api = Api(self.kubeconfig)
+            self._api = connect_with_token(self.kubeconfig)
         return self._api
 
     def user(self, name: str, groups: Sequence[str] = ()) -> Path:
@@ -154,7 +156,7 @@ class LocalKubernetes:
             token = known.get(name) or secrets.token_hex(16)
             lines.append(f'{token},{name},{name},"{",".join(groups)}"\n')
             server = f"https://127.0.0.1:{self._ports['kube-apiserver']}"
-            write_kubeconfig(folder / f"{name}.kubeconfig", server, folder / "tls.crt", name, token)
+            _write_kubeconfig(folder / f"{name}.kubeconfig", server, folder / "tls.crt", name, token)
         tokens.write_text("".join(lines), encoding="utf-8")
         nodes = json.dumps([asdict(node) for node in self.nodes])
         (folder / "nodes.json").write_text(nodes, encoding="utf-8")
@@ -226,10 +228,7 @@ class LocalKubernetes:
 
     def ready(self) -> set[str]:
         """Names of the nodes that are ready."""
-        try:
-            nodes = self.api.ask("GET", "/api/v1/nodes", resourceVersion="0")["items"]
-        except ApiError:
-            return set()
+        nodes = (self._get("/api/v1/nodes", query={"resourceVersion": "0"}) or {"items": ()})["items"]
         ready = {"type": "Ready", "status": "True"}
         return {
             node["metadata"]["name"]
@@ -239,17 +238,19 @@ class LocalKubernetes:
         }
 
     def _answers(self) -> bool:
-        try:
-            return bool(self.api.ask("GET", "/readyz") == "ok")
-        except ApiError:
-            return False
+        return bool(self._get("/readyz", text=True) == "ok")
 
     def _accounts(self) -> bool:
         """Whether pods can be created: they need the service account of their namespace."""
+        account = self._get("/api/v1/namespaces/default/serviceaccounts/default") or {}
+        return bool(account.get("secrets"))
+
+    def _get(self, path: str, **more: Any) -> Any:
+        """The answer of the API server, or None."""
         try:
-            return bool(self.api.ask("GET", "/api/v1/namespaces/default/serviceaccounts/default").get("secrets"))
+            return self.api.request("GET", path, seconds=ANSWER_SECONDS, **more)
         except ApiError:
-            return False
+            return None
 
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
         end_by = time.monotonic() + START_SECONDS
@@ -287,6 +288,20 @@ def _read(file: Path, default: Any) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return default
+
+
+def _write_kubeconfig(file: Path, server: str, authority: Path, user: str, token: str) -> None:
+    """Write a kubeconfig with one cluster and one user; only the file's owner may read it."""
+    told = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "berth", "cluster": {"server": server, "certificate-authority": str(authority)}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "berth", "context": {"cluster": "berth", "user": user}}],
+        "current-context": "berth",
+    }
+    file.touch(mode=0o600)
+    file.write_text(yaml.safe_dump(told), encoding="utf-8")
 
 
 def _certificate(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from berth.errors import InvalidInput, MissingExtra
 from berth.live.client import Code
-from berth.live.engines.kubernetes.api import AGAIN, ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.cluster import read_live
+from berth.live.kubernetes_api import AGAIN, ClusterRefused, ClusterSilent, connect_with_token
 from tests.live.engines.kubernetes.api_server import ApiServer, certificates, encoded, kubeconfig, serving
 from tests.live.engines.kubernetes.builders import node, pod
 
@@ -107,3 +108,29 @@ def test_the_client_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'berth\[kubernetes\]'"):
         read_live()
+
+
+def test_a_token_needs_no_official_client(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    cert, key = certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(cert, key)
+    with serving(server, tls):
+        for trusted in ({"certificate-authority-data": encoded(cert)}, {"certificate-authority": cert.name}):
+            api = connect_with_token(kubeconfig(tmp_path, server.url, trusted, TOKEN))
+            assert len(api.list("/api/v1/nodes")[0]) == 5
+            api.close()
+        with pytest.raises(ClusterSilent, match="CERTIFICATE_VERIFY_FAILED"):
+            connect_with_token(kubeconfig(tmp_path, server.url, user=TOKEN)).list("/api/v1/nodes")
+    for wrong in (tmp_path / "none", kubeconfig(tmp_path, server.url, user={"username": "a"})):
+        with pytest.raises(InvalidInput, match="a kubeconfig with a current context whose user has a token"):
+            connect_with_token(wrong)
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'berth\[kubernetes\]'"):
+        connect_with_token(tmp_path / "kubeconfig")
+
+
+def test_some_errors_pass() -> None:
+    assert all(ClusterRefused("no", status).passing for status in (429, 500, 503))
+    assert not any(ClusterRefused("no", status).passing for status in (401, 404, 409))
+    assert ClusterSilent("no answer").passing

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.jobs import Place
-from berth.live.engines.kubernetes.api import ClusterRefused
 from berth.live.engines.kubernetes.companion import GATE, Companion, Way, binding, is_theirs, release
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod, seen
 from berth.live.engines.kubernetes.webhook import PATH, Health, gated, review, serve
+from berth.live.kubernetes_api import ClusterRefused
 from tests.live.engines.kubernetes.api_server import certificates
 
 VERSIONS = [f"1.{minor}" for minor in range(30, 38)]

@@ -13,8 +13,8 @@ import pytest
 
 from berth.errors import InvalidInput
 from berth.live.engines import EngineError
-from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.lease import Lease, own_identity
+from berth.live.kubernetes_api import ClusterRefused, ClusterSilent
 
 LIMIT = 60.0
 

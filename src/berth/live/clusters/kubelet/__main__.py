@@ -10,11 +10,10 @@ import tempfile
 from pathlib import Path
 
 from berth.errors import BerthError
-from berth.live.clusters.kubelet.link import Link
 from berth.live.clusters.kubelet.logs import serve_logs
 from berth.live.clusters.kubelet.nodes import Nodes
 from berth.live.clusters.kubelet.pods import Pods
-from berth.live.clusters.kubernetes_api import Api
+from berth.live.kubernetes_api import connect_with_token
 
 MOST_BEATS = 50
 """Heartbeats per second of all nodes together, where no interval is given."""
@@ -54,9 +53,10 @@ async def stand(told: argparse.Namespace, directory: Path) -> None:
         ]
     )
     beat = told.heartbeat or max(2.0, len(specs) / MOST_BEATS)
-    api = Api(told.kubeconfig, connections=32)
-    nodes = Nodes(Link(api), specs, told.port, beat, told.lost, directory / "lost.json")
-    pods = Pods(Link(api), nodes, directory / "pods", hollow=told.idle or told.hollow is not None)
+    api = connect_with_token(told.kubeconfig)
+    nodes = Nodes(api, specs, told.port, beat, told.lost, directory / "lost.json")
+    more = connect_with_token(told.kubeconfig)  # so that heartbeats do not queue behind requests about pods
+    pods = Pods(more, nodes, directory / "pods", hollow=told.idle or told.hollow is not None)
     if told.port:
         serve_logs(told.port, told.certificate, told.key, pods.log)
     async with asyncio.TaskGroup() as group:

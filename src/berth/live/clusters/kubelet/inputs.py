@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from berth.live.clusters.kubelet.containers import expanded
-from berth.live.clusters.kubelet.link import Link
-from berth.live.clusters.kubernetes_api import ApiError
+from berth.live.clusters.kubelet.link import insist
+from berth.live.kubernetes_api import Api, ApiError
 
 __all__ = ["Inputs", "Source", "sources", "variables"]
 
@@ -58,8 +58,8 @@ def _sources(spec: Mapping[str, Any]) -> Iterator[tuple[Source, Mapping[str, Any
 class Inputs:
     """Reads ConfigMaps and Secrets; pods that wait for the same object ask once."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._asked: dict[tuple[str, Source], asyncio.Task[Mapping[str, str] | None]] = {}
 
     async def read(self, pod: Mapping[str, Any]) -> tuple[dict[Source, Mapping[str, str]], list[Source]]:
@@ -78,7 +78,7 @@ class Inputs:
 
     async def _get(self, space: str, source: Source) -> Mapping[str, str] | None:
         try:
-            told = await self._link.insist("GET", f"/api/v1/namespaces/{space}/{source.kind}/{source.name}")
+            told = await insist(self._api, "GET", f"/api/v1/namespaces/{space}/{source.kind}/{source.name}")
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from berth.live.clusters.kubelet.link import LISTED, Link
-from berth.live.clusters.kubernetes_api import MERGE, STRATEGIC, ApiError
+from berth.live.clusters.kubelet.link import LISTED, follow, insist
+from berth.live.kubernetes_api import STRATEGIC, Api, ApiError
 
 __all__ = ["Nodes", "stamp"]
 
@@ -93,10 +93,10 @@ class Nodes:
     """
 
     def __init__(
-        self, link: Link, specs: Sequence[Mapping[str, Any]], port: int, beat: float, lost: Path | None, seen: Path
+        self, api: Api, specs: Sequence[Mapping[str, Any]], port: int, beat: float, lost: Path | None, seen: Path
     ) -> None:
         self.specs = {spec["name"]: spec for spec in specs}
-        self._link, self._port, self._beat = link, port, beat
+        self._api, self._port, self._beat = api, port, beat
         self._files, self._seen = lost, seen
         self._before: dict[str, str] | None = None
         self._lost: dict[str, asyncio.Event] = {}
@@ -125,7 +125,7 @@ class Nodes:
         await self.reachable(spec["name"])
         told = node_object(spec, self._port)
         try:
-            await self._link.insist("POST", "/api/v1/nodes", told)
+            await insist(self._api, "POST", "/api/v1/nodes", told)
         except ApiError as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
@@ -136,7 +136,7 @@ class Nodes:
         """Send the whole status of a node."""
         told = {"status": node_object(self.specs[name], self._port)["status"]}
         with suppress(ApiError):  # the node was deleted
-            await self._link.insist("PATCH", f"/api/v1/nodes/{name}/status", told, kind=STRATEGIC)
+            await insist(self._api, "PATCH", f"/api/v1/nodes/{name}/status", told, patch=STRATEGIC)
 
     async def beat(self) -> None:
         """Renew the leases of all nodes that are not lost, for ever."""
@@ -152,15 +152,15 @@ class Nodes:
             "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         try:
-            await self._link.ask("PATCH", f"{LEASES}/{name}", {"spec": spec}, kind=MERGE, seconds=LEASE_SECONDS)
+            await self._api.ask("PATCH", f"{LEASES}/{name}", {"spec": spec}, seconds=LEASE_SECONDS)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 with suppress(ApiError):  # the namespace of leases is made soon after the start
-                    await self._link.ask("POST", LEASES, {"metadata": {"name": name}, "spec": spec})
+                    await self._api.ask("POST", LEASES, {"metadata": {"name": name}, "spec": spec})
 
     async def watch(self) -> None:
         """Tell the API server again that a node is ready when it believes otherwise, for ever."""
-        async for kind, told in self._link.follow("/api/v1/nodes"):
+        async for kind, told in follow(self._api, "/api/v1/nodes", {}):
             for node in told if kind == LISTED else [told] if kind == "MODIFIED" else ():
                 name, conditions = node["metadata"]["name"], node.get("status", {}).get("conditions", ())
                 wrong = not any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -14,10 +14,10 @@ from typing import Any
 
 from berth.live.clusters.kubelet.containers import Container, Idle, Process, expanded, folders
 from berth.live.clusters.kubelet.inputs import LOOK_SECONDS, Inputs, Source, variables
-from berth.live.clusters.kubelet.link import LISTED, Link
+from berth.live.clusters.kubelet.link import LISTED, follow, insist
 from berth.live.clusters.kubelet.nodes import Nodes
 from berth.live.clusters.kubelet.statuses import phase_of, pod_status, running, terminated, waiting
-from berth.live.clusters.kubernetes_api import STRATEGIC, ApiError
+from berth.live.kubernetes_api import STRATEGIC, Api, ApiError
 
 __all__ = ["Pods"]
 
@@ -31,16 +31,16 @@ Data = Mapping[Source, Mapping[str, str]]
 class Pods:
     """All pods on the kubelet's nodes; `hollow` nodes run nothing. Files of pods lie in `directory`."""
 
-    def __init__(self, link: Link, nodes: Nodes, directory: Path, hollow: bool = False) -> None:
-        self.link, self.nodes, self.directory, self.hollow = link, nodes, directory, hollow
-        self.inputs = Inputs(link)
+    def __init__(self, api: Api, nodes: Nodes, directory: Path, hollow: bool = False) -> None:
+        self.api, self.nodes, self.directory, self.hollow = api, nodes, directory, hollow
+        self.inputs = Inputs(api)
         self._runs: dict[str, PodRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def watch(self) -> None:
         """Follow the pods that are bound to a node, for ever."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        async for kind, told in self.link.follow("/api/v1/pods", fieldSelector="spec.nodeName!="):
+        async for kind, told in follow(self.api, "/api/v1/pods", {"fieldSelector": "spec.nodeName!="}):
             if kind == LISTED:
                 present = {pod["metadata"]["uid"] for pod in told}
                 for folder in self.directory.iterdir():
@@ -91,7 +91,7 @@ class PodRun:
         self.folder = pods.directory / self.uid
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         self._path = f"/api/v1/namespaces/{space}/pods/{name}"
-        self._pods, self._link, self._nodes = pods, pods.link, pods.nodes
+        self._pods, self._api, self._nodes = pods, pods.api, pods.nodes
         self._doomed, self._gone = asyncio.Event(), False
         self._telling = asyncio.Lock()
         self._running: dict[str, Container] = {}
@@ -122,7 +122,7 @@ class PodRun:
             await self._nodes.reachable(self.node)
             now = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
             with suppress(ApiError):  # it is gone
-                await self._link.insist("DELETE", self._path, now)
+                await insist(self._api, "DELETE", self._path, now)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _carry_out(self) -> None:
@@ -238,7 +238,7 @@ class PodRun:
             await self._nodes.reachable(self.node)
             if not self._gone:
                 with suppress(ApiError):  # the pod is gone
-                    await self._link.insist("PATCH", f"{self._path}/status", told, kind=STRATEGIC)
+                    await insist(self._api, "PATCH", f"{self._path}/status", told, patch=STRATEGIC)
 
 
 async def _end_orphan(folder: Path) -> None:

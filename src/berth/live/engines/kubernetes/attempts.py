@@ -19,7 +19,6 @@ from typing import Any, Literal
 from berth.errors import BerthError
 from berth.live.core.events import Event, Failed, Finished, Start, Started, write_event
 from berth.live.core.jobs import Job
-from berth.live.engines.kubernetes.api import Api, ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.companion import Group, Way
 from berth.live.engines.kubernetes.logs import last_words
 from berth.live.engines.kubernetes.record import Key, Record, name_of
@@ -27,6 +26,7 @@ from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod, seconds_of, seen
 from berth.live.engines.kubernetes.template import NotPossible, go_map, pods_of
+from berth.live.kubernetes_api import Api, ApiError, ClusterRefused
 
 __all__ = ["Attempts"]
 
@@ -188,7 +188,7 @@ class Attempts:
             self._tries.pop(key, None)
             if key not in self._state.records:
                 self._locks.pop(key, None)
-        except (ClusterSilent, ClusterRefused) as error:
+        except ApiError as error:
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             wait = min(FIRST_RETRY * 2 ** min(tries, 10), LONGEST_RETRY)
             log.warning("attempt %d of %s: %s; retrying in %.2g s", key[1], key[0], error, wait)
@@ -400,7 +400,7 @@ class Attempts:
         return await self._api.ask(method, path, body)
 
     async def _text(self, path: str, query: Mapping[str, str]) -> str:
-        return str(await self._api.ask("GET", path, None, query, True))
+        return str(await self._api.ask("GET", path, query=query, text=True))
 
     def halt(self) -> None:
         """Begin nothing more, and cancel what is under way."""

@@ -14,10 +14,10 @@ from berth.files.quantities import Amounts
 from berth.files.wording import checked
 from berth.files.yaml_tree import Tree
 from berth.live.core.jobs import Place, Role
-from berth.live.engines.kubernetes.api import connect
 from berth.live.engines.kubernetes.nodes import Node, node_of
 from berth.live.engines.kubernetes.objects import NodeObject, PodObject
 from berth.live.engines.kubernetes.pods import Pod, pod_of
+from berth.live.kubernetes_api import connect
 
 __all__ = ["COMMAND", "Cluster", "cluster_of", "read_cluster", "read_live"]
 

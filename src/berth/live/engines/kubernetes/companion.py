@@ -26,13 +26,13 @@ from berth.errors import BerthError, InvalidInput
 from berth.files.quantities import parse_duration
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines.kubernetes.affinity import Rules
-from berth.live.engines.kubernetes.api import Api, ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.groups import gang_of_pods, group_of
 from berth.live.engines.kubernetes.objects import PodObject
 from berth.live.engines.kubernetes.pods import PODS, Pod, not_modelled, pod_of
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod
+from berth.live.kubernetes_api import Api, ApiError, ClusterRefused
 
 __all__ = ["GATE", "ORIGIN", "SCHEDULER", "Companion", "Group", "Way", "is_theirs"]
 
@@ -190,7 +190,7 @@ class Companion:
             self._since[key] = len(pods), clock
         try:
             size = await self._size(key, pods[0])
-        except (ClusterRefused, ClusterSilent):  # for now
+        except ApiError:  # for now
             self.pause = self._settings.settle
             return False
         if size is not None:

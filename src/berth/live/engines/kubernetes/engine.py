@@ -33,7 +33,6 @@ from berth.live.core.events import (
 from berth.live.core.jobs import Job, Place
 from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, Snapshot
 from berth.live.engines.clock import Clock
-from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent, connect
 from berth.live.engines.kubernetes.attempts import Attempts
 from berth.live.engines.kubernetes.companion import ORIGIN, Companion, Group, is_theirs
 from berth.live.engines.kubernetes.lease import Lease, own_identity
@@ -45,6 +44,7 @@ from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod
 from berth.live.engines.kubernetes.template import NotPossible, pods_of
 from berth.live.engines.kubernetes.watching import Watching
+from berth.live.kubernetes_api import ApiError, connect
 
 __all__ = ["ENGINE", "KubernetesEngine"]
 
@@ -215,7 +215,7 @@ class KubernetesEngine:
                 raise InvalidInput("the job that is to start", value=None, key="job")
             else:
                 await self._attempts.start(command, job)
-        except (ClusterSilent, ClusterRefused) as error:
+        except ApiError as error:
             raise EngineError(str(error)) from None
         self._attempts.tend_soon(key)
 
@@ -231,7 +231,7 @@ class KubernetesEngine:
         """The last lines of each task of an attempt, or of one task."""
 
         async def ask(path: str, query: Mapping[str, str]) -> str:
-            return str(await self.api.ask("GET", path, None, query, True))
+            return str(await self.api.ask("GET", path, query=query, text=True))
 
         record = self._state.records.get((job, attempt))
         if record is None:
@@ -250,7 +250,7 @@ class KubernetesEngine:
         try:
             async with self._few_events:
                 await write_events(self.api, pods, reason, text)
-        except (ClusterSilent, ClusterRefused) as error:
+        except ApiError as error:
             log.warning("no event for pod %s: %s", pods[0].name, error)
 
     def _lost(self, reason: str) -> None:

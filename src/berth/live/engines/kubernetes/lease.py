@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from berth.errors import InvalidInput
 from berth.live.engines import EngineError
-from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent
+from berth.live.kubernetes_api import ApiError, ClusterRefused, ClusterSilent
 
 __all__ = ["NAME", "Lease", "Requests", "own_identity"]
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Requests(Protocol):
-    """The part of `berth.live.engines.kubernetes.api.Api` that a lease needs."""
+    """The part of `berth.live.kubernetes_api.Api` that a lease needs."""
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """The answer to a request. Raises `ClusterSilent` or `ClusterRefused`."""
@@ -132,7 +132,7 @@ class Lease:
                 spec = dict((found or {}).get("spec") or {})
                 if found is not None and spec.pop("holderIdentity", None) == self.identity:
                     await asyncio.to_thread(self._write, found, {**spec, "renewTime": _now()})
-        except (ClusterRefused, ClusterSilent, TimeoutError) as error:
+        except (ApiError, TimeoutError) as error:
             log.warning("lease %s was not released and expires in %d s: %s", self.name, self._seconds, error)
 
     async def _stop(self) -> None:
@@ -153,7 +153,7 @@ class Lease:
                 break
             try:
                 holder = await self._take()
-            except (ClusterRefused, ClusterSilent, TimeoutError) as error:
+            except (ApiError, TimeoutError) as error:
                 pause, trouble = self._every / 2, str(error) or "the API server does not answer"
                 log.warning("lease %s was not renewed: %s", self.name, trouble)
                 continue

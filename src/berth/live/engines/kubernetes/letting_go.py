@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 
-from berth.live.engines.kubernetes.api import Api, ClusterRefused
 from berth.live.engines.kubernetes.cluster import Cluster, cluster_of
 from berth.live.engines.kubernetes.companion import SCHEDULER, Way, binding, release
 from berth.live.engines.kubernetes.fitting import Fitting
 from berth.live.engines.kubernetes.groups import PodKind, gang_of_pods, group_of, members
 from berth.live.engines.kubernetes.pods import Pod
 from berth.live.engines.kubernetes.status import SeenPod, seen
+from berth.live.kubernetes_api import Api, ClusterRefused
 
 __all__ = ["let_go"]
 

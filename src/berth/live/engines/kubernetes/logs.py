@@ -8,9 +8,9 @@ from http import HTTPStatus
 
 from berth.errors import InvalidInput
 from berth.live.engines import EngineError, NoLogs
-from berth.live.engines.kubernetes.api import ClusterRefused, ClusterSilent
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.status import SeenPod
+from berth.live.kubernetes_api import ApiError
 
 __all__ = ["last_words", "read_logs"]
 
@@ -41,14 +41,12 @@ async def read_logs(ask: Ask, record: Record, pods: Iterable[SeenPod], task: int
             try:
                 path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
                 return await ask(path, {**_box(pod), **query})
-            except ClusterRefused as error:
+            except ApiError as error:
                 if error.status == HTTPStatus.BAD_REQUEST:  # the container has not started
                     return ""
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise EngineError(str(error)) from None
                 return None
-            except ClusterSilent as error:
-                raise EngineError(str(error)) from None
 
     texts = await asyncio.gather(*(read(index) for index in chosen))
     if all(text is None for text in texts):
@@ -66,7 +64,7 @@ async def last_words(ask: Ask, pod: SeenPod) -> str:
     """The last line that a pod printed, if it can be read."""
     try:
         text = await ask(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", {**_box(pod), "tailLines": "20"})
-    except (ClusterRefused, ClusterSilent):
+    except ApiError:
         return ""
     lines = [line for line in text.splitlines() if line.strip()]
     return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:WORDS] if lines else ""

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-from berth.live.engines.kubernetes.api import Api, ClusterRefused
 from berth.live.engines.kubernetes.status import SeenPod
+from berth.live.kubernetes_api import Api, ClusterRefused
 
 __all__ = ["PLACED", "WAITS", "write_events"]
 

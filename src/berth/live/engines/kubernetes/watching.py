@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.errors import BerthError
-from berth.live.engines.kubernetes.api import Api, Stop
+from berth.live.kubernetes_api import Api, Stop
 
 __all__ = ["Followed", "Watching"]
 

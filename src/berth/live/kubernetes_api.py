@@ -1,30 +1,45 @@
-"""Requests to the API server of a cluster, as JSON, with the credentials of a kubeconfig or of the pod.
+"""A client of the Kubernetes API: requests, lists and watches, as JSON.
 
-The official client reads the credentials and holds the connections. It is imported late, because that takes a second;
-its classes for all objects of the API would take seconds more. `request` blocks, and may be called by several threads;
-`ask` does the same in threads of its own, so that many requests can be under way and nothing else waits for them.
+`connect` uses all credentials that a kubeconfig or a pod may have; the official client reads them and holds the
+connections. `connect_with_token` reads a kubeconfig with a token itself, because the official client takes a second to
+import. `request` blocks, and may be called by several threads; `ask` does the same in threads of its own, so that many
+requests can be under way and nothing else waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.client import responses
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from berth.errors import BerthError, InvalidInput, MissingExtra
 from berth.live.client import Code
 
-__all__ = ["Api", "ClusterRefused", "ClusterSilent", "WatchExpired", "connect"]
+__all__ = [
+    "MERGE",
+    "STRATEGIC",
+    "Api",
+    "ApiError",
+    "ClusterRefused",
+    "ClusterSilent",
+    "Stop",
+    "WatchExpired",
+    "connect",
+    "connect_with_token",
+]
 
 PAGE = 500
 """Objects of one page of a list."""
@@ -41,24 +56,39 @@ RENEW = 5.0
 """Seconds after which credentials are read again."""
 PARALLEL = 16
 """The most requests of `ask` that are under way at once."""
-PATCH = "application/merge-patch+json"
+JSON = "application/json"
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+"""Content types of patches: lists are replaced, or merged by their keys."""
 
 
-class ClusterSilent(BerthError):
+class ApiError(BerthError):
+    """A request to the API server failed; `status` is that of its answer, or 0."""
+
+    status = 0
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in (0, HTTPStatus.TOO_MANY_REQUESTS) or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class ClusterSilent(ApiError):
     """The API server does not answer."""
 
     code = Code.unreachable
 
 
-class ClusterRefused(BerthError):
-    """The API server refuses a request; `status` is that of its answer."""
+class ClusterRefused(ApiError):
+    """The API server refuses a request, or its answer is not what was asked for."""
 
-    def __init__(self, message: str, code: int = Code.not_allowed, status: int = 0) -> None:
-        self.code, self.status = code, status
+    def __init__(self, message: str, status: int = 0) -> None:
+        self.status = status
+        denied = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        self.code = Code.not_allowed if denied else Code.failed
         super().__init__(message)
 
 
-class WatchExpired(BerthError):
+class WatchExpired(ApiError):
     """A watch cannot go on from where it was: list again."""
 
 
@@ -72,7 +102,6 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> Api:
     name = file or os.environ.get("KUBECONFIG") or str(Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser())
     settings = client.Configuration()
     settings.connection_pool_maxsize = CONNECTIONS
-    namespace = "default"
     try:
         if file is None and not Path(name.split(os.pathsep)[0]).exists() and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(client_configuration=settings)
@@ -80,28 +109,63 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> Api:
         else:
             given = {"config_file": file, "context": context, "persist_config": False}
             config.load_kube_config(client_configuration=settings, **given)
-            _, active = config.list_kube_config_contexts(config_file=file)
-            chosen = active if context is None else _context(config, file, context)
-            namespace = chosen.get("context", {}).get("namespace") or namespace
-        return Api(client.ApiClient(settings), namespace)
+            contexts, active = config.list_kube_config_contexts(config_file=file)
+            chosen = active if context is None else next(one for one in contexts if one["name"] == context)
+            namespace = chosen.get("context", {}).get("namespace") or "default"
+        pool = client.ApiClient(settings).rest_client.pool_manager
     except Exception as error:  # a missing or broken file comes in many classes, also those of PyYAML
         found = " ".join(str(error).split()) or type(error).__name__
         expected = "a kubeconfig file, as kubectl uses it"
         raise InvalidInput(expected, found=found, file=name) from None
 
+    def credentials() -> dict[str, str]:
+        return {one["key"]: one["value"] for one in settings.auth_settings().values() if one["value"]}
 
-def _context(config: Any, file: str | None, name: str) -> dict[str, Any]:
-    contexts, _ = config.list_kube_config_contexts(config_file=file)
-    return next((dict(one) for one in contexts if one.get("name") == name), {})
+    return Api(str(settings.host), pool, credentials, namespace)
+
+
+def connect_with_token(kubeconfig: Path) -> Api:
+    """The cluster of a kubeconfig whose user has a token."""
+    try:
+        import urllib3
+    except ImportError:
+        raise MissingExtra("using a Kubernetes cluster", "kubernetes") from None
+    import yaml
+
+    try:
+        told = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        context = _named(told, "context", told["current-context"])
+        cluster, user = _named(told, "cluster", context["cluster"]), _named(told, "user", context["user"])
+        host, headers = cluster["server"].rstrip("/"), {"Authorization": f"Bearer {user['token']}"}
+        data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+        checks: dict[str, Any] = {
+            "cert_reqs": "CERT_NONE" if cluster.get("insecure-skip-tls-verify") else "CERT_REQUIRED",
+            "ca_cert_data": base64.b64decode(data).decode() if data else None,
+            "ca_certs": str(kubeconfig.parent / file) if file and not data else None,
+        }
+    except Exception:  # of many classes, as above
+        raise InvalidInput("a kubeconfig with a current context whose user has a token", file=str(kubeconfig)) from None
+    pool = urllib3.PoolManager(maxsize=CONNECTIONS, **checks)
+    return Api(host, pool, lambda: headers, context.get("namespace") or "default")
+
+
+def _named(told: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
+    one: Mapping[str, Any] = next(one[kind] for one in told[f"{kind}s"] if one["name"] == name)
+    return one
 
 
 class Api:
-    """A client of an API server; `namespace` is that of the kubeconfig's context, or of the pod."""
+    """A client of an API server; `namespace` is that of the kubeconfig's context, or of the pod.
 
-    def __init__(self, client: Any, namespace: str = "default") -> None:
-        self._client, self.namespace = client, namespace
-        self.host = str(client.configuration.host)
-        self._headers: dict[str, str] = {}
+    `pool` is a `PoolManager` of urllib3, and `credentials` returns the headers that authenticate.
+    """
+
+    def __init__(
+        self, host: str, pool: Any, credentials: Callable[[], Mapping[str, str]], namespace: str = "default"
+    ) -> None:
+        self.host, self.namespace = host, namespace
+        self._pool, self._credentials = pool, credentials
+        self._headers: Mapping[str, str] = {}
         self._renew = 0.0
         self._threads = ThreadPoolExecutor(PARALLEL, thread_name_prefix="kubernetes")
 
@@ -109,29 +173,38 @@ class Api:
         """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with suppress(Exception):
-            self._client.rest_client.pool_manager.clear()
-        self._client.close()
+            self._pool.clear()
 
     def request(
-        self, method: str, path: str, body: object = None, query: Mapping[str, str] | None = None, text: bool = False
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        text: bool = False,
+        patch: str = MERGE,
+        seconds: float = READ,
     ) -> Any:
-        """The answer to a request, as JSON or text. Raises `ClusterSilent` or `ClusterRefused`."""
-        answer = self._send(method, path, body, query, READ, preload=True)
+        """The answer to a request, as JSON or text. Raises `ClusterSilent` or `ClusterRefused`.
+
+        `patch` is the content type of a PATCH; `seconds` is the timeout.
+        """
+        headers = {"Accept": "*/*" if text else JSON, "Content-Type": patch if method == "PATCH" else JSON}
+        answer = self._send(method, path, body, query, headers, seconds)
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise self._refused(method, path, answer.status, answer.data)
+            raise self._refused(path, answer.status, answer.data)
         if text:
             return answer.data.decode(errors="replace")
         try:
             return json.loads(answer.data)
         except ValueError:
-            raise ClusterRefused(f"{self.host}{path}: the answer is not JSON", Code.failed) from None
+            raise ClusterRefused(f"{self.host}{path}: the answer is not JSON") from None
 
-    async def ask(
-        self, method: str, path: str, body: object = None, query: Mapping[str, str] | None = None, text: bool = False
-    ) -> Any:
+    async def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
         """`request`, for a coroutine."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self.request, method, path, body, query, text)
+        asking = partial(self.request, method, path, body, **more)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, asking)
 
     def list(self, path: str, query: Mapping[str, str] | None = None) -> tuple[list[Any], str]:
         """All objects of a path, read in pages, and the version to watch from."""
@@ -146,14 +219,14 @@ class Api:
                         break
                     raise
                 if not isinstance(page, dict):
-                    raise ClusterRefused(f"{self.host}{path}: the answer is no list of objects in JSON", Code.failed)
+                    raise ClusterRefused(f"{self.host}{path}: the answer is no list of objects in JSON")
                 found += page.get("items") or ()
                 metadata = page.get("metadata") or {}
                 if not metadata.get("continue"):
                     return found, str(metadata.get("resourceVersion") or "")
                 after = {"continue": metadata["continue"]}
         what = path.rpartition("/")[2]
-        raise ClusterRefused(f"{self.host}: the list of {what} expired {AGAIN} times while being read", Code.failed)
+        raise ClusterRefused(f"{self.host}: the list of {what} expired {AGAIN} times while being read")
 
     def watch(self, path: str, query: Mapping[str, str], version: str, stop: Stop) -> Iterator[tuple[str, Any]]:
         """Changes from a version on, as pairs of what happened (ADDED, MODIFIED, DELETED) and the object.
@@ -162,16 +235,17 @@ class Api:
         """
         from urllib3.exceptions import ReadTimeoutError
 
+        more = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH)}
         while not stop:
-            more = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH)}
-            answer = self._send("GET", path, None, {**query, **more, "resourceVersion": version}, QUIET, preload=False)
+            asked = {**query, **more, "resourceVersion": version}
+            answer = self._send("GET", path, None, asked, {"Accept": JSON}, QUIET, preload=False)
             if answer.status == HTTPStatus.GONE:
                 raise WatchExpired(f"{self.host}{path}: version {version} is too old")
             if answer.status != HTTPStatus.OK:
-                raise self._refused("GET", path, answer.status, answer.read())
+                raise self._refused(path, answer.status, answer.read())
             stop.hold(answer)
             try:
-                for line in _lines(answer):
+                for line in answer:
                     change = json.loads(line)
                     kind, found = change.get("type"), change.get("object") or {}
                     if kind == "ERROR":
@@ -190,28 +264,28 @@ class Api:
                 stop.drop(answer)
 
     def _send(
-        self, method: str, path: str, body: object, query: Mapping[str, str] | None, wait: float, *, preload: bool
+        self,
+        method: str,
+        path: str,
+        body: object,
+        query: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        seconds: float,
+        *,
+        preload: bool = True,
     ) -> Any:
-        from urllib.parse import urlencode
-
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "*/*" if method == "GET" and path.endswith("/log") else "application/json"}
-        headers |= self._credentials()
-        data = None
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["Content-Type"] = PATCH if method == "PATCH" else "application/json"
-        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        send = self._client.rest_client.pool_manager.request
+        if time.monotonic() >= self._renew:  # not for every request: the official client takes as long as a small one
+            self._headers, self._renew = self._credentials(), time.monotonic() + RENEW
         try:
-            return send(
+            return self._pool.request(
                 method,
-                url,
-                body=data,
-                headers=headers,
-                timeout=Timeout(connect=CONNECT, read=wait),
+                f"{self.host}{path}" + (f"?{urlencode(query)}" if query else ""),
+                body=None if body is None else json.dumps(body).encode(),
+                headers={**headers, **self._headers},
+                timeout=Timeout(connect=min(CONNECT, seconds), read=seconds),
                 retries=False,
                 preload_content=preload,
             )
@@ -219,33 +293,21 @@ class Api:
             reason = getattr(error, "reason", None) or error
             raise ClusterSilent(f"{self.host}: no answer from the API server ({_short(reason)})") from None
 
-    def _credentials(self) -> dict[str, str]:
-        """The headers that authenticate; the official client renews them, which takes as long as a small request."""
-        if time.monotonic() >= self._renew:
-            settings = self._client.configuration.auth_settings()
-            self._headers = {one["key"]: one["value"] for one in settings.values() if one["value"]}
-            self._renew = time.monotonic() + RENEW
-        return self._headers
-
-    def _refused(self, method: str, path: str, status: int, data: bytes) -> ClusterRefused:
-        if status == HTTPStatus.UNAUTHORIZED:
-            return ClusterRefused(
-                f"{self.host}: the credentials of the kubeconfig are not accepted (401 Unauthorized)", status=status
-            )
+    def _refused(self, path: str, status: int, data: bytes) -> ClusterRefused:
         try:
             said = str(json.loads(data).get("message") or "")
         except (ValueError, AttributeError):
             said = ""
-        if status == HTTPStatus.FORBIDDEN and (match := re.fullmatch(r"/api/v1/(nodes|pods)", path)):
-            rule = f"{{apiGroups: [''], resources: [{match[1]}], verbs: [list]}} in a ClusterRole"
-            return ClusterRefused(
-                f"{self.host}: not allowed to list {match[1]} in all namespaces (403 Forbidden); "
-                f"the right that is missing: {rule}",
-                status=status,
-            )
         named = f" {responses[status]}" if status in responses else ""
-        code = Code.not_allowed if status == HTTPStatus.FORBIDDEN else Code.failed
-        return ClusterRefused(f"{self.host}{path}: {status}{named}{f' ({said})' if said else ''}", code, status)
+        text = f"{self.host}{path}: {status}{named}{f' ({said})' if said else ''}"
+        if status == HTTPStatus.UNAUTHORIZED:
+            text = f"{self.host}: the credentials of the kubeconfig are not accepted (401 Unauthorized)"
+        if status == HTTPStatus.FORBIDDEN and (match := re.fullmatch(r"/api/v1/(nodes|pods)", path)):
+            text = (
+                f"{self.host}: not allowed to list {match[1]} in all namespaces (403 Forbidden); the right that is "
+                f"missing: {{apiGroups: [''], resources: [{match[1]}], verbs: [list]}} in a ClusterRole"
+            )
+        return ClusterRefused(text, status)
 
 
 class Stop:
@@ -282,13 +344,6 @@ def _cut(answer: Any) -> None:
     """Wake the thread that reads an answer."""
     with suppress(Exception):
         answer.connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-def _lines(answer: Any) -> Iterator[bytes]:
-    rest = b""
-    for chunk in answer.stream(1 << 16, decode_content=True):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in lines if line)
 
 
 def _short(reason: object) -> str:
