@@ -23,12 +23,13 @@ from berth.cli.lab.replay import replay_command
 from berth.cli.lab.trace import trace_app
 from berth.cli.lab.train_order import train_order_command
 from berth.cli.lab.verify import verify_command
-from berth.cli.live.jobs import job_app, jobs_command, plan_command, submit_command
+from berth.cli.live.jobs import job_app, jobs_command
 from berth.cli.live.kubernetes import explain_app, kubernetes_app
 from berth.cli.live.local_cluster import cluster_app, slurm_app
 from berth.cli.live.rehearse import rehearse_command
 from berth.cli.live.serve import serve_command, token_app
 from berth.cli.live.servers import decisions_command, learned_command, policy_app, servers_app
+from berth.cli.live.submitting import plan_command, submit_command
 from berth.errors import BerthError
 
 __all__ = ["app", "main"]

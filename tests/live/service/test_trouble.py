@@ -23,7 +23,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from berth.cli import main
-from berth.cli.live.jobs import NotSubmitted, _submit
+from berth.cli.live.submitting import NotSubmitted, _submit
 from berth.errors import UnsupportedProblem
 from berth.live.client import Client, Code, ServiceSilent
 from berth.live.core.dispatcher import Dispatcher
