@@ -144,6 +144,24 @@ async def test_a_gang_that_lost_a_pod_binds_nothing(kubernetes_cluster: LocalKub
 
 
 @awaited
+async def test_a_pod_that_fails_leaves_the_others_to_their_owner(kubernetes_cluster: LocalKubernetes) -> None:
+    async with driving(kubernetes_cluster) as (driver, snapshot):
+        labels = {"scheduling.x-k8s.io/pod-group": "fails", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+        for i, command in enumerate(("exit 3", "sleep 3")):
+            pod = {"metadata": {"name": f"fails-{i}", "labels": labels}, "spec": spec(cpu="100m")}
+            pod["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", command]
+            driver.api.request("POST", PODS, pod)
+        job = await driver.submitted("fails")
+        place = Place(snapshot.servers[0].name, job.roles[0].name, 2)
+        await driver.engine.execute(Start(job.id, 1, (place,)), job)
+        await driver.until(lambda: driver.of(Failed, job.id))
+        path = f"{PODS}/fails-1"
+        await driver.until(lambda: driver.api.request("GET", path)["status"]["phase"] == "Succeeded")
+        for i in range(2):
+            driver.api.request("DELETE", f"{PODS}/fails-{i}")
+
+
+@awaited
 async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernetes_cluster: LocalKubernetes) -> None:
     driver = Driver(kubernetes_cluster)
     snapshot = await driver.engine.snapshot()

@@ -28,6 +28,7 @@ NODES = [
     KubernetesNode("n7", labels={"class": "shared"}),
 ]
 FIRST_HANGS = 'test "$BERTH_ATTEMPT" != 1 || sleep 600; true'
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PODS, SPACE = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default"
 
 
@@ -261,6 +262,11 @@ def test_a_secret_is_given_by_reference(live: Live, cluster: LocalKubernetes, tm
 def test_a_pod_that_berth_could_not_run_is_refused(live: Live) -> None:
     for pod, words in (
         ({"spec": {"nodeName": "n1"}}, "pod.spec.nodeName: berth sets it"),
+        (
+            {"spec": {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}},
+            "pod.spec.affinity.podAntiAffinity: berth chooses the nodes",
+        ),
+        ({"spec": {"topologySpreadConstraints": [{"maxSkew": 1}]}}, "pod.spec.topologySpreadConstraints: berth"),
         ({"spec": {"containers": []}}, "expected a list of containers"),
         ({"kind": "Pod"}, "the keys metadata and spec"),
     ):

@@ -45,6 +45,17 @@ class NoJobs:
         raise ClusterRefused("not found", status=404)
 
 
+class Patched:
+    """An API server that notes how pods are changed."""
+
+    def __init__(self) -> None:
+        self.changes: list[object] = []
+
+    async def ask(self, method: str, path: str, body: object = None) -> Any:
+        assert (method, path) == ("PATCH", "/api/v1/namespaces/ml/pods/p")
+        self.changes.append(body)
+
+
 def waiting(settings: KubernetesSettings, *pods: SeenPod) -> Companion:
     state = State(settings, "default", "s")
     for one in pods:
@@ -75,10 +86,12 @@ def test_a_patched_pod_waits_no_more_and_one_with_another_gate_waits_for_that_fi
     way = Way("gates")
     held = pod("p", schedulingGates=[{"name": GATE}])
     after = seen({"metadata": {"name": "p", "uid": "u-p"}, "spec": {**held.spec, **release(held, "n1")["spec"]}})
-    assert (way.waits(held), way.sent(held)) == (True, False)
-    assert (way.waits(after), way.sent(after)) == (False, True)
+    assert (way.waits(held), way.sent(held, "n1")) == (True, False)
+    assert (way.waits(after), way.sent(after, "n1")) == (False, True)
     other = pod("q", schedulingGates=[{"name": GATE}, {"name": "other.io/gate"}])
-    assert (way.waits(other), way.sent(other)) == (False, False)
+    assert (way.waits(other), way.sent(other, "n1")) == (False, False)
+    assert (way.held(held), way.held(after), way.held(other)) == (True, False, True)
+    assert (way.elsewhere(held, "n1"), way.elsewhere(after, "n1"), way.elsewhere(after, "n2")) == (False, False, True)
     assert not Way("scheduler").waits(pod("r", schedulingGates=[{"name": "other.io/gate"}]))
 
 
@@ -148,6 +161,13 @@ def test_pods_with_rules_that_berth_does_not_know_are_left_alone(
 ) -> None:
     assert waiting(KubernetesSettings(companion="scheduler"), pod("p", **spec)).waiting == {}
     assert reason in caplog.text
+    held = pod("p", schedulingGates=[{"name": GATE}], **spec)
+    companion = waiting(KubernetesSettings(companion="gates"), held)
+    (ignored, why), api = companion.ignored[held.uid], Patched()
+    assert (companion.waiting, ignored, reason in why) == ({}, held, True)
+    companion = Companion(api, KubernetesSettings(companion="gates"))  # type: ignore[arg-type]
+    asyncio.run(companion.let_go(held))
+    assert api.changes == [{"metadata": {"uid": "u-p"}, "spec": {"schedulingGates": []}}]
 
 
 def test_pods_of_other_namespaces_and_schedulers_are_not_looked_at() -> None:

@@ -224,9 +224,12 @@ class Attempts:
             (pods.get(uid), name, task[1]) for (_, name, uid), task in zip(record.members, record.tasks, strict=True)
         ]
         for pod, name, server in wanted:
-            if pod is None or pod.deleting or pod.node not in ("", server):
-                why = "is gone" if pod is None or pod.deleting else f"was bound to {pod.node}"
-                await self._condemn(record, _failed(record, f"pod {name} {why}", "cancelled"))
+            if pod is None or pod.deleting:
+                await self._condemn(record, _failed(record, f"pod {name} is gone", "cancelled"))
+                return
+            if self._way.elsewhere(pod, server):
+                why = f"was bound to {pod.node}" if pod.node else "was let go by another"
+                await self._condemn(record, _failed(record, f"pod {name} {why}", "engine"))
                 return
         few = asyncio.Semaphore(PARALLEL)
 
@@ -238,7 +241,9 @@ class Attempts:
                     if error.status not in REFUSALS or not await self._was_sent(pod, server):
                         raise
 
-        sending = [send(pod, server) for pod, _, server in wanted if pod is not None and not self._way.sent(pod)]
+        sending = [
+            send(pod, server) for pod, _, server in wanted if pod is not None and not self._way.sent(pod, server)
+        ]
         for error in await asyncio.gather(*sending, return_exceptions=True):
             if isinstance(error, ClusterRefused) and error.status in REFUSALS:
                 await self._condemn(record, _failed(record, f"Kubernetes refused a pod: {error}", "engine"))
@@ -255,7 +260,7 @@ class Attempts:
             found = seen(await self._api.ask("GET", path))
         except ClusterRefused:
             return False
-        there = found.uid == pod.uid and self._way.sent(found) and found.node in ("", server)
+        there = found.uid == pod.uid and self._way.sent(found, server) and found.node in ("", server)
         if there:
             self._state.add(found)
         return there
@@ -333,10 +338,19 @@ class Attempts:
     async def _finish(self, record: Record, pods: dict[str, SeenPod]) -> None:
         """End the pods of an attempt, and the attempt when none of them is left.
 
-        Pods of others that were not placed stay where they wait. Pods on a lost node are ended by its kubelet as soon
-        as it is back.
+        Pods of others that were not placed stay where they wait. Once all of them had got their nodes, the rest of
+        them is their owner's: a Job counts each pod that is deleted as a failure, and so would soon fail. Pods on a
+        lost node are ended by its kubelet as soon as it is back.
         """
-        placed = {uid: pod for uid, pod in pods.items() if not record.members or self._way.sent(pod)}
+        own = (
+            {uid: task[1] for (_, _, uid), task in zip(record.members, record.tasks, strict=True)}
+            if record.members
+            else {}
+        )
+        placed = {uid: pod for uid, pod in pods.items() if not own or self._way.sent(pod, own.get(uid, ""))}
+        cancelled = isinstance(record.verdict, Failed) and record.verdict.fault == "cancelled"
+        if record.members and not cancelled and all(pod.node for pod in pods.values()):
+            placed = {uid: pod for uid, pod in placed.items() if pod.node not in self._state.servers}
         await self._delete(placed)
         left = [pod for pod in placed.values() if not pod.ended and (not pod.node or pod.node in self._state.servers)]
         if not left and record.verdict is not None:

@@ -5,7 +5,8 @@ A pod is meant for berth if its `schedulerName` is `berth` (berth then binds it 
 it). Pods of one group (`groups`) are placed together or not at all. Annotations of a pod may say more: `berth.io/type`,
 `berth.io/work`, `berth.io/estimate`, `berth.io/priority`, `berth.io/gang-size`.
 
-Pods with rules that berth does not know, and would break by binding them, are left alone, with a warning.
+Pods with rules that berth does not know, and would break by placing them, are left alone, with an event that says why;
+one that a gate holds is let go, or it would wait for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +42,10 @@ SAID = "berth.io/"
 SIZES = (f"{SAID}gang-size", "kueue.x-k8s.io/pod-group-total-count", "pod-group.scheduling.sigs.k8s.io/min-available")
 """Annotations and labels that say how many pods a group has."""
 OF_KUBE_SCHEDULER = ("preemption",)
-"""What is not modelled but does no harm if berth binds a pod itself."""
+"""What is not modelled but does no harm if berth places a pod."""
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HERE: dict[str, Any] = {"key": "metadata.name", "operator": "In"}
+"""The rule that pins a pod to a node, without the node."""
 ID = re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII)
 WARNINGS = 1000
 """The most warnings that are remembered, so as not to repeat them."""
@@ -90,9 +94,20 @@ class Way:
             return pod.spec.get("schedulerName") == SCHEDULER and not _gates(pod)
         return self._mode == "gates" and _gates(pod) == [GATE]  # others must let it go first
 
-    def sent(self, pod: SeenPod) -> bool:
-        """Whether a pod was sent to its node."""
-        return bool(pod.node) or (self._mode == "gates" and GATE not in _gates(pod))
+    def held(self, pod: SeenPod) -> bool:
+        """Whether a pod has berth's gate, perhaps beside gates of others."""
+        return not pod.deleting and GATE in _gates(pod)
+
+    def sent(self, pod: SeenPod, server: str) -> bool:
+        """Whether berth sent a pod to a node."""
+        if self._mode == "gates":
+            return GATE not in _gates(pod) and _pinned(pod, server)
+        return pod.node == server
+
+    def elsewhere(self, pod: SeenPod, server: str) -> bool:
+        """Whether somebody else let a pod go, or bound it to another node."""
+        free = self._mode == "gates" and GATE not in _gates(pod)
+        return pod.node not in ("", server) or (free and not _pinned(pod, server))
 
     async def send(self, api: Api, pod: SeenPod, server: str) -> None:
         """Send a pod to a node."""
@@ -106,6 +121,14 @@ class Way:
 def _gates(pod: SeenPod) -> list[str]:
     """The scheduling gates of a pod."""
     return [str(one.get("name")) for one in pod.spec.get("schedulingGates") or ()]
+
+
+def _pinned(pod: SeenPod, server: str) -> bool:
+    """Whether berth added a node to the affinity of a pod."""
+    required = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {}
+    return any(
+        HERE | {"values": [server]} in (t.get("matchFields") or ()) for t in required.get("nodeSelectorTerms") or ()
+    )
 
 
 def binding(pod: SeenPod, server: str) -> dict[str, Any]:
@@ -126,13 +149,12 @@ def release(pod: SeenPod, server: str | None) -> dict[str, Any]:
     gates = [one for one in pod.spec.get("schedulingGates") or () if one.get("name") != GATE]
     spec: dict[str, Any] = {"schedulingGates": gates}
     if server is not None:
-        key = "requiredDuringSchedulingIgnoredDuringExecution"
-        own = copy.deepcopy(((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(key) or {})
+        own = copy.deepcopy(((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {})
         terms = own.get("nodeSelectorTerms") or [{}]
-        here = {"key": "metadata.name", "operator": "In", "values": [server]}
+        here = HERE | {"values": [server]}
         for term in terms:
             term["matchFields"] = [*(term.get("matchFields") or ()), here]
-        spec["affinity"] = {"nodeAffinity": {key: {"nodeSelectorTerms": terms}}}
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     return {"metadata": {"uid": pod.uid}, "spec": spec}
 
 
@@ -148,6 +170,8 @@ class Companion:
         self._since: dict[Name, tuple[int, float]] = {}
         """How many pods of a group waited at the last look, and since when there are that many."""
         self._warned: set[str] = set()
+        self.ignored: dict[str, tuple[SeenPod, str]] = {}
+        """Pods that wait and that berth cannot place, by their uids, and why."""
 
     async def look(self, state: State) -> None:
         """Look for groups that are complete."""
@@ -156,6 +180,7 @@ class Companion:
         spaces = self._settings.namespaces
         groups: dict[Name, list[SeenPod]] = {}
         read: dict[str, tuple[Name, Pod]] = {}
+        self.ignored = {}
         waiting = [pod for pod in state.foreign.values() if self._way.waits(pod)]
         for pod in sorted(waiting, key=lambda pod: pod.name):
             if spaces and pod.namespace not in spaces:
@@ -164,7 +189,7 @@ class Companion:
                 try:
                     model = _model(pod)
                 except (BerthError, ValueError) as error:
-                    self._warn(f"pod {pod.namespace}/{pod.name}", error)
+                    self._warn(f"pod {pod.namespace}/{pod.name}", error, [pod])
                     continue
                 self._read[pod.uid] = _name(model), model
             key, _ = read[pod.uid] = self._read[pod.uid]
@@ -194,7 +219,11 @@ class Companion:
             self.pause = self._settings.settle
             return False
         if size is not None:
-            return len(pods) >= size or len(pods) + _placed(key, state) >= size
+            if len(pods) >= size or len(pods) + _placed(key, state) >= size:
+                return True
+            if key[1] == "Job":  # its status may be behind its pods, and nothing tells when it changes
+                self.pause = self.pause or self._settings.settle
+            return False
         if clock - since >= self._settings.settle:
             return True
         self.pause = min(self._settings.settle, 0.5)
@@ -217,10 +246,11 @@ class Companion:
             raise
         spec, status = found.get("spec") or {}, found.get("status") or {}
         many, most = int(spec.get("parallelism", 1)), spec.get("completions")
-        return many if most is None else min(many, int(most) - int(status.get("succeeded", 0)))
+        return many if most is None else min(many, int(most) - _over(status))
 
-    def _warn(self, what: str, error: Exception) -> None:
-        """Say once why something is left alone."""
+    def _warn(self, what: str, error: Exception, pods: Sequence[SeenPod]) -> None:
+        """Note why pods are left alone, and say it once."""
+        self.ignored |= {pod.uid: (pod, " ".join(str(error).split())) for pod in pods}
         if len(self._warned) > WARNINGS:
             self._warned.clear()
         if what not in self._warned:
@@ -232,8 +262,13 @@ class Companion:
         try:
             return _group_of(key, pods, [self._read[pod.uid][1] for pod in pods], self._settings)
         except (BerthError, ValueError) as error:
-            self._warn(f"{key[1]} {key[0]}/{key[2]}", error)
+            self._warn(f"{key[1]} {key[0]}/{key[2]}", error, pods)
             return None
+
+    async def let_go(self, pod: SeenPod) -> None:
+        """Leave a pod that berth cannot place to kube-scheduler, if a gate holds it."""
+        if self._settings.companion == "gates":
+            await self._api.ask("PATCH", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", release(pod, None))
 
     async def delete(self, group: Group) -> None:
         """Delete the pods of a group that is no longer wanted."""
@@ -244,6 +279,19 @@ class Companion:
                     await self._api.ask("DELETE", path, {"preconditions": {"uid": pod.uid}})
                 except ClusterRefused as error:
                     log.warning("pod %s could not be deleted: %s", pod.name, error)
+
+
+def _over(status: Mapping[str, Any]) -> int:
+    """How many completions of a Job are done or given up.
+
+    >>> _over({"succeeded": 2, "uncountedTerminatedPods": {"succeeded": ["u"]}, "failedIndexes": "1,4-6"})
+    7
+    """
+    counted = int(status.get("succeeded") or 0) + len(
+        (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+    )
+    ends = [one.split("-") for one in str(status.get("failedIndexes") or "").split(",") if one]
+    return counted + sum(int(last[-1]) - int(last[0]) + 1 for last in ends)
 
 
 def _name(pod: Pod) -> Name:
@@ -275,11 +323,10 @@ def _model(pod: SeenPod) -> Pod:
 
 def _group_of(key: Name, pods: Sequence[SeenPod], models: Sequence[Pod], settings: KubernetesSettings) -> Group:
     space, kind, name = key
-    if settings.companion == "scheduler":
-        for model in models:
-            beyond = [one for one in not_modelled(model.spec) if not one.startswith(OF_KUBE_SCHEDULER)]
-            if beyond:
-                raise InvalidInput(f"pods without {beyond[0]}; kube-scheduler places those (use the gate {GATE})")
+    for model in models:
+        beyond = [one for one in not_modelled(model.spec) if not one.startswith(OF_KUBE_SCHEDULER)]
+        if beyond:
+            raise InvalidInput(f"pods without {beyond[0]}; kube-scheduler places those")
     needs = [_needs(model.rules) for model in models]
     if any(one != needs[0] for one in needs):
         raise InvalidInput("the same node selector for all pods of a group")

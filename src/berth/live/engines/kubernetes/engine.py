@@ -37,7 +37,7 @@ from berth.live.engines.kubernetes.attempts import Attempts
 from berth.live.engines.kubernetes.companion import ORIGIN, Companion, Group, is_theirs
 from berth.live.engines.kubernetes.lease import Lease, own_identity
 from berth.live.engines.kubernetes.logs import read_logs
-from berth.live.engines.kubernetes.pod_events import PLACED, WAITS, write_events
+from berth.live.engines.kubernetes.pod_events import IGNORED, PLACED, WAITS, write_events
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
 from berth.live.engines.kubernetes.state import State
@@ -75,6 +75,8 @@ class KubernetesEngine:
         """Whether servers and groups have to be compared, and when they may be."""
         self._beside: set[asyncio.Task[None]] = set()
         self._few_events = asyncio.Semaphore(EVENTS)
+        self._left: set[str] = set()
+        """Pods that berth cannot place and has let go, or said so."""
         self._gone: set[str] = set()
         """Groups whose attempts failed and whose pods are gone."""
 
@@ -111,6 +113,7 @@ class KubernetesEngine:
             await asyncio.sleep(self._companion.pause)
             await self._companion.look(self._state)
         self._lease.check()
+        self._leave()
         self._told.clear()
         attempts = []
         for record in self._state.records.values():
@@ -166,10 +169,28 @@ class KubernetesEngine:
             self._tell_servers()
         before = dict(self._companion.waiting)
         await self._companion.look(self._state)
+        self._leave()
         for name, group in self._companion.waiting.items():
             if name not in before:
                 self._told.append(Submitted(time.time(), group.job))
         self._tell_gone(before)
+
+    def _leave(self) -> None:
+        """Say why pods are not placed, and let go of those that wait for it."""
+        for uid, (pod, why) in self._companion.ignored.items():
+            if uid not in self._left:
+                task = asyncio.create_task(self._let_go(pod, why))
+                self._beside.add(task)
+                task.add_done_callback(self._beside.discard)
+        self._left = set(self._companion.ignored)
+
+    async def _let_go(self, pod: SeenPod, why: str) -> None:
+        try:
+            await self._companion.let_go(pod)
+        except ApiError as error:
+            log.warning("pod %s is not let go: %s", pod.name, error)
+            self._left.discard(pod.uid)
+        await self._write_events([pod], IGNORED, f"berth does not place it: {why}")
 
     def _tell_gone(self, before: Mapping[str, Group]) -> None:
         """Tell which groups wait no more and are not placed either: their pods were deleted."""

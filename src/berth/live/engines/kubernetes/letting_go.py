@@ -24,7 +24,7 @@ def let_go(api: Api, namespace: str | None = None, *, dry: bool = False) -> Iter
     """Let all waiting pods go, of one namespace or of all; says what was done with each, or would be."""
     found, _ = api.list("/api/v1/pods")
     pods = [pod for pod in map(seen, found) if namespace in (None, pod.namespace)]
-    for pod in [pod for pod in pods if Way("gates").waits(pod)]:
+    for pod in [pod for pod in pods if Way("gates").held(pod)]:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         said = _tried(api, "PATCH", path, release(pod, None), dry)
         yield f"{pod.namespace}/{pod.name}: {said or 'left to kube-scheduler'}"

@@ -11,9 +11,9 @@ from typing import Any
 from berth.live.engines.kubernetes.status import SeenPod
 from berth.live.kubernetes_api import Api, ClusterRefused
 
-__all__ = ["PLACED", "WAITS", "write_events"]
+__all__ = ["IGNORED", "PLACED", "WAITS", "write_events"]
 
-WAITS, PLACED = "BerthWaiting", "BerthPlaced"
+WAITS, PLACED, IGNORED = "BerthWaiting", "BerthPlaced", "BerthIgnored"
 LONGEST = 1000
 """The most characters of a message; Kubernetes takes 1024."""
 MANY = 16

@@ -29,6 +29,9 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 """What a name of a variable may be in all versions of Kubernetes."""
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
 class NotPossible(BerthError):
     """Kubernetes cannot run such a job; the message says why."""
 
@@ -52,10 +55,22 @@ def _template(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
             raise NotPossible(f"pod.spec.{field}: berth sets it")
     if (spec.get("affinity") or {}).get("nodeAffinity"):
         raise NotPossible("pod.spec.affinity.nodeAffinity: berth chooses the nodes; use `needs`")
+    if (beyond := _rule_about_pods(spec)) is not None:
+        raise NotPossible(f"pod.spec.{beyond}: berth chooses the nodes, and knows no rules about other pods")
     containers = spec.setdefault("containers", [{"name": MAIN}])
     if not isinstance(containers, list) or not containers or not all(isinstance(one, dict) for one in containers):
         raise NotPossible("pod.spec.containers: expected a list of containers")
     return template
+
+
+def _rule_about_pods(spec: Mapping[str, Any]) -> str | None:
+    """The field of a pod that binds its place to those of other pods; preferences are none."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if (spec.get("affinity") or {}).get(kind, {}).get(REQUIRED):
+            return f"affinity.{kind}"
+    spread = spec.get("topologySpreadConstraints") or ()
+    strict = any(one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for one in spread)
+    return "topologySpreadConstraints" if strict else None
 
 
 def _quantity(name: str, milli: int) -> str:
@@ -107,7 +122,7 @@ def _command(job: Job) -> list[str]:
 def _affinity(server: str) -> dict[str, Any]:
     fields = [{"key": "metadata.name", "operator": "In", "values": [server]}]
     terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {REQUIRED: terms}
 
 
 def pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings, store: str) -> list[dict[str, Any]]:
