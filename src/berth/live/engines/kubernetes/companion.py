@@ -105,7 +105,7 @@ class Way:
         return pod.node == server
 
     def elsewhere(self, pod: SeenPod, server: str) -> bool:
-        """Whether somebody else let a pod go, or bound it to another node."""
+        """Whether another program let a pod go, or bound it to another node."""
         free = self._mode == "gates" and GATE not in _gates(pod)
         return pod.node not in ("", server) or (free and not _pinned(pod, server))
 
