@@ -155,8 +155,14 @@ async def test_a_pod_that_fails_leaves_the_others_to_their_owner(kubernetes_clus
         place = Place(snapshot.servers[0].name, job.roles[0].name, 2)
         await driver.engine.execute(Start(job.id, 1, (place,)), job)
         await driver.until(lambda: driver.of(Failed, job.id))
-        path = f"{PODS}/fails-1"
-        await driver.until(lambda: driver.api.request("GET", path)["status"]["phase"] == "Succeeded")
+        ended = ("Succeeded", "Failed")
+
+        def phases() -> list[str]:
+            return [driver.api.request("GET", f"{PODS}/fails-{i}")["status"]["phase"] for i in range(2)]
+
+        await driver.until(lambda: all(phase in ended for phase in phases()))
+        assert phases() == ["Failed", "Succeeded"]
+        assert "exit code 3" in driver.of(Failed, job.id)[0].reason
         for i in range(2):
             driver.api.request("DELETE", f"{PODS}/fails-{i}")
 
