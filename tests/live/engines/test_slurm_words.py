@@ -28,7 +28,7 @@ from berth.live.engines.slurm.commands import Away, Refused, failure, sbatch_arg
 from berth.live.engines.slurm.companion import request
 from berth.live.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.live.engines.slurm.interpret import how_it_ended, server, when_it_began
-from berth.live.engines.slurm.outputs import AGAIN, Mark, last_words, mark_of, read_mark, sweep
+from berth.live.engines.slurm.outputs import AGAIN, LAUNCH, Mark, last_words, mark_of, read_mark, sweep
 from berth.live.engines.slurm.parsing import SlurmJob, read_config, read_jobs, read_nodes
 from berth.live.engines.slurm.spool import AttemptRecord, Spool
 from berth.live.engines.slurm.submission import MIB, NotPossible, layout, quote, read_tag, submission, write_tag
@@ -318,6 +318,10 @@ def test_how_attempts_end() -> None:
         assert isinstance(end, Failed)
         assert end.fault == fault
         assert reason in end.reason
+    launched, late = ended("FAILED", signal=LAUNCH), ended("TIMEOUT", signal=LAUNCH, limit=300.0)
+    assert isinstance(launched, Failed)
+    assert isinstance(late, Failed)
+    assert (launched.fault, late.fault) == ("engine", "job")
 
 
 def test_what_the_script_of_an_attempt_wrote_stands_above_what_a_killed_slurmctld_makes_up() -> None:

@@ -89,7 +89,8 @@ class Attempts:
                 end = twice(end, parts, self.nodes, self.boot)
             if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
                 end = replace(end, last_output=self._outputs.last_words(record))
-                if self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
+                late = any("TIMEOUT" in job.states for job in parts)
+                if not late and self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
                     end = replace(end, fault="engine", reason="slurmd removed its script before it began")
                 else:
                     self._runs(record, now)  # so that its number and its output are reported

@@ -100,6 +100,8 @@ def how_it_ended(
         return done
     if any(job.signal == AGAIN for job in parts):
         return done or Failed(at, *record.key, FORGOT, "engine")
+    if "TIMEOUT" in worst.states:  # srun, ended in the middle of a launch, would call it a failed one
+        return Failed(at, *record.key, *_reason(worst))
     if any(job.signal == LAUNCH for job in parts):
         return Failed(at, *record.key, "srun could not start its tasks; see its output", "engine")
     if any(job.signal == DIRECTORY for job in parts):
