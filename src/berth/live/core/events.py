@@ -37,9 +37,13 @@ __all__ = [
     "Start",
     "Started",
     "Submitted",
+    "last_line",
     "read_event",
     "write_event",
 ]
+
+LONGEST = 300
+"""The most characters of a last line of output."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +276,16 @@ Event = (
 )
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def last_line(output: str) -> str:
+    """The last line of an output, as text for a terminal: without control characters, and not too long.
+
+    >>> last_line("loading\\n\\x1b[31mno such file\\n\\n")
+    '[31mno such file'
+    """
+    lines = [line for line in output.splitlines() if line.strip()]
+    return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:LONGEST] if lines else ""
 
 
 def write_event(event: Event) -> str:

@@ -36,6 +36,7 @@ from berth.live.core.events import (
     Start,
     Started,
     Submitted,
+    last_line,
 )
 from berth.live.core.holdings import Holdings, taken
 from berth.live.core.jobs import Job, Server
@@ -299,7 +300,7 @@ class State(Holdings):
             unlucky=record.unlucky + (not own),
             reason=f"attempt {record.attempt}: {record.reason or event.reason or event.fault}",
             since=event.time,
-            last_output=event.last_output,
+            last_output=last_line(event.last_output),
         )
         if record.failures > record.job.retries or record.unlucky > UNLUCKY:
             return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)

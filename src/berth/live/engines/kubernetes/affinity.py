@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from berth.live.engines.kubernetes.objects import Expression, PodSpec, Toleration
 
-__all__ = ["Rules", "Taint", "expression_text", "matches", "rules_of", "tolerates"]
+__all__ = ["REQUIRED", "Rules", "Taint", "expression_text", "here", "matches", "rules_of", "tolerates"]
 
 WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 CONDITIONS = {
@@ -25,6 +26,12 @@ CONDITIONS = {
 }
 """Taints that Kubernetes sets by itself, in words."""
 NODE_NAME = "metadata.name"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def here(server: str) -> dict[str, Any]:
+    """The rule that pins a pod to a node."""
+    return {"key": NODE_NAME, "operator": "In", "values": [server]}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Literal
@@ -170,9 +170,13 @@ class Attempts:
             self._timers[key] = asyncio.get_running_loop().call_later(after, self.tend_soon, key)
         elif key not in self._queued and self._open:
             self._queued.add(key)
-            task = asyncio.create_task(self.tend(key))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.aside(self.tend(key))
+
+    def aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nothing waits for."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _cancel_timer(self, key: Key) -> None:
         if (timer := self._timers.pop(key, None)) is not None:
@@ -270,7 +274,7 @@ class Attempts:
         if verdict := self._broken(record, pods):
             failed = next((pod for pod in pods if pod.phase == "Failed"), None)
             if verdict.fault == "job" and failed is not None and not record.members:  # of others, berth reads nothing
-                verdict = replace(verdict, last_output=await last_words(self._text, failed))
+                verdict = replace(verdict, last_output=await last_words(self.text, failed))
             await self._condemn(record, verdict)
             return
         if len(pods) < len(record.tasks):
@@ -413,7 +417,8 @@ class Attempts:
         path = f"/api/v1/namespaces/{self._state.namespace}/{what}"
         return await self._api.ask(method, path, body)
 
-    async def _text(self, path: str, query: Mapping[str, str]) -> str:
+    async def text(self, path: str, query: Mapping[str, str]) -> str:
+        """The text at a path, such as a log."""
         return str(await self._api.ask("GET", path, query=query, text=True))
 
     def halt(self) -> None:
@@ -429,12 +434,6 @@ class Attempts:
         self._queued.clear()
         for key in list(self._timers):
             self._cancel_timer(key)
-
-    def sweep_soon(self) -> None:
-        """Remove old records beside all else."""
-        task = asyncio.create_task(self.sweep())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def resume(self) -> None:
         """Work again."""

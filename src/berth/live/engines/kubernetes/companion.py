@@ -16,6 +16,7 @@ import hashlib
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from typing import Any, Literal
 from berth.errors import BerthError, InvalidInput
 from berth.files.quantities import parse_duration
 from berth.live.core.jobs import Job, Place, Role
-from berth.live.engines.kubernetes.affinity import Rules
+from berth.live.engines.kubernetes.affinity import REQUIRED, Rules, here
 from berth.live.engines.kubernetes.groups import gang_of_pods, group_of
 from berth.live.engines.kubernetes.objects import PodObject
 from berth.live.engines.kubernetes.pods import PODS, Pod, not_modelled, pod_of
@@ -43,9 +44,6 @@ SIZES = (f"{SAID}gang-size", "kueue.x-k8s.io/pod-group-total-count", "pod-group.
 """Annotations and labels that say how many pods a group has."""
 OF_KUBE_SCHEDULER = ("preemption",)
 """What is not modelled but does no harm if berth places a pod."""
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-HERE: dict[str, Any] = {"key": "metadata.name", "operator": "In"}
-"""The rule that pins a pod to a node, without the node."""
 ID = re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII)
 WARNINGS = 1000
 """The most warnings that are remembered, so as not to repeat them."""
@@ -126,9 +124,7 @@ def _gates(pod: SeenPod) -> list[str]:
 def _pinned(pod: SeenPod, server: str) -> bool:
     """Whether berth added a node to the affinity of a pod."""
     required = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {}
-    return any(
-        HERE | {"values": [server]} in (t.get("matchFields") or ()) for t in required.get("nodeSelectorTerms") or ()
-    )
+    return any(here(server) in (term.get("matchFields") or ()) for term in required.get("nodeSelectorTerms") or ())
 
 
 def binding(pod: SeenPod, server: str) -> dict[str, Any]:
@@ -151,9 +147,8 @@ def release(pod: SeenPod, server: str | None) -> dict[str, Any]:
     if server is not None:
         own = copy.deepcopy(((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED) or {})
         terms = own.get("nodeSelectorTerms") or [{}]
-        here = HERE | {"values": [server]}
         for term in terms:
-            term["matchFields"] = [*(term.get("matchFields") or ()), here]
+            term["matchFields"] = [*(term.get("matchFields") or ()), here(server)]
         spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     return {"metadata": {"uid": pod.uid}, "spec": spec}
 
@@ -170,6 +165,10 @@ class Companion:
         self._since: dict[Name, tuple[int, float]] = {}
         """How many pods of a group waited at the last look, and since when there are that many."""
         self._warned: set[str] = set()
+        self._placed: Counter[Name] | None = None
+        """How many pods of each group have their nodes, counted at most once in a look."""
+        self._names: dict[str, Name] = {}
+        """The groups of pods that have their nodes."""
         self.ignored: dict[str, tuple[SeenPod, str]] = {}
         """Pods that wait and that berth cannot place, by their uids, and why."""
 
@@ -196,7 +195,7 @@ class Companion:
             groups.setdefault(key, []).append(pod)
         self._read = read
         before = {group.uids: group for group in self.waiting.values()}
-        self.waiting, self.pause = {}, None
+        self.waiting, self.pause, self._placed = {}, None, None
         for key, members in groups.items():
             known = before.get(frozenset(pod.uid for pod in members))
             group = known or (self._group(key, members) if await self._complete(key, members, state) else None)
@@ -219,7 +218,11 @@ class Companion:
             self.pause = self._settings.settle
             return False
         if size is not None:
-            if len(pods) >= size or len(pods) + _placed(key, state) >= size:
+            if len(pods) >= size:
+                return True
+            if self._placed is None:
+                self._placed = self._count_placed(state)
+            if len(pods) + self._placed[key] >= size:
                 return True
             if key[1] == "Job":  # its status may be behind its pods, and nothing tells when it changes
                 self.pause = self.pause or self._settings.settle
@@ -228,6 +231,16 @@ class Companion:
             return True
         self.pause = min(self._settings.settle, 0.5)
         return False
+
+    def _count_placed(self, state: State) -> Counter[Name]:
+        """How many pods of each group have their nodes and have not ended."""
+        names: dict[str, Name] = {}
+        for pod in state.everyone():
+            if pod.node and not pod.ended and not pod.deleting:
+                with suppress(BerthError, ValueError):
+                    names[pod.uid] = self._names.get(pod.uid) or _name(_model(pod))
+        self._names = names
+        return Counter(names.values())
 
     async def _size(self, key: Name, pod: SeenPod) -> int | None:
         """How many pods a group should have now; None if nothing says it."""
@@ -298,16 +311,6 @@ def _name(pod: Pod) -> Name:
     """Namespace, kind and name of the group of a pod; one without a group is its own."""
     kind, name = group_of(pod.metadata, pod.spec) or ("Pod", pod.metadata.name)
     return pod.namespace, kind, name
-
-
-def _placed(key: Name, state: State) -> int:
-    """How many pods of a group have their nodes and have not ended."""
-    count = 0
-    for pod in state.everyone():
-        if pod.namespace == key[0] and pod.node and not pod.ended and not pod.deleting:
-            with suppress(BerthError, ValueError):
-                count += _name(_model(pod)) == key
-    return count
 
 
 def _model(pod: SeenPod) -> Pod:

@@ -73,7 +73,6 @@ class KubernetesEngine:
         self._swept = 0.0
         self._due, self._next = False, 0.0
         """Whether servers and groups have to be compared, and when they may be."""
-        self._beside: set[asyncio.Task[None]] = set()
         self._few_events = asyncio.Semaphore(EVENTS)
         self._left: set[str] = set()
         """Pods that berth cannot place and has let go, or said so."""
@@ -155,7 +154,7 @@ class KubernetesEngine:
             self._next = time.monotonic() + min(9 * (time.monotonic() - began), 2.0)
         if time.monotonic() - self._swept > SWEEP:
             self._swept = time.monotonic()
-            self._attempts.sweep_soon()
+            self._attempts.aside(self._attempts.sweep())
 
     def _rest(self) -> float:
         """Seconds to wait for changes."""
@@ -179,9 +178,7 @@ class KubernetesEngine:
         """Say why pods are not placed, and let go of those that wait for it."""
         for uid, (pod, why) in self._companion.ignored.items():
             if uid not in self._left:
-                task = asyncio.create_task(self._let_go(pod, why))
-                self._beside.add(task)
-                task.add_done_callback(self._beside.discard)
+                self._attempts.aside(self._let_go(pod, why))
         self._left = set(self._companion.ignored)
 
     async def _let_go(self, pod: SeenPod, why: str) -> None:
@@ -229,9 +226,7 @@ class KubernetesEngine:
                     nodes = ", ".join(dict.fromkeys(place.server for place in command.places))
                     pods = [pod for those in group.pods.values() for pod in those]
                     text = f"attempt {command.attempt} of {command.job} on {nodes}"
-                    task = asyncio.create_task(self._write_events(pods, PLACED, text))
-                    self._beside.add(task)
-                    task.add_done_callback(self._beside.discard)
+                    self._attempts.aside(self._write_events(pods, PLACED, text))
             elif job is None:
                 raise InvalidInput("the job that is to start", value=None, key="job")
             else:
@@ -250,14 +245,10 @@ class KubernetesEngine:
 
     async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
         """The last lines of each task of an attempt, or of one task."""
-
-        async def ask(path: str, query: Mapping[str, str]) -> str:
-            return str(await self.api.ask("GET", path, query=query, text=True))
-
         record = self._state.records.get((job, attempt))
         if record is None:
             raise NoLogs(f"attempt {attempt} of job {job} is not in the cluster")
-        return await read_logs(ask, record, self._state.pods(record).values(), task, tail)
+        return await read_logs(self._attempts.text, record, self._state.pods(record).values(), task, tail)
 
     async def note(self, job: str, text: str, /) -> None:
         """Show why a group of pods waits, as an event on its pods."""
@@ -293,9 +284,6 @@ class KubernetesEngine:
         watching, self._watching = self._watching, None
         if watching is not None:
             watching.stop()
-        for task in tuple(self._beside):
-            task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
         await self._attempts.pause()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 
 from berth.errors import InvalidInput
+from berth.live.core.events import last_line
 from berth.live.engines import EngineError, NoLogs
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.status import SeenPod
@@ -18,8 +19,6 @@ PARALLEL = 8
 """Logs that are read at once."""
 MOST, LEAST = 16 * 2**20, 4096
 """Bytes of all logs together, and of the log of a task in a large gang."""
-WORDS = 300
-"""The most characters of a last line."""
 Ask = Callable[[str, Mapping[str, str]], Awaitable[str]]
 """Reads the text at a path, with a query."""
 
@@ -66,8 +65,7 @@ async def last_words(ask: Ask, pod: SeenPod) -> str:
         text = await ask(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log", {**_box(pod), "tailLines": "20"})
     except ApiError:
         return ""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:WORDS] if lines else ""
+    return last_line(text)
 
 
 def _box(pod: SeenPod) -> dict[str, str]:

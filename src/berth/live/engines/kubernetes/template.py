@@ -15,6 +15,7 @@ from berth.errors import BerthError
 from berth.files.quantities import MILLI
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job
+from berth.live.engines.kubernetes.affinity import REQUIRED, here
 from berth.live.engines.kubernetes.quantities import is_bytes
 from berth.live.engines.kubernetes.record import ATTEMPT, JOB, ROLE, Record, go_name, labels
 from berth.live.engines.kubernetes.settings import KubernetesSettings, as_given
@@ -27,9 +28,6 @@ BARRIER, MOUNT = "berth-gang", "/etc/berth"
 RESERVED = ("nodeName", "schedulerName", "schedulingGates", "restartPolicy", "hostname")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 """What a name of a variable may be in all versions of Kubernetes."""
-
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NotPossible(BerthError):
@@ -120,9 +118,7 @@ def _command(job: Job) -> list[str]:
 
 
 def _affinity(server: str) -> dict[str, Any]:
-    fields = [{"key": "metadata.name", "operator": "In", "values": [server]}]
-    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
-    return {REQUIRED: terms}
+    return {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [here(server)]}]}}
 
 
 def pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings, store: str) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from berth.errors import InvalidInput
-from berth.live.core.events import Failed, Finished
+from berth.live.core.events import Failed, Finished, last_line
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.settings import SlurmSettings
@@ -216,7 +216,7 @@ def last_words(path: Path, uid: int | None = None) -> str:
     """The last line that an attempt itself printed, without Slurm's lines after it, if it can be read here."""
     found = [line for line in _read(path, WORDS, uid, last=True).splitlines() if line.strip()]
     lines = [line for line in found if not NOT_ITS_OWN.match(line)] or found
-    return " ".join("".join(c if c.isprintable() else " " for c in lines[-1]).split())[:300] if lines else ""
+    return last_line(lines[-1]) if lines else ""
 
 
 def has_lost_its_script(path: Path, uid: int | None = None) -> bool:
