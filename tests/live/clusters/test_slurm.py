@@ -54,7 +54,7 @@ def test_up_status_and_down_from_the_command_line(folder: Path) -> None:
     assert "no cluster" in run("down", "slurm", "--directory", str(folder))[1]
 
 
-def test_down_ends_everything_even_if_the_supervisor_was_killed(folder: Path) -> None:
+def test_up_and_down_end_everything_even_if_the_supervisor_was_killed(folder: Path) -> None:
     found = up("slurm", folder, {"nodes": 1, "cpus": 2, "gpus": 0})
     supervisor = json.loads((folder / "cluster.json").read_text())["supervisor"]
     os.kill(supervisor, signal.SIGKILL)
@@ -65,6 +65,9 @@ def test_down_ends_everything_even_if_the_supervisor_was_killed(folder: Path) ->
     assert not left.supervised
     assert left.running == set(found.daemons)
     assert "was killed" in run("status", "slurm", "--directory", str(folder))[1]
+    again = up("slurm", folder, {"nodes": 1, "cpus": 2, "gpus": 0})  # what is left of the first is ended
+    assert again.supervised
+    assert not any(alive(process) for process in found.daemons.values())
     assert down(folder)
     assert not marked(folder)
 

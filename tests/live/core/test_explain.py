@@ -112,7 +112,7 @@ def test_a_quota_says_whose_it_is_and_how_much_is_missing() -> None:
     made.handle(Submitted(2.0, job("k", cpu=7, team="x")))
     never = why(made, "k", 2.0)
     assert never.eta is not None
-    assert never.eta.reason == "it asks for more than its quota ever allows"
+    assert never.eta.reason == "not before something changes"
 
 
 def test_quota_and_room_together() -> None:
@@ -129,7 +129,7 @@ def test_a_paused_queue() -> None:
     assert found.blocks == ("queue p is paused",)
     assert [change.steps for change in found.changes] == [("resume queue p",)]
     assert found.eta is not None
-    assert (found.eta.middle, found.eta.reason) == (None, "queue p is paused")
+    assert (found.eta.middle, found.eta.reason) == (None, "not while queue p is paused")
 
 
 def test_not_its_turn_and_nothing_in_the_way() -> None:
@@ -176,7 +176,7 @@ def test_a_label_that_is_missing_is_said_and_where_it_would_help() -> None:
     assert found.blocks == ("no server has the label zone=x|z",)
     assert steps(found, "label") == ("label b, a with zone=x",)
     assert found.eta is not None
-    assert found.eta.reason == "no server has what it needs"
+    assert found.eta.reason == "not before something changes"
     again = dispatcher(server("a", cpu=4, zone="x"), server("b", cpu=8, zone="x"), server("c", cpu=2, zone="y"))
     assert started(begin(again, 1.0, job("j", cpu=3, count=3, needs={"zone": "x|z"}))) == ["j"]
     made.handle(Submitted(0.0, job("k", cpu=3, needs={"zone": "y"})))

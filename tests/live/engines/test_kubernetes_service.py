@@ -151,7 +151,7 @@ def test_a_job_fails_with_its_exit_code(live: Live) -> None:
     job = submit(live, "-n", "2", "-r", "cpu=1", "--", "/bin/sh", "-c", failing)
     record = ended(live, job)
     assert record["phase"] == "failed"
-    assert "exit code 3 of task task on n" in record["reason"]
+    assert "exit code 3 of task-0 on n" in record["reason"]
     assert record["last_output"] == "no such model"
     berth(live, "job", "wait", job, code=8)
 

@@ -176,7 +176,7 @@ def release_command(
     api, count = connect(kubeconfig, context), 0
     try:
         for line in let_go(api, namespace, dry=dry_run):
-            typer.echo(line)
+            typer.echo(f"{line} (dry run)" if dry_run else line)
             count += 1
     finally:
         api.close()

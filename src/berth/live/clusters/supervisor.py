@@ -96,6 +96,7 @@ def up(kind: Kind, directory: Path, settings: Mapping[str, Any]) -> Standing:
                 f"(with --directory {folder}, if that was chosen)"
             )
         down(folder)
+        folder = _made(directory)
     make_cluster(kind, folder, settings)  # reports wrong settings here
     log = folder / "supervisor.log"
     command = [sys.executable, "-m", "berth.live.clusters.supervisor", kind, str(folder), json.dumps(dict(settings))]

@@ -30,6 +30,7 @@ from berth.live.core.windows import Windows
 
 __all__ = ["Explanation", "Group", "explain", "limits_over"]
 
+NEVER = Eta(None, None, None, "not before something changes")
 NAMED = 3
 """How many servers of a group are named."""
 ALTERNATIVES = 5
@@ -86,8 +87,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     missing = sorted(name for name, milli in record.job.total.items() if milli and name not in state.resources)
     if missing:
         held += [f"no server has resource {name}" for name in missing]
-        never = Eta(None, None, None, "no server has what it needs")
-        return Explanation(job, "waiting", tuple(held), changes=(new_servers(record.job),), eta=never)
+        return Explanation(job, "waiting", tuple(held), changes=(new_servers(record.job),), eta=NEVER)
     possible = fits_empty(state, record)
     nowhere = labels_nowhere(state, record)
     if nowhere:
@@ -104,13 +104,9 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
         held.append(_room(view, record))
     found = changes(state, record, windows, over, queue_paused, fits)
     if queue_paused:
-        when = Eta(None, None, None, f"queue {record.job.queue} is paused")
-    elif not possible:
-        when = Eta(
-            None, None, None, "no server has what it needs" if nowhere else "it would not fit even if nothing ran"
-        )
-    elif any(never for _, _, never in over):
-        when = Eta(None, None, None, "it asks for more than its quota ever allows")
+        when = Eta(None, None, None, f"not while queue {record.job.queue} is paused")
+    elif not possible or any(never for _, _, never in over):
+        when = NEVER
     else:
         when = eta(state, record, time, seed=seed, order=order)
     return Explanation(job, "waiting", tuple(held), _servers(windows, record, view), found, when)

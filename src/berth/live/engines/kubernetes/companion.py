@@ -329,7 +329,7 @@ def _group_of(key: Name, pods: Sequence[SeenPod], models: Sequence[Pod], setting
     for model in models:
         beyond = [one for one in not_modelled(model.spec) if not one.startswith(OF_KUBE_SCHEDULER)]
         if beyond:
-            raise InvalidInput(f"pods without {beyond[0]}; kube-scheduler places those")
+            raise InvalidInput(f"pods without {beyond[0]}, which berth does not know")
     needs = [_needs(model.rules) for model in models]
     if any(one != needs[0] for one in needs):
         raise InvalidInput("the same node selector for all pods of a group")

@@ -187,7 +187,9 @@ class KubernetesEngine:
         except ApiError as error:
             log.warning("pod %s is not let go: %s", pod.name, error)
             self._left.discard(pod.uid)
-        await self._write_events([pod], IGNORED, f"berth does not place it: {why}")
+        gates = self.settings.companion == "gates"
+        what = "left to kube-scheduler" if gates else "no scheduler places it while its schedulerName is berth"
+        await self._write_events([pod], IGNORED, f"{what}: {why}")
 
     def _tell_gone(self, before: Mapping[str, Group]) -> None:
         """Tell which groups wait no more and are not placed either: their pods were deleted."""

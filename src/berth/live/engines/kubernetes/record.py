@@ -17,13 +17,14 @@ from berth.errors import BerthError, InvalidInput
 from berth.live.core.events import Failed, Finished, read_event, write_event
 from berth.live.core.jobs import Place
 
-__all__ = ["ATTEMPT", "JOB", "RECORD", "ROLE", "STORE", "Key", "Record", "go_name", "is_go", "name_of", "read_record"]
+__all__ = ["ATTEMPT", "JOB", "RANK", "RECORD", "ROLE", "STORE", "Key"]
+__all__ += ["Record", "go_name", "is_go", "name_of", "read_record"]
 
 Key = tuple[str, int]
 PREFIX = "berth.io/"
 STORE, RECORD, PART = f"{PREFIX}store", f"{PREFIX}record", f"{PREFIX}part"
 """Labels: the store whose attempt it is, the name of the record, and what an object is to it."""
-JOB, ATTEMPT, ROLE = f"{PREFIX}job", f"{PREFIX}attempt", f"{PREFIX}role"
+JOB, ATTEMPT, ROLE, RANK = (f"{PREFIX}{name}" for name in ("job", "attempt", "role", "rank"))
 """Annotations, as labels could not hold every id."""
 GO = "go"
 

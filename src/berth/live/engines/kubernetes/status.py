@@ -12,7 +12,7 @@ from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.engines.kubernetes.objects import PodObject
 from berth.live.engines.kubernetes.pods import requests_of
-from berth.live.engines.kubernetes.record import ROLE
+from berth.live.engines.kubernetes.record import RANK, ROLE
 
 __all__ = ["SeenPod", "seconds_of", "seen"]
 
@@ -108,7 +108,7 @@ class SeenPod:
     def task(self) -> str:
         """What it is called in messages."""
         role = self.annotations.get(ROLE)
-        return f"task {role}" if role else f"pod {self.name}"
+        return f"{role}-{self.annotations.get(RANK, '')}" if role else f"pod {self.name}"
 
 
 def seconds_of(pods: list[SeenPod]) -> float | None:

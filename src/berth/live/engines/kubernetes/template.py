@@ -17,7 +17,7 @@ from berth.live.core.events import Start
 from berth.live.core.jobs import Job
 from berth.live.engines.kubernetes.affinity import REQUIRED, here
 from berth.live.engines.kubernetes.quantities import is_bytes
-from berth.live.engines.kubernetes.record import ATTEMPT, JOB, ROLE, Record, go_name, labels
+from berth.live.engines.kubernetes.record import ATTEMPT, JOB, RANK, ROLE, Record, go_name, labels
 from berth.live.engines.kubernetes.settings import KubernetesSettings, as_given
 
 __all__ = ["MAIN", "NotPossible", "go_map", "pods_of"]
@@ -176,6 +176,7 @@ def _pods_of(start: Start, job: Job, record: Record, settings: KubernetesSetting
                         JOB: start.job,
                         ATTEMPT: str(start.attempt),
                         ROLE: role,
+                        RANK: str(rank),
                     },
                 },
                 "spec": made,
