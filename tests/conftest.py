@@ -28,6 +28,7 @@ RAY = (
     "tests/live/engines/test_time_limits.py",
     "tests/lab/test_sweep_ray.py",
 )
+PAGES = "tests/docs/test_pages.py"
 LONGEST = (
     *RAY,
     "tests/testing/test_check_policy.py",
@@ -35,19 +36,21 @@ LONGEST = (
     "tests/live/service/test_trouble.py",
     "tests/live/engines",
     "tests/live/service",
-    "tests/docs/test_pages.py",
+    PAGES,
     "tests/lab",
     "tests/cli",
 )
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """Run the tests of a file in one process, so that its fixtures are made once.
+    """Run the tests of a file in one process, so that its fixtures are made once; the pages of documents have none.
 
     All tests of Ray run in one, so that there is one cluster at a time: its nodes take two processors for themselves.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(PAGES):
+            return nodeid
         return "ray" if nodeid.startswith(RAY) else nodeid.split("::", 1)[0]
 
 

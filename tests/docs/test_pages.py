@@ -48,6 +48,7 @@ def typed(page: str, place: Path, port: int) -> str:
         **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "BERTH", "RAY"))},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
         "HOME": str(place),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),  # kernels compiled before
         "TMPDIR": str(place),
         "XDG_STATE_HOME": str(place / "state"),
         "BERTH_URL": f"http://127.0.0.1:{port}",

@@ -227,7 +227,7 @@ for method in ("reinforce", "ppo", "ddpg", "ddpg-direct"):
         print(error)
 """
     root = Path(__file__).parents[3]
-    environment = {"PYTHONPATH": f"{root / 'src'}:{root}", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment = {"PYTHONPATH": f"{root / 'src'}:{root}", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

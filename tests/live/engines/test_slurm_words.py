@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import math
 import os
 import re
@@ -24,7 +26,7 @@ from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines import EngineError, Owner
 from berth.live.engines.registry import check_engine
 from berth.live.engines.slurm import SlurmSettings, read_settings
-from berth.live.engines.slurm.commands import Away, Refused, failure, sbatch_arguments
+from berth.live.engines.slurm.commands import Away, Refused, SlurmCommands, failure, sbatch_arguments
 from berth.live.engines.slurm.companion import request
 from berth.live.engines.slurm.hooks import Hooks, hold_script, hook_script
 from berth.live.engines.slurm.interpret import how_it_ended, server, when_it_began
@@ -322,6 +324,20 @@ def test_how_attempts_end() -> None:
     assert isinstance(launched, Failed)
     assert isinstance(late, Failed)
     assert (launched.fault, late.fault) == ("engine", "job")
+
+
+def test_a_command_is_over_when_its_task_is_cancelled_however_often() -> None:
+    async def run() -> None:
+        task = asyncio.create_task(SlurmCommands(SlurmSettings())._ask("sleep", "60"))
+        await asyncio.sleep(0.2)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    gc.collect()  # a process that is left warns here
 
 
 def test_what_the_script_of_an_attempt_wrote_stands_above_what_a_killed_slurmctld_makes_up() -> None:

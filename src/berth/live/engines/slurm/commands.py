@@ -201,10 +201,7 @@ class SlurmCommands:
         except TimeoutError:
             raise Away(f"{name} did not end in {self._seconds:g} s", heard=True) from None
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            await _end(process)
 
     async def jobs(self) -> list[SlurmJob]:
         return read_jobs(await self._ask("squeue", "--json", "--states=all"))
@@ -312,3 +309,17 @@ def failure(name: str, said: str) -> EngineError:
     if AWAY.search(said):
         return Away(f"{name}: {last}", heard=True)
     return Refused(f"{name}: {last}")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a process that still runs, and wait until it is gone, also when the task is cancelled once more."""
+    cancelled = False
+    while process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            await process.wait()
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
