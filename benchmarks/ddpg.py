@@ -1,7 +1,7 @@
 """DDPG as the paper prints it, for the paper's 6,500 episodes, on several seeds: what the actor becomes.
 
 `python -m benchmarks.ddpg --out DIR [--method ddpg-direct] [--scenario drl-scarce] [--episodes 6500] [--seeds 3]`
-trains as `berth train` does, about forty minutes a seed on one core; what is stopped goes on with the same command.
+trains as `berth train` does, about 45 minutes a seed on one core; what is stopped goes on with the same command.
 Then it plays the actor before training, the best validated one and the last one on the first runs of the scenario,
 which training and validation do not use. It prints their gain against literal greedy (each task in the order of
 arrival), the largest output, the share of outputs that are 0 in every state, and in how many different orders an actor
