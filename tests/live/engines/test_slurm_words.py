@@ -326,10 +326,11 @@ def test_how_attempts_end() -> None:
     assert (launched.fault, late.fault) == ("engine", "job")
 
 
-def test_a_command_is_over_when_its_task_is_cancelled_however_often() -> None:
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.01, 0.2])
+def test_a_command_is_over_when_its_task_is_cancelled_however_often(after: float) -> None:
     async def run() -> None:
         task = asyncio.create_task(SlurmCommands(SlurmSettings())._ask("sleep", "60"))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(after)
         for _ in range(3):
             task.cancel()
             await asyncio.sleep(0)

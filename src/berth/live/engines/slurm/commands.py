@@ -7,7 +7,9 @@ import logging
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import BinaryIO, Protocol
 
@@ -157,6 +159,7 @@ class SlurmCommands:
         elif "SLURM_CONF" in os.environ:
             self._environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
         self._room = asyncio.Semaphore(PARALLEL)
+        self._threads = ThreadPoolExecutor(PARALLEL, thread_name_prefix="slurm")
 
     async def _ask(self, *words: str, given: bytes = b"", variables: bytes | None = None) -> str:
         """Run a command and return its output. Memory files replace pipes, which could deadlock."""
@@ -181,11 +184,8 @@ class SlurmCommands:
     async def _run(self, name: str, words: Sequence[str], files: Sequence[BinaryIO]) -> int:
         try:
             # it times out by itself even if berth is gone
-            process = await asyncio.create_subprocess_exec(
-                "timeout",
-                "--signal=KILL",
-                f"{self._seconds:g}",
-                *words,
+            process = subprocess.Popen(
+                ["timeout", "--signal=KILL", f"{self._seconds:g}", *words],
                 stdin=files[0],
                 stdout=files[1],
                 stderr=files[2],
@@ -197,11 +197,14 @@ class SlurmCommands:
             raise Away(f"{name} cannot be run: {error.strerror or error}", heard=False) from None
         try:
             async with asyncio.timeout(self._seconds + 5.0):
-                return await process.wait()
+                return await asyncio.get_running_loop().run_in_executor(self._threads, process.wait)
         except TimeoutError:
             raise Away(f"{name} did not end in {self._seconds:g} s", heard=True) from None
-        finally:
-            await _end(process)
+        finally:  # nothing is awaited here: the task may be cancelled again
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     async def jobs(self) -> list[SlurmJob]:
         return read_jobs(await self._ask("squeue", "--json", "--states=all"))
@@ -309,17 +312,3 @@ def failure(name: str, said: str) -> EngineError:
     if AWAY.search(said):
         return Away(f"{name}: {last}", heard=True)
     return Refused(f"{name}: {last}")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a process that still runs, and wait until it is gone, also when the task is cancelled once more."""
-    cancelled = False
-    while process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        try:
-            await process.wait()
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
