@@ -83,6 +83,11 @@ def test_finished_in_every_phase(phase: str) -> None:
     assert not made.state.jobs
 
 
+def test_the_last_output_is_a_plain_line_whatever_the_engine_told() -> None:
+    handled = in_phase("running").handle(Failed(9.0, "j", 1, last_output="epoch 3\n\x1b]0;title\x07no such file\n"))
+    assert handled.changed[0].last_output == "]0;title no such file"
+
+
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("fault", ["job", "server", "engine", "cancelled"])
 def test_failed_in_every_phase(phase: str, fault: str) -> None:

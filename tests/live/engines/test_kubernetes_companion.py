@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -11,7 +12,9 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from berth.cli import app
 from berth.live.clusters.kubernetes import LocalKubernetes
 from berth.live.core.events import Cancel, Cancelled, Event, Failed, Finished, Start, Started, Submitted
 from berth.live.core.jobs import Job, Place
@@ -193,6 +196,25 @@ async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernet
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     await second.engine.close()
+
+
+@awaited
+async def test_a_pod_that_berth_cannot_place_is_told_why_and_release_can_be_rehearsed(
+    kubernetes_cluster: LocalKubernetes,
+) -> None:
+    rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    async with driving(kubernetes_cluster) as (driver, _):
+        pod = {"metadata": {"name": "spread"}, "spec": spec(topologySpreadConstraints=[rule])}
+        driver.api.request("POST", PODS, pod)
+        where, which = "/api/v1/namespaces/default/events", {"fieldSelector": "reason=BerthIgnored"}
+        told = await driver.until(lambda: driver.api.list(where, which)[0])
+        assert [one["involvedObject"]["name"] for one in told] == ["spread"]
+        assert "while its schedulerName is berth: expected pods without topology spread" in told[0]["message"]
+        words = ["kubernetes", "release", "--dry-run", "--kubeconfig", str(kubernetes_cluster.kubeconfig)]
+        said = await asyncio.to_thread(CliRunner().invoke, app, words)
+        assert re.search(r"^default/spread: bound to n\d+ \(dry run\)$", said.output, re.MULTILINE)
+        assert not driver.api.request("GET", f"{PODS}/spread")["spec"].get("nodeName")
+        driver.api.request("DELETE", f"{PODS}/spread")
 
 
 @awaited

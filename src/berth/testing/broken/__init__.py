@@ -6,6 +6,7 @@ built by `faults`; faults in decisions are in the module of their family.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +45,9 @@ class Sound:
         return self.made(np.full_like(self.entries(decision), self.nothing), decision)
 
     @staticmethod
+    @abstractmethod
     def unwelcome(problem: Any) -> bool:
-        """Whether a policy may refuse this problem; each family's class says it."""
-        raise NotImplementedError
+        """Whether a policy may refuse this problem."""
 
 
 class ReusesItsBuffer(Sound):
