@@ -2,8 +2,9 @@
 """Set up and run berth from a fresh clone, with nothing but Python.
 
 python3 dev.py demo        sets up .venv, installs berth there, runs `berth demo`
-python3 dev.py test        sets up .venv, then lint, types, import rules, prose, docs and tests
-python3 dev.py test --slow the same with the slow tests too
+python3 dev.py test        sets up .venv, then lint, types, import rules, prose, docs and tests: what must hold before
+                           a change is accepted
+python3 dev.py test --slow the same with the slow tests too, and with other random examples each time: before a release
 python3 dev.py test --changed [--since REV]
                            lint, types, import rules, prose and, for two minutes, the tests that a change touches,
                            nearest first; the change is all work since REV (default: since the last commit)
@@ -90,9 +91,11 @@ def test(arguments: list[str]) -> None:
         if finder.returncode:
             sys.exit(finder.returncode)
         rest = finder.stdout.split()
-    marked = "not gpu" if slow else "not slow and not gpu"
-    processes = str((os.cpu_count() or 2) + 1)  # many tests wait
-    pytest: list[str | Path] = [PYTHON, "-m", "pytest", "-n", processes, "--no-loadscope-reorder", "-m", marked, *rest]
+    marked, examples = ("not gpu", "explore") if slow else ("not slow and not gpu", "gate")
+    tier = ["-m", marked, f"--hypothesis-profile={examples}"]
+    processes = str((os.cpu_count() or 2) + 1)  # tests on clusters mostly wait
+    together = ["-n", processes, "--no-loadscope-reorder"]
+    pytest: list[str | Path] = [PYTHON, "-m", "pytest", *together, *tier, *rest]
     for title, command in (
         ("lint", [BIN / "ruff", "check", "."]),
         ("format", [BIN / "ruff", "format", "--check", "."]),

@@ -1,0 +1,43 @@
+"""Which tests run in which process, and in what order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+REAL = "tests/real/"
+"""Tests on real clusters: one cluster after the other, all in one process. The other processes compute meanwhile."""
+LONGEST = (
+    f"{REAL}slurm",
+    f"{REAL}kubernetes",
+    REAL,
+    "tests/testing/test_check_policy.py",
+    "tests/live/service",
+    "tests/docs/test_pages.py",
+    "tests/lab",
+    "tests/families",
+    "tests/cli",
+)
+"""Beginnings of the paths of tests that take longest: they begin first, so that none is last and alone."""
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Run the tests of a file in one process, so that its fixtures are made once, and those on real clusters in one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return REAL if nodeid.startswith(REAL) else nodeid.split("::", 1)[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Distribute tests by file."""
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest first."""
+    starts = [next((i for i, start in enumerate(LONGEST) if item.nodeid.startswith(start)), 99) for item in items]
+    items[:] = [item for _, item in sorted(zip(starts, items, strict=True), key=lambda pair: pair[0])]

@@ -1,0 +1,159 @@
+"""Second tries, the watchdog and what is left behind, on small runs of pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.live.clusters import alive
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = """
+import pytest
+import tests.harness.leftovers
+
+pytest_plugins = (
+    "tests.harness.grouping", "tests.harness.second_try", "tests.harness.watchdog", "tests.harness.leftovers"
+)
+tests.harness.leftovers.PATIENCE = 1.0
+
+
+@pytest.fixture
+def slurm_cluster(): ...
+"""
+HEAD = """
+import os, pathlib, subprocess, sys, time, pytest
+from tests.harness.invariants import InvariantBroken
+
+
+def tries(name):
+    with open(name, "a") as file:
+        file.write("x")
+    return len(pathlib.Path(name).read_text())
+"""
+SETTINGS = """
+[pytest]
+markers =
+    cluster: on a real one
+    limit(seconds): until it hangs
+"""
+
+
+def run(folder: Path, *tests: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Run pytest on these tests: exit status and output."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pytest.ini").write_text(SETTINGS)
+    (folder / "test_it.py").write_text(HEAD + "\n\n".join(tests))
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "BERTH"))},
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_PLUGINS": "xdist",
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+SECOND_TIME = """
+def test_second_time(slurm_cluster):
+    assert tries("second") == 2, "slurmctld took a nap"
+"""
+GOOD = """
+def test_good():
+    assert True
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
+def test_a_test_that_passes_alone_is_shaky_and_the_run_green(tmp_path: Path, options: tuple[str, ...]) -> None:
+    status, said = run(tmp_path, SECOND_TIME, GOOD, options=options)
+    assert status == 0, said
+    assert "SHAKY test_it.py::test_second_time - AssertionError: slurmctld took a nap" in said
+    assert re.search(r"1 passed,.* 1 shaky", said)
+
+
+def test_a_test_that_fails_twice_fails(tmp_path: Path) -> None:
+    status, said = run(tmp_path, "def test_never(slurm_cluster):\n    assert tries('never') > 2, 'it is broken'")
+    assert status == 1
+    assert "test_it.py::test_never failed twice" in said
+    assert (tmp_path / "never").read_text() == "xx"
+
+
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        ("def test_it():\n    assert tries('it') == 2", "it needs no cluster"),
+        ("def test_it(slurm_cluster):\n    if tries('it') == 1:\n        raise InvariantBroken('lost')", "broken"),
+        (
+            "def test_it(slurm_cluster):\n    if tries('it') == 1:\n"
+            "        raise ExceptionGroup('all', [ValueError(), InvariantBroken('twice')])",
+            "broken among others",
+        ),
+    ],
+)
+def test_no_second_try(tmp_path: Path, test: str, why: str) -> None:
+    status, said = run(tmp_path, test, GOOD)
+    assert status == 1, why
+    assert "once more" not in said
+    assert (tmp_path / "it").read_text() == "x"
+
+
+def test_more_than_three_shaky_tests_fail_the_run(tmp_path: Path) -> None:
+    test = "@pytest.mark.parametrize('i', range(4))\ndef test_it(slurm_cluster, i):\n    assert tries(f'it{i}') == 2"
+    status, said = run(tmp_path, test)
+    assert status == 1
+    assert "4 tests on real clusters failed: more than 3 get no second try" in said
+
+
+def test_a_shaky_test_does_not_hide_a_failure(tmp_path: Path) -> None:
+    status, said = run(tmp_path, SECOND_TIME, "def test_bad():\n    assert False")
+    assert status == 1
+    assert "SHAKY test_it.py::test_second_time" in said
+    assert re.search(r"1 failed,.* 1 shaky", said)
+
+
+def test_only_the_fixture_of_a_cluster_gives_the_marker(tmp_path: Path) -> None:
+    status, said = run(tmp_path, "@pytest.mark.cluster\ndef test_it():\n    pass")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "test_it.py::test_it: the marker `cluster` comes from the fixture of a cluster alone" in said
+
+
+SLEEPER = "'-c', 'import time\\ndef stuck_in_a_child():\\n    time.sleep(600)\\nstuck_in_a_child()'"
+HANGING = f"""
+@pytest.mark.limit(3)
+def test_hangs():
+    with subprocess.Popen([sys.executable, {SLEEPER}]) as child:
+        pathlib.Path("child").write_text(str(child.pid))
+        child.wait()
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
+def test_a_test_that_hangs_is_ended_and_says_where(tmp_path: Path, options: tuple[str, ...]) -> None:
+    status, said = run(tmp_path, HANGING, GOOD, options=options)
+    assert status == 1
+    assert "test_it.py::test_hangs did not end within 3 s" in said
+    assert "stuck_in_a_child" in said
+    assert "1 passed" in said
+    child = int((tmp_path / "child").read_text())
+    assert not alive(child)
+
+
+def test_what_a_run_leaves_behind_is_ended_and_fails_it(tmp_path: Path) -> None:
+    test = f"""
+def test_leaves_one():
+    child = subprocess.Popen([sys.executable, {SLEEPER}], start_new_session=True)
+    pathlib.Path("child").write_text(str(child.pid))
+    child.returncode = 0
+"""
+    status, said = run(tmp_path, test)
+    assert status == 1
+    assert re.search(r"left behind: process \d+ of test_it.py::test_leaves_one \(call\)", said)
+    assert not alive(int((tmp_path / "child").read_text()))
