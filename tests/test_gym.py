@@ -218,4 +218,4 @@ def test_without_gymnasium_the_error_says_what_to_install() -> None:
     code = "import sys; sys.modules['gymnasium'] = None; import berth.gym"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "MissingExtra: berth.gym needs an optional dependency: pip install 'berth[gym]'" in done.stderr
+    assert "MissingExtra: berth.gym needs an optional dependency: pip install 'berth-scheduler[gym]'" in done.stderr

@@ -40,7 +40,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
         for file in (ROOT / "src" / "berth").rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    info = f"berth-{VERSION}.dist-info"
+    info = f"berth_scheduler-{VERSION}.dist-info"
     assert {name for name in names if not name.startswith(f"{info}/")} == package
     assert f"{info}/licenses/LICENSE" in names
     for name in ("py.typed", "data/scenarios/demo.yaml", "live/service/dashboard/index.html"):
@@ -51,8 +51,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
 def test_the_wheel_describes_itself(dist: Path) -> None:
     (path,) = dist.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
-        metadata = Parser().parsestr(wheel.read(f"berth-{VERSION}.dist-info/METADATA").decode())
-        points = wheel.read(f"berth-{VERSION}.dist-info/entry_points.txt").decode()
+        metadata = Parser().parsestr(wheel.read(f"berth_scheduler-{VERSION}.dist-info/METADATA").decode())
+        points = wheel.read(f"berth_scheduler-{VERSION}.dist-info/entry_points.txt").decode()
     assert metadata["Version"] == VERSION
     assert metadata["License-Expression"] == "Apache-2.0"
     assert "lab" in metadata["Summary"]

@@ -156,7 +156,7 @@ class MissingExtra(BerthError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional dependency: pip install 'berth[{extra}]'")
+        super().__init__(f"{what} needs an optional dependency: pip install 'berth-scheduler[{extra}]'")
 
 
 class PolicyCheckFailed(BerthError):

@@ -74,7 +74,7 @@ def test_slurm(place: Path, free_port: int) -> None:
     assert "slurm is down" in said
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'berth[ray]')")
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_ray(place: Path, free_port: int) -> None:
     said = typed("ray.md", place, free_port)
     assert "train-6 finished" in said

@@ -169,7 +169,7 @@ def test_the_frame_has_plain_columns_also_for_pandas(comparison: Comparison, mon
     assert given["reward"].dtype == np.float64
     assert given["violations"].dtype == np.int64
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"to_pandas needs .* pip install 'berth\[pandas\]'"):
+    with pytest.raises(MissingExtra, match=r"to_pandas needs .* pip install 'berth-scheduler\[pandas\]'"):
         comparison.to_pandas()
 
 

@@ -349,7 +349,7 @@ def test_where_it_runs() -> None:
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'berth\[ray\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'berth-scheduler\[ray\]'"):
         sweep(plan(), on="ray")
 
 

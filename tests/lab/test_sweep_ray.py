@@ -25,7 +25,7 @@ from berth.live.clusters.ray import LocalRay, RayNode
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.lab.policies"
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: berth[ray]")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 
 @contextmanager

@@ -209,7 +209,7 @@ def test_global_random_states_are_put_back() -> None:
 def test_strategies_need_the_test_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     monkeypatch.delitem(sys.modules, "berth.testing.strategies", raising=False)
-    with pytest.raises(MissingExtra, match=r"berth.testing.strategies needs .* pip install 'berth\[test\]'"):
+    with pytest.raises(MissingExtra, match=r"berth.testing.strategies needs .* pip install 'berth-scheduler\[test\]'"):
         importlib.import_module("berth.testing.strategies")
     with pytest.raises(MissingExtra):
         _ = berth.testing.allocation_problems

@@ -1,4 +1,4 @@
-"""Gymnasium environments, and policies that ask a trained agent. They need `pip install 'berth[gym]'`.
+"""Gymnasium environments, and policies that ask a trained agent. They need `pip install 'berth-scheduler[gym]'`.
 
 Importing this module registers `berth/Queue-v0`, `berth/Placement-v0`, `berth/Selection-v0` and `berth/Allocation-v0`.
 

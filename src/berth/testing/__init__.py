@@ -5,7 +5,7 @@
 `example_placement` are tiny problems for docstrings and first tries. The hypothesis strategies (`allocation_problems`,
 `allocation_worlds`, `decisions`, `projection_cases`, and `selection_problems`, `selection_worlds`,
 `selection_decisions`, and `placement_problems`, `placement_worlds`, `placement_decisions`) need
-`pip install 'berth[test]'` and are imported on first use.
+`pip install 'berth-scheduler[test]'` and are imported on first use.
 
 >>> from berth.testing import check_policy
 >>> all(result.passed for result in check_policy("fairness"))

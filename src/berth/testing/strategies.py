@@ -1,7 +1,7 @@
 """Hypothesis strategies for all families: problems, worlds, decisions; and for projections.
 
-They need `pip install 'berth[test]'`. Numbers are drawn from few plain values besides arbitrary ones, so ties, zeros
-and exact fits come up often.
+They need `pip install 'berth-scheduler[test]'`. Numbers are drawn from few plain values besides arbitrary ones, so
+ties, zeros and exact fits come up often.
 
 Axes: T slots, L ports, R servers, K resources, E channels, G pools.
 """

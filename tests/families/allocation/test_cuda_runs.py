@@ -79,7 +79,9 @@ def test_what_a_gpu_does_not_run() -> None:
 def test_without_cupy_or_a_gpu_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     world = random_world(6)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(MissingExtra, match=r"device='cuda' needs an optional dependency: pip install 'berth\[cuda\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"device='cuda' needs an optional dependency: pip install 'berth-scheduler\[cuda\]'"
+    ):
         simulate(world, Fairness(world.problem), device="cuda")
     fault = type("CUDARuntimeError", (RuntimeError,), {})
 

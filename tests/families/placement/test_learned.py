@@ -233,7 +233,7 @@ for method in ("reinforce", "ppo", "ddpg", "ddpg-direct"):
     lines = done.stdout.splitlines()
     assert lines[0] == "True"
     assert len(lines) == 5
-    assert all("pip install 'berth[train]'" in line for line in lines[1:])
+    assert all("pip install 'berth-scheduler[train]'" in line for line in lines[1:])
 
 
 def some_actor(world: PlacementWorld, most: int) -> Actor:

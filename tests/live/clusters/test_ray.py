@@ -15,7 +15,7 @@ from berth.cli import app
 from berth.live.clusters import alive, marked
 from berth.live.clusters.supervisor import down
 
-pytest.importorskip("ray", reason="Ray is not installed (pip install 'berth[ray]')")
+pytest.importorskip("ray", reason="Ray is not installed")
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def short_lease() -> Iterator[None]:
 def ray_cluster() -> Iterator[LocalRay]:
     """Four nodes with four processors each."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: berth[ray]")
+        pytest.skip("Ray is not installed")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
     with up(LocalRay(folder, NODES)) as cluster:
         yield cluster

@@ -304,5 +304,5 @@ def test_engines_of_ray_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="BERTH_RAY_LEASE: got '1s', expected at least 3 s"):
         make_engine("ray:10.0.0.1:6379", Clock())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"berth\[ray\]"):
+    with pytest.raises(MissingExtra, match=r"berth-scheduler\[ray\]"):
         make_engine("ray:10.0.0.1:6379", Clock())

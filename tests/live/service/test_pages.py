@@ -17,7 +17,7 @@ import pytest
 from scripts.chromium import QUIET, browser
 from tests.live.service.live import Live, serving
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install berth[test]")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 ARTEFACTS = Path(__file__).parents[3] / "test-artefacts"
 PAGES = {

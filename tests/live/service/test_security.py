@@ -455,9 +455,7 @@ def page_at(host: str, text: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install berth[test]"
-    )
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     from scripts.chromium import QUIET, browser
 
     where = browser()

@@ -268,7 +268,7 @@ def commit() -> str | None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
     with contextlib.suppress(PackageNotFoundError, ValueError, AttributeError):
-        origin = json.loads(distribution("berth").read_text("direct_url.json") or "{}")
+        origin = json.loads(distribution("berth-scheduler").read_text("direct_url.json") or "{}")
         return origin.get("vcs_info", {}).get("commit_id")  # type: ignore[no-any-return]
     return None
 

@@ -98,7 +98,7 @@ def test_bad_plans() -> None:
 def test_a_gpu_that_is_not_there_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     open_device.cache_clear()
-    with pytest.raises(MissingExtra, match=r"pip install 'berth\[cuda\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'berth-scheduler\[cuda\]'"):
         Evolution(poor_network(), device="cuda")
     with pytest.raises(InvalidInput, match="device: got 'gpu', expected 'cpu', 'cuda' or 'cuda:N'"):
         Evolution(poor_network(), device="gpu")

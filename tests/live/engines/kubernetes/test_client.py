@@ -106,7 +106,7 @@ def test_the_client_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"pip install 'berth\[kubernetes\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'berth-scheduler\[kubernetes\]'"):
         read_live()
 
 
@@ -126,7 +126,7 @@ def test_a_token_needs_no_official_client(server: ApiServer, tmp_path: Path, mon
         with pytest.raises(InvalidInput, match="a kubeconfig with a current context whose user has a token"):
             connect_with_token(wrong)
     monkeypatch.setitem(sys.modules, "urllib3", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'berth\[kubernetes\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'berth-scheduler\[kubernetes\]'"):
         connect_with_token(tmp_path / "kubeconfig")
 
 
