@@ -65,7 +65,8 @@ def serve_command(
         typer.Option(
             "--engine",
             envvar="BERTH_ENGINE",
-            help="Run jobs on simulated (the default), simulated:FILE, slurm, slurm:FILE, ray or ray:ADDRESS.",
+            help="Run jobs on simulated (the default), simulated:FILE, slurm, slurm:FILE, ray, ray:ADDRESS, "
+            "kubernetes or kubernetes:FILE.",
         ),
     ] = None,
     policy: Annotated[
