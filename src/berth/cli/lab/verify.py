@@ -23,7 +23,11 @@ def complete_check(incomplete: str) -> list[str]:
 def verify_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="fgd, hpcopt or rlscheduler. Default: all.", autocompletion=complete_check),
+        typer.Argument(
+            metavar="NAME",
+            help="fgd, hpcopt, rlscheduler or rlscheduler-networks. Default: all.",
+            autocompletion=complete_check,
+        ),
     ] = None,
     traces: Annotated[
         Path | None,
@@ -35,7 +39,9 @@ def verify_command(
 ) -> None:
     """Compute published results of others again.
 
-    The table has the published numbers beside berth's.
+    The table has the published numbers beside berth's. rlscheduler-networks needs a clone of
+    DIR-LAB/deep-batch-scheduler in the directory of traces; unless it is named, it is left out
+    without one.
 
     Exit code: 0 everything computed, whatever the verdicts; 2 bad input, such as a missing trace.
     """

@@ -13,19 +13,28 @@ from berth import about
 from berth.errors import InvalidInput, UnknownName
 from berth.lab.verify.batch import HPCOPT, RLSCHEDULER
 from berth.lab.verify.lines import Check, Line, Progress
+from berth.lab.verify.networks import REPOSITORY
 from berth.lab.verify.openb import FGD
 from berth.traces.folder import traces_folder
 
 __all__ = ["CHECKS", "Check", "Line", "render_verified", "verify"]
 
-CHECKS: Mapping[str, Check] = {"rlscheduler": RLSCHEDULER, "hpcopt": HPCOPT, "fgd": FGD}
+CHECKS: Mapping[str, Check] = {
+    "rlscheduler": RLSCHEDULER,
+    "rlscheduler-networks": REPOSITORY,
+    "hpcopt": HPCOPT,
+    "fgd": FGD,
+}
 """Published results by name."""
 
 
 def verify(
     names: Sequence[str] = (), traces: str | os.PathLike[str] | None = None, progress: Progress | None = None
 ) -> dict[str, list[Line]]:
-    """Compute published results again, all or those named; `traces` is the folder of public traces."""
+    """Compute published results again, all or those named; `traces` is the folder of public traces.
+
+    Unless it is named, a result is left out if it is optional and its files are not there.
+    """
     unknown = next((name for name in names if name not in CHECKS), None)
     if unknown is not None:
         raise UnknownName("published result", unknown, CHECKS)
@@ -33,10 +42,12 @@ def verify(
     found: dict[str, list[Line]] = {}
     for name in names or CHECKS:
         check = CHECKS[name]
-        for file in check.files:
-            if not (folder / file).is_file():
-                expected = "a folder of public traces (--traces, or BERTH_TRACES)"
-                raise InvalidInput(expected, found=f"no {folder / file}", key="traces")
+        missing = next((file for file in check.files if not (folder / file).is_file()), None)
+        if missing is not None and check.optional and not names:
+            continue
+        if missing is not None:
+            expected = "a folder of public traces (--traces, or BERTH_TRACES)"
+            raise InvalidInput(expected, found=f"no {folder / missing}", key="traces")
         found[name] = check.lines(folder, progress or (lambda where, done, total: None))
     return found
 

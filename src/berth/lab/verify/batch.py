@@ -19,7 +19,21 @@ from berth.model import Floats, Ints
 from berth.traces.formats.swf import FIELDS, LAYOUT
 from berth.traces.rows import Report, read_rows
 
-__all__ = ["HPCOPT", "RLSCHEDULER", "environment_jobs", "windowed"]
+__all__ = [
+    "HPCOPT",
+    "LUBLIN",
+    "NETWORKS",
+    "RLSCHEDULER",
+    "SCORES",
+    "SP2",
+    "STARTS",
+    "WINDOW",
+    "environment_jobs",
+    "mean_of_rule",
+    "swf_fields",
+    "where_of",
+    "windowed",
+]
 
 # --------------------------------------------------------------------------------- RLScheduler
 
@@ -62,7 +76,7 @@ ORDERS = {LUBLIN: "lublin-256", SP2: "sdsc-sp2"}
 """The learned order that comes with berth for each log, trained on windows that overlap none of the ten."""
 
 
-def _swf(path: Path) -> dict[str, Floats]:
+def swf_fields(path: Path) -> dict[str, Floats]:
     """The fields of a log, in the order of job numbers."""
     frame = pl.concat(read_rows(path, LAYOUT, Report())).sort("job", maintain_order=True)
     return {name: frame[name].fill_null(-1).to_numpy() for name in FIELDS}
@@ -70,7 +84,7 @@ def _swf(path: Path) -> dict[str, Floats]:
 
 def environment_jobs(path: Path) -> tuple[Floats, Floats, Floats, Floats, Ints]:
     """Submission, size, run time, estimate and user (-1: unknown) of the jobs that RLScheduler's environment plays."""
-    log = _swf(path)
+    log = swf_fields(path)
     run, asked = log["run"], log["time_requested"]
     kept = np.flatnonzero(run != 0)
     submit, size = log["submit"][kept], np.maximum(log["allocated"], log["requested"])[kept]
@@ -92,8 +106,14 @@ def windowed(jobs: Sequence[Any], capacity: float, backfill: str, **order: Any) 
     return means
 
 
-def _mean(jobs: Sequence[Any], capacity: float, score: str, backfill: str) -> float:
+def mean_of_rule(jobs: Sequence[Any], capacity: float, score: str, backfill: str) -> float:
+    """The mean of the windows under a rule."""
     return float(np.mean(windowed(jobs, capacity, backfill, score=score_function(score))))
+
+
+def where_of(log: str, backfill: str) -> str:
+    """The first column of a line: the log, and whether jobs are backfilled."""
+    return f"{Path(log).name.split('.')[0]}, {'backfilling' if backfill == 'shadow' else 'no backfilling'}"
 
 
 def _rlscheduler(folder: Path, progress: Progress) -> list[Line]:
@@ -101,15 +121,15 @@ def _rlscheduler(folder: Path, progress: Progress) -> list[Line]:
     for file, (capacity, printed) in TABLES.items():
         log = environment_jobs(folder / file)
         for backfill, cells in printed.items():
-            where = f"{Path(file).name.split('.')[0]}, {'backfilling' if backfill == 'shadow' else 'no backfilling'}"
+            where = where_of(file, backfill)
             for rule, theirs in cells.items():
                 progress(where, len(lines), 32)
                 wrong = PRINTED in SCORES[rule]
                 note = "wait of −1 − submission" if wrong else ""
-                lines.append(Line(where, rule, theirs, _mean(log, capacity, SCORES[rule], backfill), note=note))
+                lines.append(Line(where, rule, theirs, mean_of_rule(log, capacity, SCORES[rule], backfill), note=note))
                 if wrong:
                     right = SCORES[rule].replace(PRINTED, "wait")
-                    ours = _mean(log, capacity, right, backfill)
+                    ours = mean_of_rule(log, capacity, right, backfill)
                     lines.append(Line(where, rule, None, ours, note="corrected: the true wait"))
             weights = order_named(ORDERS[file]).weights
             learned = float(np.mean(windowed(log, capacity, backfill, weights=weights)))
@@ -122,7 +142,7 @@ def _rlscheduler(folder: Path, progress: Progress) -> list[Line]:
 
 
 def _hpcopt(folder: Path, progress: Progress) -> list[Line]:
-    log = _swf(folder / SP2)
+    log = swf_fields(folder / SP2)
     kept = np.flatnonzero((log["allocated"] > 0) & (log["run"] >= 0))
     kept = kept[np.argsort(log["submit"][kept], kind="stable")]
     submit, run, size = log["submit"][kept], log["run"][kept], log["allocated"][kept]
@@ -153,10 +173,10 @@ RLSCHEDULER = Check(
     "**An error in the published baselines**: WFP3 and UNICEP there take −1 − submission for the wait of a queued "
     "job, because its start is −1 until it starts. With the true wait they are up to 58 times better on Lublin-1. "
     "FCFS, SJF and F1 do not depend on the wait.\n\n"
-    "**The network** is not published and cannot be run again. berth's own learned order stands beside its printed "
-    "results, on the same windows: one order for each log, for both columns, trained on windows that overlap none of "
-    "the ten. Still the ten are no untouched test ([a learned order](batch.md#a-learned-order)); the authors of "
-    "RLScheduler held no windows out. Ten windows of one part of a log tell little about others.",
+    "**The network**: berth's own learned order stands beside the printed results of RLScheduler's network, on the "
+    "same windows: one order for each log, for both columns, trained on windows that overlap none of the ten. Still "
+    "the ten are no untouched test ([a learned order](batch.md#a-learned-order)); the authors of RLScheduler held no "
+    "windows out. Ten windows of one part of a log tell little about others.",
 )
 HPCOPT = Check(
     "First come, first served on a whole log",

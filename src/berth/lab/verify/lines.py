@@ -58,3 +58,5 @@ class Check:
     lines: Callable[[Path, Progress], list[Line]]
     remark: str = ""
     """What follows from it."""
+    optional: bool = False
+    """Whether it is left out, if it is not named, where its files are not there."""
