@@ -117,6 +117,7 @@ def test_start_scheduler(place: Path, free_port: int) -> None:
     said = typed("start-scheduler.md", place, free_port)
     assert "train-6 finished" in said
     assert re.search(r"^train +gpu-\d.* class=gpu", said, re.MULTILINE)
+    assert re.search(r"^  turnaround: .*, by job -", said, re.MULTILINE)  # the other policy would have gained
     assert "policy    completion" in said
 
 
