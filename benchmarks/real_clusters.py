@@ -11,9 +11,11 @@ alone (a Job for each gang, whose tasks need not start together), and a real `be
 25 earlier runs of each type on each node, and with `unlearned`, `unpooled`, `eager` or `unmixed` a part of it is
 switched off (as in `berth rehearse`). Everything is paired by seed; results go to `--out` as Parquet, Markdown and
 pictures. Runs are kept there as they end; the same command goes on. `--equal` makes all nodes equally fast. Tasks
-only sleep, so that several runs share a machine (`--together`). A run during which the machine's host gave more than
-a tenth of its processor time to others, or less than a seventh of it was idle, or in which a node lost a gang, is
-done again, under every scheduler alike, and the benchmark says so.
+only sleep, so that several runs share a machine (`--together`). With `--compute` they compute instead, and the speed of
+a class is the processor quota of its tasks (`benchmarks.computing_task`); the quotas of all processors of the cluster
+add up to at most 1.5 processors of the machine, and one cluster runs at a time. A run during which the machine's host
+gave more than a tenth of its processor time to others, or less than a seventh of it was idle or used by computing
+tasks, or in which a node lost a gang, is done again, under every scheduler alike, and the benchmark says so.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -38,6 +41,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import computing_task
 from benchmarks.experience import write_experience
 from berth import __version__
 from berth.lab.show.canvas import COLOURS, finish, new_figure, to_png
@@ -66,16 +70,19 @@ LEAST_IDLE = 0.15
 """Of the processor time during a run that counts: what the host may give to others, and what must be idle."""
 STORE = "berth.db"
 """The store of a service, as `serving` names it."""
+COMPUTED = 1.5
+"""Processors of the machine that all tasks together may use, where they compute."""
 TASK = """#!/bin/sh
-# WITNESS GANG a=SECONDS b=SECONDS c=SECONDS: run as long as the class of this node takes, and say when
-witness=$1 gang=$2; shift 2
+# WITNESS GANG WORK a=SECONDS b=SECONDS c=SECONDS: run as long as the class of this node takes, and say when
+witness=$1 gang=$2 work=$3; shift 3
 node=${BERTH_SERVER:-$SLURMD_NODENAME}
 class=$(sed -n "s/^$node //p" "$witness.nodes")
 for pair; do [ "${pair%=*}" = "$class" ] && seconds=${pair#*=}; done
 began=$(date +%s.%N)
-sleep "$seconds"
-printf '%s %s %s %s\\n' "$gang" "$node" "$began" "$(date +%s.%N)" >> "$witness"
+used=$(RUN "$seconds")
+printf '%s %s %s %s %s\\n' "$gang" "$node" "$began" "$(date +%s.%N)" "${used:-0}" >> "$witness"
 """
+SLEEPING = TASK.replace("RUN", "sleep")
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class Place:
     def command(self, gang: Gang) -> list[str]:
         """What each task runs."""
         seconds = [f"{name}={value:g}" for name, value in gang.seconds.items()]
-        return [str(self.folder / "task.sh"), str(self.witness), gang.name, *seconds]
+        return [str(self.folder / "task.sh"), str(self.witness), gang.name, f"{gang.work:g}", *seconds]
 
 
 def follow(stream_: Sequence[Gang], submit: Any) -> float:
@@ -199,7 +206,7 @@ def served(place: Place, runner: Runner) -> Iterator[Live]:
 
 
 def lines(place: Place) -> list[list[str]]:
-    """What tasks wrote: gang, node, beginning, end."""
+    """What tasks wrote: gang, node, beginning, end, processor time of its computation."""
     return [line.split() for line in place.witness.read_text().splitlines()] if place.witness.exists() else []
 
 
@@ -240,14 +247,14 @@ def installed_hooks(folder: Path) -> list[str]:
 
 
 @contextmanager
-def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
+def cluster(kind: str, nodes: int, hooks: bool = True, task_: str = SLEEPING) -> Iterator[Place]:
     """A fresh cluster for one run; Slurm alone does without the hooks that berth installs."""
     with tempfile.TemporaryDirectory(prefix="berth-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         names = {server.name: server.labels["class"] for server in class_servers(nodes, CPUS)}
         (folder / "witness.nodes").write_text("".join(f"{node} {kind_}\n" for node, kind_ in names.items()))
         task = folder / "task.sh"
-        task.write_text(TASK)
+        task.write_text(task_)
         task.chmod(0o755)
         made: Any
         if kind == "slurm":
@@ -276,13 +283,23 @@ def cluster(kind: str, nodes: int, hooks: bool = True) -> Iterator[Place]:
             made.stop()
 
 
-def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ran]:
-    """One run from nothing."""
+def task_of(stream_: Sequence[Gang], given: argparse.Namespace) -> str:
+    """The task of all gangs: a sleep, or a computation whose quotas add up to at most `COMPUTED`."""
+    if not given.compute:
+        return SLEEPING
+    fastest = max(gang.work / seconds for gang in stream_ for seconds in gang.seconds.values())
+    share = COMPUTED / (given.nodes * CPUS * fastest)
+    words = [sys.executable, "-I", "-S", computing_task.__file__, f"{given.compute:g}", f"{share:g}"]
+    return TASK.replace("RUN", f'{shlex.join(words)} "$work"')
+
+
+def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> tuple[list[Ran], float]:
+    """One run from nothing, and the processor time that its tasks computed."""
     servers = class_servers(given.nodes, CPUS)
     table = {name: dict.fromkeys(row, EQUAL) if given.equal else row for name, row in THREE_CLASSES.items()}
     world = ClassStream(given.jobs, given.rate, given.work, servers, table)
     stream_, patience = world.gangs(seed), 10.0 * given.jobs / given.rate + 120.0
-    with cluster(kind, given.nodes, hooks=runner != kind) as place:
+    with cluster(kind, given.nodes, runner != kind, task_of(stream_, given)) as place:
         if runner == kind:
             alone = {"slurm": by_slurm, "ray": by_ray, "kubernetes": by_kubernetes}[kind]
             first = alone(place, stream_, patience)
@@ -291,7 +308,7 @@ def run(kind: str, runner: str, seed: int, given: argparse.Namespace) -> list[Ra
             if wanted.mode == "told":
                 write_experience(place.folder / STORE, servers, table, world.luck, seed)
             first = by_berth(place, stream_, wanted, patience)
-        return ran(place, stream_, seed, runner, first)
+        return ran(place, stream_, seed, runner, first), sum(float(line[4]) for line in lines(place))
 
 
 def kept_or_run(runner: str, seed: int, given: argparse.Namespace, settings: dict[str, str]) -> list[Ran]:
@@ -302,12 +319,13 @@ def kept_or_run(runner: str, seed: int, given: argparse.Namespace, settings: dic
     for _ in range(TRIES):
         before = processor_time()
         try:
-            rows = run(given.kind, runner, seed, given)
+            rows, computed = run(given.kind, runner, seed, given)
         except LostGang as error:
             print(f"seed {seed}, {runner}: done again: {error}", flush=True)
             continue
         used = processor_time() - before
-        stolen, idle = used[STEAL] / used.sum(), (used[IDLE] + used[NICE]) / used.sum()
+        free = used[IDLE] + used[NICE] + computed * os.sysconf("SC_CLK_TCK")  # tasks that compute are no disturbance
+        stolen, idle = used[STEAL] / used.sum(), free / used.sum()
         if stolen > MOST_STOLEN or idle < LEAST_IDLE:
             quiet = f"the machine was idle for {idle:.0%} of the time, its host took {stolen:.0%}"
             print(f"seed {seed}, {runner}: done again: {quiet}", flush=True)
@@ -403,7 +421,8 @@ def markdown(table: Sequence[dict[str, str]]) -> str:
 
 def alike(kept: dict[str, str], settings: dict[str, str]) -> bool:
     """Whether a run that was kept is the one that is asked for, among however many others."""
-    return all(kept[key] == settings[key] for key in ("kind", "jobs", "nodes", "rate", "work", "equal", "version"))
+    same = all(kept[key] == settings[key] for key in ("kind", "jobs", "nodes", "rate", "work", "equal", "version"))
+    return same and (float(kept.get("compute", 0)) > 0) == (float(settings["compute"]) > 0)
 
 
 def main() -> None:
@@ -414,6 +433,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--together", type=int, default=1, help="runs at a time")
     parser.add_argument("--equal", action="store_true", help="all nodes are equally fast")
+    parser.add_argument("--compute", action="store_true", help="tasks compute under processor quotas; they sleep else")
     parser.add_argument("--jobs", type=int, help="gangs a run; 240 on Slurm and Kubernetes, 100 on Ray")
     parser.add_argument("--nodes", type=int, help="8 on Slurm and Kubernetes, 4 on Ray")
     parser.add_argument("--rate", type=float, help="gangs a second; 2.5 on Slurm and Kubernetes, 1.2 on Ray")
@@ -421,6 +441,9 @@ def main() -> None:
     parser.add_argument("--runners", nargs="+", default=RUNNERS, help="who places")
     parser.add_argument("--out", type=Path, default=Path("runs/real-clusters"))
     given = parser.parse_args()
+    if given.compute and given.together > 1:
+        parser.error("--compute: one cluster at a time (--together 1)")
+    given.compute = computing_task.rate() if given.compute else 0.0  # blocks a second; 0: tasks sleep
     usual = {"slurm": (240, 8, 2.5), "kubernetes": (240, 8, 2.5), "ray": (100, 4, 1.2)}[given.kind]
     given.jobs, given.nodes, given.rate = (
         own if own is not None else default
