@@ -70,4 +70,4 @@ def test_the_rule_of_waiting_is_said_as_it_is() -> None:
 def test_that_tasks_of_the_measurements_sleep_is_said_first() -> None:
     page = read("docs/real-clusters.md").splitlines()
     assert page[2].startswith("Real daemons, tasks that sleep")
-    assert re.search(r"real-clusters\.md\), with real daemons and\s+tasks that sleep", read("README.md"))
+    assert re.search(r"real-clusters\.md\) \(real daemons,\s+tasks that sleep\)", read("README.md"))
