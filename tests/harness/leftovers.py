@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 import uuid
-from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,12 +18,13 @@ PATIENCE = 30.0
 """Seconds for processes to end by themselves, after the last test."""
 
 
-def _mounts() -> Set[str]:
-    """Where something is mounted below the folder of temporary files."""
+def _mounts(config: pytest.Config) -> list[str]:
+    """Where something is mounted below the folder of this run's temporary files, the innermost first."""
+    folder = str(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
     with suppress(OSError):
         points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-        return {point for point in points if point.startswith(tempfile.gettempdir())}
-    return set()
+        return sorted((point for point in points if point.startswith(folder)), reverse=True)
+    return []
 
 
 def is_controller(config: pytest.Config) -> bool:
@@ -37,10 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Mark what is started from now on as part of this run."""
     if is_controller(config):
         os.environ[RUN] = uuid.uuid4().hex
-        config.stash[MOUNTED] = _mounts()
-
-
-MOUNTED = pytest.StashKey[Set[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,7 +57,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for one in left:
         with suppress(OSError):
             os.kill(one.pid, signal.SIGKILL)
-    mounted = sorted(_mounts() - session.config.stash[MOUNTED], reverse=True)
+    mounted = _mounts(session.config)
     for point in mounted:
         subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
     for what in [*left, *(f"mount {point}" for point in mounted)]:

@@ -19,6 +19,8 @@ RUN = "PYTEST_RUN"
 """Environment variable of all processes of a run; they inherit it."""
 TEST = "PYTEST_CURRENT_TEST"
 DUMP_SECONDS = 20.0
+HELPER = "multiprocessing.resource_tracker"
+"""A process that Python's multiprocessing keeps until pytest itself ends."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def started_by(run: str) -> Iterator[Process]:
             if known.get(RUN) != run or TEST not in known:
                 continue
             command = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
-            if command:  # neither a zombie nor a thread of the kernel
+            if command and HELPER not in command:  # no command: a zombie or a thread of the kernel
                 yield Process(int(folder.name), command, known[TEST], known.get(MARK, ""))
 
 

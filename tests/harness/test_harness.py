@@ -157,3 +157,15 @@ def test_leaves_one():
     assert status == 1
     assert re.search(r"left behind: process \d+ of test_it.py::test_leaves_one \(call\)", said)
     assert not alive(int((tmp_path / "child").read_text()))
+
+
+def test_a_mount_below_the_folder_of_the_run_is_left_behind(tmp_path: Path) -> None:
+    test = """
+def test_mounts(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", tmp_path]).returncode:
+        pytest.skip("a file system cannot be mounted here")
+"""
+    status, said = run(tmp_path, test)
+    assert status == (0 if "1 skipped" in said else 1)
+    assert ("left behind: mount" in said) == bool(status)
+    assert "test_mounts0" not in Path("/proc/self/mounts").read_text()
