@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import shutil
 import signal
@@ -29,6 +30,8 @@ NODES = (
 )
 COMPANION = "shared"
 """The partition whose jobs are held for berth."""
+SICK = 90.0
+"""Seconds for which a sound cluster may take to end what an earlier test began: Slurm may need 66 for a gang."""
 log = logging.getLogger(__name__)
 
 
@@ -73,7 +76,7 @@ class SharedSlurm(LocalSlurm):
 
     def start(self) -> None:
         super().start()
-        self._settings, self._partitions = self.conf.read_text(), self._show("partitions")
+        self._settings, self._partitions = self.conf.read_text(), self.show("partitions")
 
     def stop(self) -> None:
         """End it without waiting for what it would still do."""
@@ -81,46 +84,48 @@ class SharedSlurm(LocalSlurm):
         end(marked(self.directory), signal.SIGKILL)
         super().stop()
 
-    def _show(self, what: str) -> str:
+    def show(self, what: str) -> str:
+        """What Slurm says of all its partitions, or reservations."""
         return self.ask("scontrol", "-o", "--all", "show", what)
 
     def ready(self) -> None:
-        """Undo what an earlier test did to it; start it anew if that does not help."""
+        """Clean it; start it anew if that fails."""
         try:
-            self._clean()
+            self.clean()
         except (ClusterError, AssertionError, subprocess.SubprocessError) as error:
             log.warning("the Slurm cluster was sick and is started anew: %s", error)
             self.stop()
             shutil.rmtree(self.directory / "state")
             self.start()
 
-    def _clean(self) -> None:
+    def clean(self) -> None:
+        """Undo what an earlier test did to it."""
         for name in ("munged", "slurmctld", *(node.name for node in self.nodes)):
             self.begin(name)  # nothing, where it runs
-        eventually(self._answers, what="slurmctld does not answer")
+        eventually(self._answers, bool, "slurmctld does not answer", SICK)
         if self.conf.read_text() != self._settings:
             self.configure()
         jobs = set(self.ask("squeue", "-h", "-o", "%A").split())
         if jobs:
             self.ask("scancel", *sorted(jobs))
-        reservations = self._show("reservations").splitlines()
+        reservations = self.show("reservations").splitlines()
         for name in (line.split()[0] for line in reservations if line.startswith("ReservationName=")):
             self.ask("scontrol", "delete", name)
-        if self._show("partitions") != self._partitions:
+        if self.show("partitions") != self._partitions:
             self.ask("scontrol", "reconfigure")
-            assert self._show("partitions") == self._partitions
+            assert self.show("partitions") == self._partitions
         self.resume()
-        eventually(lambda: self.ask("squeue", "-h", "-o", "%A %T %R"), lambda left: not left, "jobs do not end")
-        eventually(self._states, lambda states: set(states.values()) == {"idle"}, "nodes do not become idle")
+        eventually(lambda: self.ask("squeue", "-h", "-o", "%A %T %R"), operator.not_, "jobs do not end", SICK)
+        eventually(self.states, lambda states: set(states.values()) == {"idle"}, "nodes do not become idle", SICK)
 
-    def _states(self) -> dict[str, str]:
+    def states(self) -> dict[str, str]:
         """The state of each node."""
         lines = self.ask("sinfo", "-h", "-N", "-p", "main", "-o", "%N %T").splitlines()
         return dict(line.split() for line in lines)
 
     def resume(self) -> None:
         """Resume nodes that somebody, or Slurm itself, has drained or set down."""
-        for name, state in self._states().items():
+        for name, state in self.states().items():
             if state.startswith("drain") or state == "down":
                 self.ask("scontrol", "update", f"NodeName={name}", "State=RESUME")
 
