@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import TypeVar, overload
 
 __all__ = ["DEADLINE", "eventually", "eventually_async"]
 
@@ -41,6 +41,20 @@ def eventually(
     raise AssertionError
 
 
+@overload
+async def eventually_async(
+    look: Callable[[], Awaitable[Seen]],
+    good: Callable[[Seen], object] = ...,
+    what: str = ...,
+    deadline: float = ...,
+) -> Seen: ...
+@overload
+async def eventually_async(
+    look: Callable[[], Seen],
+    good: Callable[[Seen], object] = ...,
+    what: str = ...,
+    deadline: float = ...,
+) -> Seen: ...
 async def eventually_async(
     look: Callable[[], Awaitable[Seen] | Seen],
     good: Callable[[Seen], object] = bool,

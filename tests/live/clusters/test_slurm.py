@@ -1,75 +1,15 @@
-"""A local Slurm cluster: real daemons, started and stopped by `berth cluster`."""
+"""A local Slurm cluster that is not started."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from berth.cli import app
 from berth.errors import InvalidInput
-from berth.live.clusters import ClusterError, alive, marked, slurm
-from berth.live.clusters.slurm import LocalSlurm, SlurmNode, missing_programs
-from berth.live.clusters.supervisor import down, standing, up
-
-pytestmark = pytest.mark.skipif(
-    bool(missing_programs()), reason="Slurm is not installed (python3 scripts/slurm.py install)"
-)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A directory for a cluster that ends with the test."""
-    where = tmp_path / "slurm"
-    yield where
-    down(where)
-    assert not marked(where)
-
-
-def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["cluster", *words])
-    return done.exit_code, done.output
-
-
-def test_up_status_and_down_from_the_command_line(folder: Path) -> None:
-    code, said = run("up", "slurm", "--nodes", "2", "--cpus", "3", "--gpus", "1", "--directory", str(folder))
-    assert code == 0, said
-    assert f"export SLURM_CONF={folder}/slurm.conf" in said
-    assert run("up", "slurm", "--directory", str(folder))[0] != 0  # it is up already
-    code, said = run("status", "slurm", "--directory", str(folder), "-o", "json")
-    found = json.loads(said)
-    assert set(found["daemons"]) == {"munged", "slurmctld", "n1", "n2"}
-    assert all(daemon["running"] for daemon in found["daemons"].values())
-    processes = [daemon["pid"] for daemon in found["daemons"].values()]
-    code, said = run("down", "slurm", "--directory", str(folder))
-    assert code == 0
-    assert not any(alive(process) for process in processes)
-    assert not folder.exists()
-    assert run("status", "slurm", "--directory", str(folder))[0] == 1
-    assert "no cluster" in run("down", "slurm", "--directory", str(folder))[1]
-
-
-def test_up_and_down_end_everything_even_if_the_supervisor_was_killed(folder: Path) -> None:
-    found = up("slurm", folder, {"nodes": 1, "cpus": 2, "gpus": 0})
-    supervisor = json.loads((folder / "cluster.json").read_text())["supervisor"]
-    os.kill(supervisor, signal.SIGKILL)
-    while alive(supervisor):
-        pass
-    left = standing(folder)
-    assert left is not None
-    assert not left.supervised
-    assert left.running == set(found.daemons)
-    assert "was killed" in run("status", "slurm", "--directory", str(folder))[1]
-    again = up("slurm", folder, {"nodes": 1, "cpus": 2, "gpus": 0})  # what is left of the first is ended
-    assert again.supervised
-    assert not any(alive(process) for process in found.daemons.values())
-    assert down(folder)
-    assert not marked(folder)
+from berth.live.clusters import ClusterError, slurm
+from berth.live.clusters.slurm import LocalSlurm
+from berth.live.clusters.supervisor import down, up
 
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -89,34 +29,3 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_numbers_of_nodes_are_checked(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="1 to 512 nodes"):
         LocalSlurm(tmp_path, 0)
-
-
-def test_a_daemon_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    cluster = LocalSlurm(tmp_path, 1, more=["SelectType=select/nonsense"])
-    with pytest.raises(ClusterError, match="slurmctld ended"):
-        cluster.start()
-    assert not marked(tmp_path)
-
-
-def test_a_node_is_killed_with_what_runs_there_and_begins_again(tmp_path: Path) -> None:
-    cluster = LocalSlurm(tmp_path, [SlurmNode("n1"), SlurmNode("n2", gres={"gpu": 2}, features=("fast",))])
-    cluster.start()
-    try:
-        out = tmp_path / "pid"
-        cluster.ask("sbatch", "-w", "n2", "--gres=gpu:2", "-o", "/dev/null", "--wrap", f"echo $$ > {out}; sleep 600")
-        while not (out.exists() and out.read_text().strip()):
-            pass
-        process = int(out.read_text())
-        assert process in marked(tmp_path, "n2")
-        assert process not in marked(tmp_path, "n1")
-        cluster.kill("n2")
-        assert not alive(process)
-        assert "n2" not in cluster.daemons()
-        assert "n1" in cluster.daemons()
-        cluster.begin("n2")
-        assert "n2" in cluster.daemons()
-        with pytest.raises(InvalidInput, match="munged, slurmctld or a node"):
-            cluster.begin("n3")
-    finally:
-        cluster.stop()
-    assert not marked(tmp_path)

@@ -11,8 +11,7 @@ import pytest
 
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes, missing_programs
 from berth.live.clusters.ray import LocalRay, RayNode
-from berth.live.clusters.slurm import LocalSlurm
-from tests.live.engines.slurm_site import SlurmSite, slurm, up
+from tests.real.local import up
 
 NODES = (
     RayNode("n1", gpus=4, labels={"class": "fast"}),
@@ -53,15 +52,3 @@ def kubernetes_cluster() -> Iterator[LocalKubernetes]:
         pytest.skip("Kubernetes is not installed (python3 scripts/kubernetes.py install)")
     with up(LocalKubernetes(Path(tempfile.mkdtemp(prefix="kubernetes-")), KUBERNETES_NODES)) as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalSlurm]:
-    """Eight nodes of Slurm; modules that need it otherwise have their own."""
-    with slurm() as there:
-        yield there
-
-
-@pytest.fixture
-def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
-    return SlurmSite(cluster, tmp_path)

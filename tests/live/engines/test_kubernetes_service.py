@@ -18,8 +18,8 @@ import pytest
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
 from berth.live.engines.kubernetes.record import ATTEMPT, JOB
 from tests.live.engines.kubernetes_site import LIMIT, needs_kubernetes
-from tests.live.engines.slurm_site import up
 from tests.live.service.live import Live, serving
+from tests.real.local import up
 
 pytestmark = needs_kubernetes
 NODES = [

@@ -107,9 +107,10 @@ def _parts(resources: object) -> Iterator[_Part]:
 
 
 def _cores(socket: object) -> int:
-    """Allocated cores of a socket: each says "allocated", or has a status that does."""
+    """Allocated cores of a socket: each says "allocated", or has a status that does; others say "UNALLOCATED"."""
     cores = _each(socket.get("cores")) if isinstance(socket, Mapping) else ()
-    return sum("ALLOCATED" in str(core.get("status") if isinstance(core, Mapping) else core).upper() for core in cores)
+    said = (str(core.get("status") if isinstance(core, Mapping) else core) for core in cores)
+    return sum(re.search(r"\ballocated", text, re.IGNORECASE) is not None for text in said)
 
 
 def _each(value: Any) -> Sequence[Any]:

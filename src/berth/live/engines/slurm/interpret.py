@@ -141,7 +141,7 @@ def _reason(job: SlurmJob) -> tuple[str, Any]:
         return "cancelled in Slurm, not by berth", "cancelled"
     if states & {"PREEMPTED", "REVOKED"}:
         return "Slurm took its servers for another job", "engine"
-    if job.reason in BEFORE and not job.exit_code and not job.signal:
+    if job.refused or (job.reason in BEFORE and not job.exit_code and not job.signal):
         return f"Slurm could not launch it: {job.reason}", "engine"
     if job.signal == NO_OUTPUT:
         return "Slurm could not open its output or its directory on the node", "job"

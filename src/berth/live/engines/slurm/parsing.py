@@ -168,6 +168,11 @@ class SlurmJob:
         return bool(self.nodes) and not self.ended and ("COMPLETING" in self.states or not self.pending)
 
     @property
+    def refused(self) -> bool:
+        """Whether Slurm refused it: it keeps such a job for a while, with a status that reads as signal 1."""
+        return self.ended and self.reason == "BadConstraints" and (self.exit_code, self.signal) == (0, 1)
+
+    @property
     def pending(self) -> bool:
         """Whether it waits."""
         return "PENDING" in self.states

@@ -305,6 +305,8 @@ class Watch:
 
         Any user may write any comment, so a job counts as an attempt only if it runs as the user of the attempt.
         """
+        if job.refused and (job.leader or job.id) not in self._numbered:
+            return None  # the command that submitted it says why
         key = read_tag(job.comment, self._spool.instance)
         if key is None:  # a user may have changed the comment; ids are reused after a crash of slurmctld
             known = self._numbered.get(job.leader or job.id)

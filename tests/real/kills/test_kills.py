@@ -7,7 +7,6 @@ the scheduler, the kubelet and nodes with all that they run; on all of them, the
 from __future__ import annotations
 
 import json
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,13 +15,12 @@ import pytest
 from berth.live.clusters import ClusterError
 from berth.live.clusters.kubernetes import LocalKubernetes
 from berth.live.clusters.ray import LocalRay
-from berth.live.clusters.slurm import LocalSlurm, SlurmNode
-from tests.live.engines.kill_checks import Paper, checked
-from tests.live.engines.killing import Fault, Service, run
-from tests.live.engines.kubernetes_site import needs_kubernetes
-from tests.live.engines.slurm_site import needs_slurm, slurm, up
+from tests.real.kills.kill_checks import Journal, checked
+from tests.real.kills.killing import Fault, Service, Trial, run
+from tests.real.slurm.shared import SharedSlurm
 
-NODES = [SlurmNode(f"n{i}", features=["class=fast" if i <= 4 else "class=slow"]) for i in range(1, 9)]
+pytestmark = [pytest.mark.slow, pytest.mark.limit(3600)]
+Key = tuple[str, int]
 
 
 def report(capsys: pytest.CaptureFixture[str], engine: str, found: dict[str, object]) -> None:
@@ -31,11 +29,11 @@ def report(capsys: pytest.CaptureFixture[str], engine: str, found: dict[str, obj
         print(f"\nkills, {engine}: {json.dumps(found)}")
 
 
-def on_slurm(cluster: LocalSlurm, folder: Path, kills: int, seed: int) -> dict[str, object]:
+def on_slurm(cluster: SharedSlurm, folder: Path, kills: int, seed: int) -> dict[str, object]:
     settings = {
         "conf": str(cluster.conf),
         "spool": str(folder / "spool"),
-        "hooks": str(cluster.directory / "hooks"),
+        "hooks": str(cluster.hooks),
         "poll": 0.5,
         "command_seconds": 5,
     }
@@ -52,10 +50,10 @@ def on_slurm(cluster: LocalSlurm, folder: Path, kills: int, seed: int) -> dict[s
 
     faults = {
         "slurmctld": Fault(kill, cluster.begin, ("slurmctld",), (0.0, 3.0)),
-        "slurmd": Fault(kill, cluster.begin, [node.name for node in NODES], (0.0, 9.0)),
+        "slurmd": Fault(kill, cluster.begin, [node.name for node in cluster.nodes], (0.0, 9.0)),
     }
 
-    def unseen(paper: Paper, key: tuple[str, int], ended: float) -> bool:
+    def unseen(journal: Journal, key: Key) -> bool:
         """Its batch script did not come to its end: a node was killed, or Slurm killed what slurmctld had forgotten."""
         mark = next((folder / "spool" / "output").glob(f"{key[0]}.{key[1]}.*.mark"))
         return "ended" not in mark.read_text()
@@ -71,11 +69,17 @@ def on_ray(cluster: LocalRay, folder: Path, kills: int, seed: int) -> dict[str, 
     faults = {"raylet": Fault(cluster.kill, cluster.start_node, names, (0.0, 4.0))}
     trial = run(folder, service, faults, kills, seed)
 
-    def unseen(paper: Paper, key: tuple[str, int], ended: float) -> bool:
-        """The raylet of one of its nodes was killed at about the same time."""
-        return any(kill.target in paper.servers[key] and abs(kill.time - ended) < 1.0 for kill in trial.kills)
+    def unseen(journal: Journal, key: Key) -> bool:
+        """The raylet of one of its nodes was killed."""
+        return killed_meanwhile(trial, journal, key, "raylet")
 
     return checked(trial, unseen)
+
+
+def killed_meanwhile(trial: Trial, journal: Journal, key: Key, kind: str) -> bool:
+    """Whether a server of an attempt was killed after its first task began, and before the next attempt was decided."""
+    began = min(task.began for task in trial.tasks if (task.job, task.attempt) == key)
+    return trial.killed(kind, journal.servers[key], began, journal.decided[key[0], key[1] + 1])
 
 
 DAEMONS = ("kube-apiserver", "etcd", "kube-scheduler", "kubelet")
@@ -89,34 +93,26 @@ def on_kubernetes(cluster: LocalKubernetes, folder: Path, kills: int, seed: int)
     faults["node"] = Fault(cluster.lose, cluster.restore, [node.name for node in cluster.nodes], (0.0, 30.0))
     trial = run(folder, service, faults, kills, seed)
 
-    def unseen(paper: Paper, key: tuple[str, int], ended: float) -> bool:
+    def unseen(journal: Journal, key: Key) -> bool:
         """One of its nodes was lost before the kubelet had reported the end, perhaps while the API server was down."""
-        lost = [kill for kill in trial.kills if kill.kind == "node" and kill.target in paper.servers[key]]
-        return any(-10.0 < kill.time - ended < 60.0 for kill in lost)
+        return killed_meanwhile(trial, journal, key, "node")
 
     return checked(trial, unseen)
 
 
-@needs_slurm
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.slow)])
-def test_on_slurm(kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with slurm(nodes=NODES) as cluster:
-        found = on_slurm(cluster, tmp_path, kills, seed=kills)
+def test_on_slurm(slurm_cluster: SharedSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = on_slurm(slurm_cluster, tmp_path, kills=25, seed=25)
     report(capsys, "slurm", found)
-    assert found["kills"] == {"slurmctld": kills, "slurmd": kills, "service": kills}
+    assert found["kills"] == {"slurmctld": 25, "slurmd": 25, "service": 25}
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.slow)])
-def test_on_ray(kills: int, ray_cluster: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = on_ray(ray_cluster, tmp_path, kills, seed=kills)
+def test_on_ray(ray_cluster: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = on_ray(ray_cluster, tmp_path, kills=25, seed=25)
     report(capsys, "ray", found)
-    assert found["kills"] == {"raylet": kills, "service": kills}
+    assert found["kills"] == {"raylet": 25, "service": 25}
 
 
-@needs_kubernetes
-@pytest.mark.parametrize("kills", [1, pytest.param(13, marks=pytest.mark.slow)])
-def test_on_kubernetes(kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with up(LocalKubernetes(Path(tempfile.mkdtemp(prefix="k8s-")), 6)) as cluster:
-        found = on_kubernetes(cluster, tmp_path, kills, seed=kills)
+def test_on_kubernetes(kubernetes_cluster: LocalKubernetes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = on_kubernetes(kubernetes_cluster, tmp_path, kills=13, seed=13)
     report(capsys, "kubernetes", found)
-    assert found["kills"] == dict.fromkeys((*DAEMONS, "node", "service"), kills)
+    assert found["kills"] == dict.fromkeys((*DAEMONS, "node", "service"), 13)

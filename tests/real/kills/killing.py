@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,8 @@ from typing import Any
 from urllib.error import HTTPError
 
 from berth.live.clusters import alive
-from tests.live.engines import kill_witness
 from tests.live.service.live import ask
+from tests.real.kills import kill_witness
 
 __all__ = ["Fault", "Kill", "Load", "Service", "Task", "run", "tasks_in"]
 
@@ -210,6 +210,10 @@ class Trial:
     @property
     def tasks(self) -> list[Task]:
         return tasks_in(self.folder)
+
+    def killed(self, kind: str, targets: Collection[str], since: float, until: float) -> bool:
+        """Whether one of these targets was killed in a time."""
+        return any(one.kind == kind and one.target in targets and since <= one.time <= until for one in self.kills)
 
 
 def run(folder: Path, service: Service, faults: Mapping[str, Fault], kills: int, seed: int) -> Trial:

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from berth.files.quantities import MILLI
-from berth.live.clusters.slurm import LocalSlurm
 from berth.live.core.events import Cancel, Cancelled, Failed, Finished, Start, Started, Submitted
 from berth.live.core.jobs import Job, Place
 from berth.live.engines.slurm.parsing import NUMBER
 from berth.live.engines.slurm.submission import MIB, write_tag
 from berth.traces.formats.slurm import expand_hosts
-from tests.live.engines.slurm_site import LIMIT, Driver, SlurmSite, driven, needs_slurm, slurm, until
-
-pytestmark = needs_slurm
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalSlurm]:
-    with slurm(companion="shared") as there:
-        yield there
+from tests.harness.invariants import InvariantBroken
+from tests.harness.waiting import eventually_async
+from tests.real.slurm.shared import COMPANION, SharedSlurm
+from tests.real.slurm.site import Driver, SlurmSite, driven
 
 
 @pytest.fixture
-def site(cluster: LocalSlurm, tmp_path: Path) -> SlurmSite:
+def site(cluster: SharedSlurm, tmp_path: Path) -> SlurmSite:
     found = SlurmSite(cluster, tmp_path)
-    found.settings = found.settings.replace(companion="shared", poll=0.3)
+    found.settings = found.settings.replace(companion=COMPANION, poll=0.3)
     return found
 
 
@@ -117,7 +110,7 @@ def test_a_job_that_only_used_up_a_number_is_never_taken(site: SlurmSite, monkey
             assert [each.id for each in (await driver.look()).waiting] == [job.id]
             assert state(site, number).startswith("PENDING")
             monkeypatch.setattr("berth.live.engines.slurm.watch.FORGOTTEN", 0.0)
-            await until(lambda: state(site, number).startswith("CANCELLED"))
+            await eventually_async(lambda: state(site, number), lambda said: said.startswith("CANCELLED"))
             assert not [e for e in driver.events if isinstance(e, Submitted) and e.job.id != job.id]
 
     asyncio.run(run())
@@ -136,7 +129,8 @@ def test_a_comment_that_names_a_job_of_another(site: SlurmSite) -> None:
             await driver.execute(Start(job.id, 1, (Place("n3", "node", 1),)), job)
             await driver.until(Started)
             assert state(site, first).startswith("RUNNING")
-            assert state(site, forged).startswith("PENDING JobHeld")
+            if not (said := state(site, forged)).startswith("PENDING JobHeld"):
+                raise InvariantBroken(f"a job that only names another one was touched: {said}")
             assert (await driver.look()).waiting == ()
 
     asyncio.run(run())
@@ -251,18 +245,11 @@ LEFT = {
 """What berth has no words for, with words of its warning."""
 
 
-@pytest.fixture
-def kept(cluster: LocalSlurm) -> Iterator[None]:
-    words = ["ReservationName=kept", "StartTime=now", "Duration=60", "Users=root", "Nodes=n6"]
-    cluster.ask("scontrol", "create", "reservation", *words)
-    yield
-    cluster.ask("scontrol", "delete", "ReservationName=kept")
-
-
-@pytest.mark.usefixtures("kept")
 def test_what_berth_has_no_words_for_is_left_to_slurm(site: SlurmSite, caplog: pytest.LogCaptureFixture) -> None:
     """The snippet does not hold it, and where somebody else does, it stays held, with one warning."""
     later = "--begin=now+1hour"  # so that nothing of it runs
+    words = ["ReservationName=kept", "StartTime=now", "Duration=60", "Users=root", "Nodes=n6"]
+    site.cluster.ask("scontrol", "create", "reservation", *words)
 
     async def run() -> None:
         async with driven(site) as driver:
@@ -333,9 +320,7 @@ def test_what_is_not_taken(site: SlurmSite) -> None:
             other = site.cluster.ask("sbatch", "--parsable", "-p", "main", "-o", "/dev/null", "--wrap", "true").strip()
             await driver.execute(*site.simple("own", 0.5, Place("n1", "w", 1)))
             assert isinstance(await driver.ended("own"), Finished)
-            async with asyncio.timeout(LIMIT):
-                while not state(site, other).startswith("COMPLETED"):
-                    await asyncio.sleep(0.1)
+            await eventually_async(lambda: state(site, other), lambda said: said.startswith("COMPLETED"))
             assert (await driver.look()).waiting == ()
 
     asyncio.run(run())
@@ -349,10 +334,7 @@ def test_jobs_of_the_default_partition_are_held_where_it_is_the_one(site: SlurmS
         async with driven(site) as driver:
             assert "JobHeld" not in given()
             site.cluster.ask("scontrol", "update", "PartitionName=shared", "Default=YES")
-            try:
-                assert given().startswith("PENDING JobHeld")
-            finally:
-                site.cluster.ask("scontrol", "update", "PartitionName=main", "Default=YES")
+            assert given().startswith("PENDING JobHeld")
             await submitted(driver)
 
     asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import pwd
 import re
@@ -10,7 +11,6 @@ import secrets
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -19,23 +19,23 @@ from pathlib import Path
 
 import pytest
 
+from berth.cli import main
 from berth.errors import InvalidInput
 from berth.files.quantities import MILLI
-from berth.live.clusters.slurm import LocalSlurm
 from berth.live.core.events import Failed, Finished, Start, Started
 from berth.live.core.jobs import Job, Place, Role
-from berth.live.engines import Owner
 from berth.live.engines.slurm import SlurmEngine, SlurmSettings, check_settings
-from berth.live.engines.slurm.environment import ordinary_uids
 from berth.live.engines.slurm.outputs import AGAIN, last_words, mark_of, read_mark
 from berth.live.engines.slurm.submission import write_tag
-from tests.live.engines.slurm_site import SlurmSite, driven, needs_slurm, until
+from tests.harness.invariants import InvariantBroken
+from tests.harness.waiting import eventually, eventually_async
 from tests.live.service.live import serving
+from tests.real.slurm.shared import SharedSlurm
+from tests.real.slurm.site import SlurmSite, driven
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
 pytestmark = [
-    needs_slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and run jobs as them"),
     pytest.mark.skipif(shutil.which("useradd") is None, reason="useradd is not installed (Debian: passwd)"),
 ]
@@ -67,9 +67,9 @@ def public() -> Iterator[Path]:
 
 
 @pytest.fixture
-def site(cluster: LocalSlurm, tmp_path: Path, public: Path) -> SlurmSite:
+def site(cluster: SharedSlurm, tmp_path: Path, public: Path) -> SlurmSite:
     found = SlurmSite(cluster, tmp_path)
-    found.settings = found.settings.replace(users=True, output=public / "output", hooks=cluster.directory / "hooks")
+    found.settings = found.settings.replace(users=True, output=public / "output", hooks=cluster.hooks)
     return found
 
 
@@ -82,7 +82,7 @@ def a_job(name: str, user: str, text: str, count: int = 1, **payload: object) ->
     return Job(name, "t", (Role("w", count, {"cpu": MILLI}),), user=user, payload=given)
 
 
-def run_as(user: str, *command: str, cluster: LocalSlurm | None = None) -> subprocess.CompletedProcess[str]:
+def run_as(user: str, *command: str, cluster: SharedSlurm | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command as a user of this machine."""
     found = pwd.getpwnam(user)
     groups = os.getgrouplist(user, found.pw_gid)
@@ -162,17 +162,6 @@ def test_jobs_do_not_run_as_system_accounts(site: SlurmSite, name: str) -> None:
         assert printed(site, name, id)[0].startswith(f"{uid} ")
 
 
-def test_who_is_an_ordinary_user(tmp_path: Path) -> None:
-    file = tmp_path / "login.defs"
-    assert ordinary_uids(file) == range(1000, 60001)
-    file.write_text("# UID_MIN 5\nUID_MAX 50000\n")
-    ordinary_uids.cache_clear()
-    assert ordinary_uids(file) == range(1000, 50001)
-    file.write_text("# UID_MIN 5\n  UID_MIN\t\t  500\nUID_MAX 60000\n")
-    ordinary_uids.cache_clear()
-    assert ordinary_uids(file) == range(500, 60001)
-
-
 def test_a_user_that_the_system_does_not_have(site: SlurmSite) -> None:
     async def run() -> None:
         async with driven(site) as driver:
@@ -195,13 +184,13 @@ def test_only_root_can_run_jobs_as_others(
         check_settings(settings)
 
 
-def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str, str]) -> None:
+def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str, str], public: Path) -> None:
     """Bob gives his jobs the comments of Ann's attempts: one that runs, and one that has not been started yet."""
     ann, bob = people
-    instance = ""
+    instance, end = "", public / "end"
 
     def forge(job: str) -> str:
-        words = ["--parsable", "-o", "/dev/null", f"--comment={write_tag(instance, job, 1)}", "--wrap", "sleep 1"]
+        words = ["--parsable", "-o", "/dev/null", f"--comment={write_tag(instance, job, 1)}", "--wrap", "true"]
         done = run_as(bob, "sbatch", *words, cluster=site.cluster)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -212,15 +201,19 @@ def test_a_job_of_another_user_is_no_attempt(site: SlurmSite, people: tuple[str,
     async def run() -> None:
         nonlocal instance
         async with driven(site) as driver:
-            await driver.execute(Start("first", 1, PLACES[:1]), a_job("first", ann, "sleep 5; echo ran"))
+            text = "until [ -e $END ]; do sleep 0.1; done; echo ran"
+            job = a_job("first", ann, text, environment={"END": str(end)})
+            await driver.execute(Start("first", 1, PLACES[:1]), job)
             await driver.until(Started)
             instance = (site.settings.spool / "instance").read_text().strip()
             before = time.time()
             forged = [forge("first"), forge("second")]
-            await until(lambda: all(state(number) == "COMPLETED" for number in forged))  # berth did not end them
+            await eventually_async(lambda: {state(number) for number in forged}, {"COMPLETED"}.__eq__)  # not ended
             await driver.look()
-            assert driver.end(("first", 1)) is None
-            assert [attempt.job for attempt in (await driver.look()).attempts] == ["first"]
+            attempts = [(attempt.job, attempt.end) for attempt in (await driver.look()).attempts]
+            if attempts != [("first", None)]:
+                raise InvariantBroken(f"a job of another user counts as an attempt: {attempts}")
+            end.touch()
             await driver.execute(Start("second", 1, PLACES[1:]), a_job("second", ann, "echo ran"))
             for name in ("first", "second"):
                 assert isinstance(await driver.ended(name), Finished)
@@ -266,7 +259,7 @@ def test_marks_cannot_be_made_beforehand(site: SlurmSite, people: tuple[str, str
             await driver.execute(Start("guarded", 1, PLACES[:1]), a_job("guarded", ann, "sleep 600"))
             await driver.until(Started)
             folder, spool = site.settings.outputs / ann, site.settings.spool
-            await until(lambda: bool(list(folder.glob("guarded.1.*.mark"))))
+            await eventually_async(lambda: list(folder.glob("guarded.1.*.mark")), what="no mark")
             instance = (spool / "instance").read_text().strip()
             secret = next(folder.glob("guarded.1.*.mark")).name.split(".")[3]
             assert stat.S_IMODE((spool / "attempts.jsonl").stat().st_mode) == 0o600
@@ -316,13 +309,16 @@ def test_a_script_of_a_user_does_not_run_twice(site: SlurmSite, people: tuple[st
             site.cluster.ask("scontrol", "write", "batch_script", number, str(script))
             words = [f"--uid={mine.pw_uid}", f"--gid={mine.pw_gid}", "--chdir=/", "-o", "/dev/null", str(script)]
             again = site.cluster.ask("sbatch", "--parsable", *words).strip()
-            await until(lambda: "FAILED" in site.cluster.ask("scontrol", "-o", "show", "job", again))
-            assert f"ExitCode=0:{AGAIN}" in site.cluster.ask("scontrol", "-o", "show", "job", again)
-            assert printed(site, ann, "once") == ["ran"]
+            show = ("scontrol", "-o", "show", "job", again)
+            said = await eventually_async(lambda: site.cluster.ask(*show), lambda said: "JobState=FAILED" in said)
+            assert f"ExitCode=0:{AGAIN}" in said
+            if printed(site, ann, "once") != ["ran"]:
+                raise InvariantBroken(f"it ran twice: {printed(site, ann, 'once')}")
 
     asyncio.run(run())
 
 
+@pytest.mark.slow  # like the jobs of one user (test_cluster.py), whose scripts differ in the directory of their marks
 def test_slurmctld_is_killed_right_after_it_took_jobs_of_users(
     site: SlurmSite, people: tuple[str, str], public: Path
 ) -> None:
@@ -348,7 +344,8 @@ def test_slurmctld_is_killed_right_after_it_took_jobs_of_users(
             for name, job in jobs.items():
                 assert (witness / f"{name}.{attempts[name]}").exists()
                 for path in witness.glob(f"{name}.*"):
-                    assert path.read_text() == f"{job.user}\n"
+                    if path.read_text() != f"{job.user}\n":
+                        raise InvariantBroken(f"{path.name} began twice, or as another user: {path.read_text()!r}")
 
     asyncio.run(run())
 
@@ -436,13 +433,6 @@ def test_output_that_users_cannot_reach_is_refused_at_the_start(public: Path, pe
         check_settings(settings.replace(output=link / "output"))
 
 
-def test_the_default_output_of_users_is_not_in_the_home_of_root() -> None:
-    settings = SlurmSettings(users=True)
-    assert settings.outputs == Path("/var/lib/berth/output")
-    assert settings.of(Owner("aa")).outputs == Path("/var/lib/berth/output/aa")
-    assert SlurmSettings(users=True, output=Path("/srv/out")).of(Owner("aa")).outputs == Path("/srv/out")
-
-
 def test_old_files_are_removed_while_berth_runs(
     site: SlurmSite, people: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,8 +455,11 @@ def test_old_files_are_removed_while_berth_runs(
             for path in folder.iterdir():
                 if not path.name.startswith("new."):
                     os.utime(path, (long_ago, long_ago))
-            await until(lambda: not list(folder.glob("over.*")))
-            await asyncio.sleep(0.5)  # in which nothing else is removed
+            mark = mark_of(folder, (site.settings.spool / "instance").read_text().strip(), "last", 1)
+            await eventually_async(lambda: list(folder.glob("over.*")), operator.not_, "old files are not removed")
+            mark.touch()  # whatever else was to be removed is gone with this one, in a sweep that began later
+            os.utime(mark, (long_ago, long_ago))
+            await eventually_async(mark.exists, operator.not_, "an old mark is not removed")
             names = sorted(path.name for path in folder.iterdir())
             kept = [name for name in names if name.startswith(("new.", "runs."))]
             assert len(kept) == 4
@@ -476,7 +469,11 @@ def test_old_files_are_removed_while_berth_runs(
 
 
 def test_a_service_runs_the_jobs_of_several_users(
-    cluster: LocalSlurm, people: tuple[str, str], public: Path, tmp_path: Path
+    cluster: SharedSlurm,
+    people: tuple[str, str],
+    public: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """With no more of root than deploy/slurm-users.conf leaves it; the user of a job is that of its token."""
     caps = re.search(r"^CapabilityBoundingSet=(.*)$", (DEPLOY / "slurm-users.conf").read_text(), re.MULTILINE)
@@ -485,12 +482,10 @@ def test_a_service_runs_the_jobs_of_several_users(
     through = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{left}"] if shutil.which("setpriv") else []
     settings = tmp_path / "slurm.yaml"
     settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path}/spool\noutput: {public}/output\nusers: true\n")
-    berth = [sys.executable, "-m", "berth"]
     tokens = {}
     for name in people:
-        words = ["token", "create", name, "--store", str(tmp_path / "berth.db")]
-        done = subprocess.run([*berth, *words], capture_output=True, text=True, check=True)
-        found = re.search(r"\bberth_\S+", done.stdout)
+        assert main(["token", "create", name, "--store", str(tmp_path / "berth.db")]) == 0
+        found = re.search(r"\bberth_\S+", capsys.readouterr().out)
         assert found is not None
         tokens[name] = found[0]
     with serving(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
@@ -498,10 +493,11 @@ def test_a_service_runs_the_jobs_of_several_users(
             job = {"name": f"of-{name}", "resources": {"cpu": 1}, "command": ["/bin/sh", "-c", f"{IDENTITY}; exit 3"]}
             live.ask("POST", "/v1/jobs", [job], token)
         for name, token in tokens.items():
-            end = time.monotonic() + 60.0
-            while (found_job := live.ask("GET", f"/v1/jobs/of-{name}", token=token))["phase"] != "failed":
-                assert time.monotonic() < end, found_job
-                time.sleep(0.1)
+            path = f"/v1/jobs/of-{name}"
+            found_job = eventually(
+                lambda path=path, token=token: live.ask("GET", path, token=token),  # type: ignore[misc]
+                lambda seen: seen["phase"] == "failed",
+            )
             user = pwd.getpwnam(name)
             lines = (public / "output" / name / f"of-{name}.1.out").read_text().splitlines()
             assert [str(user.pw_uid), str(user.pw_gid)] in [line.split()[:2] for line in lines], lines
