@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
+import os
 import queue
 import re
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -18,12 +21,12 @@ from typing import Any
 from unittest.mock import patch
 from urllib.request import Request, urlopen
 
-from berth.cli import app
+from berth.cli import app, main
 from berth.live.local_token import local_token
 from berth.live.service.serving import Config, prepared, run
 from tests.harness.waiting import DEADLINE, eventually
 
-__all__ = ["Live", "LiveProcess", "ask", "serving", "serving_process"]
+__all__ = ["Live", "LiveProcess", "ask", "command", "serving", "serving_process"]
 
 ANSWER_SECONDS = DEADLINE
 
@@ -61,6 +64,18 @@ class Live:
     def wait_for(self, path: str, good: Callable[[Any], object]) -> Any:
         """Ask again and again until the answer is good."""
         return eventually(lambda: self.ask("GET", path), good, path)
+
+
+def command(live: Live, *words: str, token: str = "") -> tuple[int, str, str]:
+    """Run a command line in this process, against this service: exit code, output and errors."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, BERTH_URL=live.url, BERTH_TOKEN=token),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main(words)
+    return code, out.getvalue(), err.getvalue()
 
 
 @contextmanager

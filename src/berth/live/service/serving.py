@@ -227,13 +227,13 @@ def serve(
     settings: ServiceSettings, address: Address, *, log_format: str = "text", ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve until told to stop (SIGINT, SIGTERM): then answer open requests, write a snapshot, and exit."""
+    settings = prepared(settings, address)
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
     handler.addFilter(Repeats())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    settings = prepared(settings, address)
     # uvicorn raises the signal that ended it once more, and SIGTERM would end the process before the store is closed
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
