@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from typing import TypeVar, overload
 
 __all__ = ["DEADLINE", "eventually", "eventually_async"]
 
@@ -39,6 +39,24 @@ def eventually(
             raise _missed(what or "the condition does not hold", seen, deadline)
         time.sleep(pause)
     raise AssertionError
+
+
+@overload
+async def eventually_async(
+    look: Callable[[], Awaitable[Seen]],
+    good: Callable[[Seen], object] = bool,
+    what: str = "",
+    deadline: float = DEADLINE,
+) -> Seen: ...
+
+
+@overload
+async def eventually_async(
+    look: Callable[[], Seen],
+    good: Callable[[Seen], object] = bool,
+    what: str = "",
+    deadline: float = DEADLINE,
+) -> Seen: ...
 
 
 async def eventually_async(

@@ -66,11 +66,11 @@ class Live:
         return eventually(lambda: self.ask("GET", path), good, path)
 
 
-def command(live: Live, *words: str, token: str = "") -> tuple[int, str, str]:
-    """Run a command line in this process, against this service: exit code, output and errors."""
+def command(words: Sequence[str], **environment: str) -> tuple[int, str, str]:
+    """Run a command line in this process: exit code, output and errors."""
     out, err = io.StringIO(), io.StringIO()
     with (
-        patch.dict(os.environ, BERTH_URL=live.url, BERTH_TOKEN=token),
+        patch.dict(os.environ, environment),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -88,7 +88,7 @@ def serving(folder: Path, *arguments: str, port: int = 0) -> Iterator[Live]:
     config = _parsed("--port", str(port), "--store", str(store), *arguments)
     url: Future[str] = Future()
     ended: Future[None] = Future()
-    stopping: list[Callable[[], None]] = []
+    stopping: list[Callable[[], object]] = []
 
     async def until_stopped() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()

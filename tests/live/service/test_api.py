@@ -235,7 +235,7 @@ def test_metrics_are_openmetrics(tmp_path: Path) -> None:
             answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text"})
             return {family.name: family for family in text_string_to_metric_families(answer.text)}
 
-        families = await eventually_async(told, lambda families: families["berth_attempts_ended"].samples)
+        families = await eventually_async(told, lambda found: found["berth_attempts_ended"].samples)
         assert families["berth_jobs_submitted"].samples[0].value == 1
         assert families["berth_attempts_ended"].samples[0].labels == {"end": "finished"}
         assert "berth_decision_seconds" in families

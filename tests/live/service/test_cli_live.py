@@ -453,6 +453,7 @@ def test_a_start_that_is_refused_says_one_line_and_leaves_nothing(
 
 
 def test_the_first_token_closes_a_service_that_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.live.service.authenticator.FRESH", 0.1)
     with serving(tmp_path) as live:
         monkeypatch.setenv("BERTH_URL", live.url)
         assert run("jobs")[0] == 0

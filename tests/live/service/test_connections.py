@@ -99,31 +99,35 @@ def test_streams_of_one_client_are_limited(live: Live) -> None:
         assert [one.recv(12) for one in made] == [b"HTTP/1.1 200"] * STREAMS
 
 
-@pytest.fixture(scope="module")
-def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProcess]:
-    """A service that may have few descriptors."""
+@contextmanager
+def limited(folder: Path) -> Iterator[LiveProcess]:
+    """A service that may have few descriptors, and logs little."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
         try:
-            live = stack.enter_context(serving_process(tmp_path_factory.mktemp("poor")))
+            live = stack.enter_context(serving_process(folder))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         yield live
     assert len("".join(live.lines)) < 100_000
 
 
-def test_without_any_descriptor_the_service_neither_spins_nor_fills_its_log(poor: LiveProcess) -> None:
-    """The first test of this service: connections of another one could still be closing, and leave descriptors."""
-    _, hard = resource.prlimit(poor.process.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(poor.process.pid, resource.RLIMIT_NOFILE, (descriptors(poor), hard))
-    try:
-        with connected(poor, MANY, HALF) as made:
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProcess]:
+    with limited(tmp_path_factory.mktemp("poor")) as live:
+        yield live
+
+
+def test_without_any_descriptor_the_service_neither_spins_nor_fills_its_log(tmp_path: Path) -> None:
+    with limited(tmp_path) as live:
+        _, hard = resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (descriptors(live), hard))
+        with connected(live, MANY, HALF) as made:
             for one in made:  # each is taken and closed, so that none is left to wake the service again and again
                 assert answered(one) == b""
-    finally:
-        resource.prlimit(poor.process.pid, resource.RLIMIT_NOFILE, (FEW, hard))
-    served(poor)
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (FEW, hard))
+        served(live)
 
 
 @pytest.mark.parametrize("raw", [HALF, STREAM], ids=["half", "streams"])

@@ -195,6 +195,7 @@ def until_code(run: Run, code: int, *words: str) -> str:
 
 def test_tokens_expire_and_are_rotated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = "--store", str(tmp_path / "berth.db")
+    monkeypatch.setattr("berth.live.service.authenticator.FRESH", 0.1)
     secret = run("token", "create", "ann", "--expires", "90d", *where)[1].strip()
     assert run("token", "create", "bad", "--expires", "soon", *where)[0] == 2
     with serving(tmp_path) as live:

@@ -53,8 +53,8 @@ def live(tmp_path_factory: pytest.TempPathFactory, secrets: dict[str, str]) -> I
 @pytest.mark.parametrize(
     ("role", "examples"),
     [
-        ("operate", 5),
-        ("submit", 2),
+        ("operate", 8),
+        ("submit", 3),
         pytest.param("operate", 40, marks=pytest.mark.slow),
         pytest.param("submit", 10, marks=pytest.mark.slow),
     ],

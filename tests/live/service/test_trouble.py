@@ -39,6 +39,17 @@ from tests.live.service.live import Live, command, serving, serving_process
 SMALL = {"resources": {"cpu": 1}, "work": "1h"}
 
 
+def berth(live: Live, *words: str, token: str = "") -> tuple[int, str, str]:
+    """Run a command: exit code, output and errors."""
+    return command(words, BERTH_URL=live.url, BERTH_TOKEN=token)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands try again sooner."""
+    monkeypatch.setattr("berth.live.client.PAUSES", (0.05, 0.1, 0.2))
+
+
 def post(live: Live, body: Any, key: str | None = None) -> tuple[int, dict[str, Any], Any]:
     """Submit over HTTP: status, answer and headers."""
     headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
@@ -121,7 +132,7 @@ def largest_file(folder: Path) -> Iterator[tuple[Live, Callable[[bool], None]]]:
 @pytest.mark.parametrize("site", [full_file_system, pytest.param(largest_file, marks=pytest.mark.slow)])
 def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tmp_path: Path) -> None:
     with site(tmp_path) as (live, limit):
-        before = command(live, "submit", "-J", "before", "-r", "cpu=1", "--work", "1h")
+        before = berth(live, "submit", "-J", "before", "-r", "cpu=1", "--work", "1h")
         assert before[0] == 0
         live.wait_for("/v1/jobs/before", lambda job: job["phase"] == "running")
         limit(True)
@@ -133,32 +144,32 @@ def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tm
         assert keyed[0] == 503
         assert "nothing was changed" in keyed[1]["detail"]
         assert not ready(live)
-        code, out, err = command(live, "submit", "-r", "cpu=1", "--work", "1h")
+        code, out, err = berth(live, "submit", "-r", "cpu=1", "--work", "1h")
         assert (code, out) == (7, "")
         assert "berth serve" not in err
         key = err.split("--key ")[1].strip()
         # reading goes on
-        assert "before" in command(live, "jobs")[1]
-        assert command(live, "servers")[0] == 0
-        assert command(live, "plan", "-r", "cpu=1")[0] == 0
-        assert command(live, "job", "explain", "before")[0] == 0
-        assert command(live, "job", "cancel", "before")[0] == 7
+        assert "before" in berth(live, "jobs")[1]
+        assert berth(live, "servers")[0] == 0
+        assert berth(live, "plan", "-r", "cpu=1")[0] == 0
+        assert berth(live, "job", "explain", "before")[0] == 0
+        assert berth(live, "job", "cancel", "before")[0] == 7
         limit(False)
         eventually(lambda: ready(live), what="the service did not recover")
         # what was refused did not happen after all; what was under way without a key is cancelled
         live.wait_for("/v1/jobs/in-flight", lambda job: job["phase"] == "cancelled")
         assert all_jobs(live).keys() == {"before", "in-flight"}
-        first = command(live, "submit", "-r", "cpu=1", "--work", "1h", "--key", key, "--parsable")
+        first = berth(live, "submit", "-r", "cpu=1", "--work", "1h", "--key", key, "--parsable")
         assert first[0] == 0
-        assert command(live, "submit", "-r", "cpu=1", "--work", "1h", "--key", key, "--parsable") == first
+        assert berth(live, "submit", "-r", "cpu=1", "--work", "1h", "--key", key, "--parsable") == first
         assert post(live, [SMALL, SMALL], key="k1")[0] == 201
         assert len(all_jobs(live)) == 5
         limit(True)
-        code, out, err = command(live, "submit", "-J", "in-doubt", "-r", "cpu=1", "--work", "1h")
+        code, out, err = berth(live, "submit", "-J", "in-doubt", "-r", "cpu=1", "--work", "1h")
         assert (code, out) == (7, "")
         limit(False)
         eventually(lambda: ready(live), what="the service did not recover")
-        assert command(live, "submit", "-J", "after", "-r", "cpu=1", "--work", "1h")[0] == 0
+        assert berth(live, "submit", "-J", "after", "-r", "cpu=1", "--work", "1h")[0] == 0
         assert "it is not known whether this was submitted" in err or "in-doubt" not in all_jobs(live)
 
 
@@ -206,40 +217,40 @@ def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
     token = capsys.readouterr().out.strip()
     quick = ("-r", "cpu=1", "--work", "1h", "--parsable")
     with serving(tmp_path, "--store", database.address) as live:
-        assert command(live, "submit", "-J", "before", *quick, token=token)[0] == 0
-        eventually(lambda: command(live, "job", "show", "before", token=token)[1], lambda said: "running" in said)
+        assert berth(live, "submit", "-J", "before", *quick, token=token)[0] == 0
+        eventually(lambda: berth(live, "job", "show", "before", token=token)[1], lambda said: "running" in said)
         database.stop()
         assert not ready(live)  # though nothing was to be written
-        code, out, err = command(live, "submit", *quick, token=token)
+        code, out, err = berth(live, "submit", *quick, token=token)
         assert (code, out) == (7, "")
         stopped = err.split("--key ")[1].strip()
         assert not ready(live)
-        code, out, _ = command(live, "servers", token=token)  # reading goes on, with a token that is known
+        code, out, _ = berth(live, "servers", token=token)  # reading goes on, with a token that is known
         assert code == 0
         assert "cpu-0" in out
-        assert command(live, "plan", "-r", "cpu=1", token=token)[0] == 0
-        assert command(live, "job", "show", "before", token=token)[0] == 0
-        assert "before" in command(live, "jobs", "--type", "ann.before", token=token)[1]
-        assert command(live, "jobs", "--type", "other", token=token)[1] == "no jobs\n"
-        assert command(live, "jobs", "--all", token=token)[0] == 7
+        assert berth(live, "plan", "-r", "cpu=1", token=token)[0] == 0
+        assert berth(live, "job", "show", "before", token=token)[0] == 0
+        assert "before" in berth(live, "jobs", "--type", "ann.before", token=token)[1]
+        assert berth(live, "jobs", "--type", "other", token=token)[1] == "no jobs\n"
+        assert berth(live, "jobs", "--all", token=token)[0] == 7
         database.start()
         eventually(lambda: ready(live), what="the service did not recover")
-        first = command(live, "submit", *quick, "--key", stopped, token=token)
+        first = berth(live, "submit", *quick, "--key", stopped, token=token)
         assert first[0] == 0
 
         database.signal(signal.SIGSTOP)
         try:
-            code, out, err = command(live, "submit", *quick, token=token)
+            code, out, err = berth(live, "submit", *quick, token=token)
             assert (code, out) == (7, "")
             hung = err.split("--key ")[1].strip()
-            assert command(live, "servers", token=token)[0] == 0
+            assert berth(live, "servers", token=token)[0] == 0
             assert not ready(live)
         finally:
             database.signal(signal.SIGCONT)
         eventually(lambda: ready(live), what="the service did not recover")
-        second = command(live, "submit", *quick, "--key", hung, token=token)
+        second = berth(live, "submit", *quick, "--key", hung, token=token)
         assert second[0] == 0
-        listed = json.loads(command(live, "jobs", "--all", "-o", "json", token=token)[1])
+        listed = json.loads(berth(live, "jobs", "--all", "-o", "json", token=token)[1])
         assert sorted(job["id"] for job in listed) == sorted(["before", first[1].strip(), second[1].strip()])
 
 
@@ -289,15 +300,15 @@ def losing(live: Live, lost: int, silent: bool = False) -> Iterator[str]:
 def test_an_answer_that_is_lost_does_not_double_a_job(tmp_path: Path) -> None:
     with serving(tmp_path) as live:
         with losing(live, 2) as url:
-            code, out, _ = command(live, "submit", "-r", "cpu=1", "--parsable", "--url", url)
+            code, out, _ = berth(live, "submit", "-r", "cpu=1", "--parsable", "--url", url)
             assert code == 0
             assert list(all_jobs(live)) == [out.strip()]
         with losing(live, 1000) as url:
-            code, out, err = command(live, "submit", "-r", "cpu=1", "--parsable", "--url", url)
+            code, out, err = berth(live, "submit", "-r", "cpu=1", "--parsable", "--url", url)
         assert (code, out) == (7, "")
         assert "berth serve" not in err
         key = err.split("--key ")[1].strip()
-        code, out, _ = command(live, "submit", "-r", "cpu=1", "--parsable", "--key", key)
+        code, out, _ = berth(live, "submit", "-r", "cpu=1", "--parsable", "--key", key)
         assert code == 0
         assert out.strip() in all_jobs(live)
         assert len(all_jobs(live)) == 2
