@@ -99,13 +99,8 @@ def test_debug_shows_where_it_comes_from(words: list[str]) -> None:
 
 def test_compare_as_json_is_only_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    words = [word for word in TINY if word != "--quiet"]
-    assert (
-        main(
-            ["compare", "small", "-p", "fairness", "-p", "drf", "--seeds", "2", *words, "-o", "json", "--out", str(out)]
-        )
-        == 0
-    )
+    words = ["compare", "small", "-p", "fairness", "-p", "drf", "--seeds", "2", *TINY, "-o", "json", "--out", str(out)]
+    assert main([word for word in words if word != "--quiet"]) == 0
     shown = capsys.readouterr()
 
     def refuse(text: str) -> float:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,11 @@ SERVICE = DOCS.parent / "src" / "berth" / "live" / "service"
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+SLOWER = {"--faster 60": "--faster 300"}
+QUICK = {"--faster 60": "--faster 1500", "--seeds 4": "--seeds 4 --workers 1"}
+"""What is changed on the pages: how fast a simulated cluster is, and how many processes compare policies."""
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A short path for temporary files and the home of a reader."""
@@ -41,10 +46,18 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def typed(page: str, place: Path, port: int, programs: Path = Path(sys.executable).parent) -> str:
+def typed(
+    page: str,
+    place: Path,
+    port: int,
+    programs: Path = Path(sys.executable).parent,
+    changes: Mapping[str, str] = SLOWER,
+) -> str:
     """What a shell prints when all commands of a page are typed one after another; it stops at the first that fails."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    blocks = BLOCK.findall(text.replace("--faster 60", "--faster 300"))
+    for there, instead in changes.items():
+        text = text.replace(there, instead)
+    blocks = BLOCK.findall(text)
     assert blocks
     cleanup = "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n"
     script = place / "page.sh"
@@ -77,7 +90,7 @@ def start_page(
     monkeypatch.chdir(place)
     monkeypatch.setenv("BERTH_URL", f"http://127.0.0.1:{free_port}")
     with berth_in_process(place, free_port) as programs:
-        yield lambda page: typed(page, place, free_port, programs)
+        yield lambda page: typed(page, place, free_port, programs, QUICK)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from berth.live.engines.slurm.environment import ordinary_uids
 from berth.live.engines.slurm.outputs import AGAIN, last_words, mark_of, read_mark
 from berth.live.engines.slurm.submission import write_tag
 from tests.live.engines.slurm_site import SlurmSite, driven, needs_slurm, until
-from tests.live.service.live import serving
+from tests.live.service.live import serving_process
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
@@ -493,7 +493,7 @@ def test_a_service_runs_the_jobs_of_several_users(
         found = re.search(r"\bberth_\S+", done.stdout)
         assert found is not None
         tokens[name] = found[0]
-    with serving(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
+    with serving_process(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
         for name, token in tokens.items():
             job = {"name": f"of-{name}", "resources": {"cpu": 1}, "command": ["/bin/sh", "-c", f"{IDENTITY}; exit 3"]}
             live.ask("POST", "/v1/jobs", [job], token)
