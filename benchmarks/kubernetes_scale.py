@@ -24,7 +24,7 @@ from rich.table import Table
 
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
 from berth.live.kubernetes_api import Api, Stop
-from tests.live.service.live import serving
+from tests.live.service.live import serving_process
 
 CPUS = 4
 PODS = "/api/v1/namespaces/default/pods"
@@ -155,7 +155,7 @@ def main() -> None:
         folder = cluster.directory.parent
         (folder / "berth.yaml").write_text(f"kubeconfig: {cluster.kubeconfig}\nimage: none\ncompanion: scheduler\n")
         arguments = ("--open", "--engine", f"kubernetes:{folder}/berth.yaml", "--policy", given.policy)
-        with serving(folder, *arguments, "--learn-by", "class") as live:
+        with serving_process(folder, *arguments, "--learn-by", "class") as live:
             rows.append(timed(api, given.pods, cluster, f"berth {given.policy}", live.process.pid))
             decided = live.ask("GET", "/v1/decisions?limit=1000")
     table = Table("scheduler", "seconds", "first after", "bindings/s", "memory, MiB")

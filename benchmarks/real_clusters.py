@@ -52,7 +52,7 @@ from berth.live.twin.rehearse import share_of_gain
 from berth.live.twin.runs import Runner
 from berth.live.twin.streams import THREE_CLASSES, ClassStream, Gang, class_servers
 from berth.statistics import Estimate, estimate, paired
-from tests.live.service.live import Live, serving
+from tests.live.service.live import LiveProcess, serving_process
 
 __all__ = ["Ran", "main", "summary"]
 
@@ -193,12 +193,12 @@ def by_berth(place: Place, stream_: Sequence[Gang], runner: Runner, patience: fl
 
 
 @contextmanager
-def served(place: Place, runner: Runner) -> Iterator[Live]:
+def served(place: Place, runner: Runner) -> Iterator[LiveProcess]:
     """A service of its own for one run."""
     learn = ["--learn-by", runner.by] if runner.by else []
     arguments = ["--open", "--engine", place.engine, "--policy", runner.policy, *learn]
     module = ("benchmarks.parts", runner.mode) if runner.mode in PARTS else ("berth",)
-    with serving(place.folder, *arguments, module=module, env=place.environment) as live:
+    with serving_process(place.folder, *arguments, module=module, env=place.environment) as live:
         try:
             yield live
         finally:

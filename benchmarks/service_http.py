@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scripts.postgres import binaries, postgres_server
-from tests.live.service.live import serving
+from tests.live.service.live import serving_process
 
 __all__ = ["main", "rate", "served", "soak"]
 
@@ -32,7 +32,7 @@ __all__ = ["main", "rate", "served", "soak"]
 @contextmanager
 def served(store: str, faster: float = 60.0) -> Iterator[tuple[int, int]]:
     """A service: its process and its port."""
-    with serving(Path(), "--store", store, "--faster", str(faster)) as live:
+    with serving_process(Path(), "--store", store, "--faster", str(faster)) as live:
         yield live.process.pid, live.port
 
 

@@ -59,6 +59,8 @@ def python(environment: dict[str, str], *arguments: str, cwd: Path | None = None
 
 
 CHECKED = """
+import contextlib, io, json
+from berth.cli import main
 from berth.registry import PolicySpec, policy_names
 from berth.simulation import simulate
 from berth.testing import check_policy, example_problem
@@ -70,12 +72,26 @@ problem = example_problem()
 policy = PolicySpec.parse("greedy-gain:threshold=0.1").build(problem, None)
 result = simulate(AllocationWorld(problem, [[1, 0, 1]] * 5), policy, infeasible="raise")
 assert result.total > 0
-print("done")
+
+def said(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([*words, "-o", "json"]) == 0
+    return json.loads(out.getvalue())
+
+arguments = ["--policy", "greedy-gain", "--policy", "fairness", "--baseline", "fairness", "--seeds", "2"]
+arguments += ["--set", "horizon=20", "--oracle", "none", "--workers", "1", "--out", "out", "-q"]
+print(json.dumps([said("policies"), said("compare", "example-explicit", *arguments)]))
 """
 
 
-def test_found_by_name_checked_and_simulated(environment: dict[str, str]) -> None:
-    assert python(environment, "-W", "error", "-c", CHECKED) == "done\n"
+def test_found_by_name_checked_simulated_listed_and_compared(environment: dict[str, str], tmp_path: Path) -> None:
+    listed, compared = json.loads(python(environment, "-W", "error", "-c", CHECKED, cwd=tmp_path))
+    (found,) = [entry for entry in listed if entry["name"] == "greedy-gain"]
+    assert found["family"] == "allocation"
+    assert found["settings"] == {"threshold": 0.0}
+    assert found["class"] == "berth_example_policy:GreedyGain"
+    assert found["source"] != "builtin"
+    assert {row["policy"] for row in compared["summary"]} == {"greedy-gain", "fairness"}
 
 
 def test_the_metadata_written_by_hand_is_found_too(tmp_path: Path) -> None:
@@ -92,22 +108,6 @@ def test_the_examples_pass_their_own_tests(
     shutil.copytree(example, package, ignore=shutil.ignore_patterns("__pycache__"))
     shown = python(environment, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", ".", cwd=package)
     assert passed in shown
-
-
-def test_listed_on_the_command_line(environment: dict[str, str]) -> None:
-    listed = json.loads(python(environment, "-m", "berth", "policies", "-o", "json"))
-    (found,) = [entry for entry in listed if entry["name"] == "greedy-gain"]
-    assert found["family"] == "allocation"
-    assert found["settings"] == {"threshold": 0.0}
-    assert found["class"] == "berth_example_policy:GreedyGain"
-    assert found["source"] != "builtin"
-
-
-def test_compared_on_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
-    arguments = ["--policy", "greedy-gain", "--policy", "fairness", "--baseline", "fairness", "--seeds", "2"]
-    arguments += ["--set", "horizon=20", "--oracle", "none", "--workers", "1", "--out", str(tmp_path / "out"), "-q"]
-    shown = python(environment, "-m", "berth", "compare", "example-explicit", *arguments, "-o", "json", cwd=tmp_path)
-    assert "greedy-gain" in json.dumps(json.loads(shown))
 
 
 SERVED = """

@@ -8,10 +8,8 @@ import json
 import os
 import pty
 import re
-import subprocess
-import sys
-import time
-from pathlib import Path
+import threading
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import pytest
@@ -20,8 +18,7 @@ import yaml
 from berth.cli import answers, common, main
 from tests.cli.test_cli import TINY
 from tests.cli.test_trace import CLEAN, DIRTY
-
-ROOT = Path(__file__).parents[2]
+from tests.harness.waiting import eventually
 
 
 def as_csv(text: str) -> list[dict[str, str]]:
@@ -84,46 +81,44 @@ def test_tables_fold_to_a_width_and_lose_nothing(capsys: pytest.CaptureFixture[s
     assert max(map(len, capsys.readouterr().out.splitlines())) == 25
 
 
-def on_terminal(words: list[str], **environment: str) -> str:
+def on_terminal(words: list[str], patch: pytest.MonkeyPatch, **environment: str) -> str:
     """What a command writes to a terminal of 80 columns."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        patch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", **environment}.items():
+        patch.setenv(name, value)
     ours, theirs = pty.openpty()
-    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    running = subprocess.Popen(
-        [sys.executable, "-m", "berth", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        env={**plain, "PYTHONPATH": path, "TERM": "xterm-256color", "COLUMNS": "80", **environment},
-    )
-    os.close(theirs)
-    said = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end was closed
-            break
-        if not part:
-            break
-        said += part
+    said: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # the other end was closed
+            while part := os.read(ours, 65536):
+                said.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with open(theirs, "w", encoding="utf-8") as terminal, redirect_stdout(terminal):
+        assert main(words) in (0, 1)
+    reader.join()
     os.close(ours)
-    running.wait(60)
-    return said.decode().replace("\r\n", "\n")
+    return b"".join(said).decode().replace("\r\n", "\n")
 
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38)")
 
 
-def test_colours_are_for_terminals_and_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
-    assert COLOUR.search(on_terminal(["trace", "check", CLEAN]))
-    assert not COLOUR.search(on_terminal(["trace", "check", CLEAN], NO_COLOR="1"))
+def test_colours_are_for_terminals_and_can_be_switched_off(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert COLOUR.search(on_terminal(["trace", "check", CLEAN], monkeypatch))
+    assert not COLOUR.search(on_terminal(["trace", "check", CLEAN], monkeypatch, NO_COLOR="1"))
     assert main(["trace", "check", CLEAN]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["policies"], ["scenarios"]])
-def test_lists_fit_a_terminal(words: list[str]) -> None:
-    said = on_terminal(words)
+def test_lists_fit_a_terminal(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    said = on_terminal(words, monkeypatch)
     assert said
     assert max(map(len, said.splitlines())) <= 80
 
@@ -137,11 +132,9 @@ def test_long_work_prints_a_line_now_and_then(
         task = bar.add_task("first", total=20)
         return lambda done: bar.update(task, completed=done)
 
-    for quiet in (True, False):
-        with common.progress(quiet, reporter, "cells") as show:
-            if show is not None:
-                show(3)
-            time.sleep(0.5)
-        lines = capsys.readouterr().err.splitlines()
-        assert bool(lines) is not quiet
+    with common.progress(True, reporter, "cells") as show:
+        assert show is None
+    with common.progress(False, reporter, "cells") as show:
+        show(3)
+        lines = eventually(lambda: capsys.readouterr().err.splitlines())
         assert all(re.fullmatch(r"berth: [03] of 20 cells after \d+ s \(first\)", line) for line in lines)

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from berth.lab.run.results import Row
 from berth.lab.run.sweep import Point, Sweep, load_sweep, points_of, sweep
 from berth.lab.show.tables import print_sweep
 from berth.statistics import Estimate
-from tests.cli.test_cli import ROOT, run
+from tests.cli.test_cli import ROOT
+from tests.harness.waiting import DEADLINE, eventually
 
 FILE = """\
 scenario: small
@@ -76,24 +76,25 @@ def test_a_wrong_key_is_told_with_its_line(file: Path, capsys: pytest.CaptureFix
     assert line.startswith(where)
 
 
-def test_json_is_only_json_and_the_same_command_goes_on(file: Path) -> None:
+def test_json_is_only_json_and_the_same_command_goes_on(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = file.parent / "out"
 
     def refuse(text: str) -> float:
         raise AssertionError(f"{text} in JSON")
 
-    words = ("sweep", str(file), "--out", str(out), "--workers", "2", "-o", "json")
-    done = run(*words)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout, parse_constant=refuse)
+    words = ("sweep", str(file), "--out", str(out), "--workers", "1", "-o", "json")
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out, parse_constant=refuse)
     assert set(found) == {"points", "cells_reused", "seconds"}
     assert [point["changes"] for point in found["points"]] == [{"cluster.servers": 3}, {"cluster.servers": 4}]
     assert all(set(point) == {"point", "changes", "summary", "failed", "unsupported"} for point in found["points"])
     assert found["cells_reused"] == 0
-    assert "8 cells, 0 of them already there" in done.stderr
-    again = run(*words)
-    assert "8 cells, 8 of them already there" in again.stderr
-    second = json.loads(again.stdout)
+    assert "8 cells, 0 of them already there" in shown.err
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert "8 cells, 8 of them already there" in shown.err
+    second = json.loads(shown.out)
     assert (second["points"], second["cells_reused"]) == (found["points"], 8)
     manifest = json.loads((out / "manifest.json").read_text())
     assert (manifest["kind"], manifest["cells_reused"], manifest["cells_failed"]) == ("berth sweep", 8, 0)
@@ -129,11 +130,9 @@ def test_ctrl_c_says_what_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -
     command = [sys.executable, "-m", "berth", "sweep", str(file), "--out", str(out), "--workers", "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-    until = time.monotonic() + 60
-    while not list(out.glob("cells/*.parquet")) and time.monotonic() < until:
-        time.sleep(0.05)
+    eventually(lambda: list(out.glob("cells/*.parquet")), what="no cell is kept")
     os.killpg(running.pid, signal.SIGINT)
-    _, told = running.communicate(timeout=240)
+    _, told = running.communicate(timeout=DEADLINE)
     assert running.returncode == 130
     kept = len(list(out.glob("cells/*.parquet")))
     assert 0 < kept < 8
@@ -141,7 +140,7 @@ def test_ctrl_c_says_what_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "Traceback" not in told
     assert json.loads((out / "manifest.json").read_text())["finished"] is None
     monkeypatch.chdir(ROOT)
-    assert sweep(file, out=out, workers=2).reused == kept
+    assert sweep(file, out=out, workers=1).reused == kept
 
 
 def test_the_example(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_the_example(tmp_path: Path) -> None:
     plan = load_sweep(file)
     assert len(points_of(plan)) == 12
     short = plan.model_copy(update={"set": {**plan.set, "horizon": 5}, "policies": ["fairness"], "oracles": []})
-    result = sweep(short, seeds=1, workers=2, out=tmp_path)
+    result = sweep(short, seeds=1, workers=1, out=tmp_path)
     assert not any(result.failed.values())
     assert all(result.rows[point.number] for point in result.points)
 

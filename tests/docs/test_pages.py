@@ -1,4 +1,7 @@
-"""Run every command of the start pages and of the pages on real clusters, in the order in which a reader types them."""
+"""Run every command of the start pages and of the pages on real clusters, in the order in which a reader types them.
+
+The commands of the start pages run in the test process; all others, and these too in the slow tests, as programs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,10 +22,16 @@ from berth.live.clusters.kubernetes import missing_programs as kubernetes_missin
 from berth.live.clusters.kubernetes import programs_folder
 from berth.live.clusters.slurm import missing_programs
 from berth.live.clusters.supervisor import down
+from tests.docs.shell import berth_in_process
 
 DOCS = Path(__file__).parents[2] / "docs"
 SERVICE = DOCS.parent / "src" / "berth" / "live" / "service"
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+SLOWER = {"--faster 60": "--faster 300"}
+QUICK = {"--faster 60": "--faster 1500", "--seeds 4": "--seeds 4 --workers 1"}
+"""What is changed on the pages: how fast a simulated cluster is, and how many processes compare policies."""
 
 
 @pytest.fixture
@@ -37,16 +46,25 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def typed(page: str, place: Path, port: int) -> str:
+def typed(
+    page: str,
+    place: Path,
+    port: int,
+    programs: Path = Path(sys.executable).parent,
+    changes: Mapping[str, str] = SLOWER,
+) -> str:
     """What a shell prints when all commands of a page are typed one after another; it stops at the first that fails."""
-    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8").replace("--faster 60", "--faster 300"))
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for there, instead in changes.items():
+        text = text.replace(there, instead)
+    blocks = BLOCK.findall(text)
     assert blocks
     cleanup = "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n"
     script = place / "page.sh"
     script.write_text("set -eu -o pipefail\nset -m\n" + cleanup + "\n".join(blocks), encoding="utf-8")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "BERTH", "RAY"))},
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
+        "PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin",
         "HOME": str(place),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),  # kernels compiled before
         "TMPDIR": str(place),
@@ -56,13 +74,26 @@ def typed(page: str, place: Path, port: int) -> str:
         "BERTH_KUBERNETES": str(programs_folder()),
     }
     (place / "berth.yaml").write_text(f"port: {port}\n")
-    done = subprocess.run(
-        ["bash", "-x", str(script)], cwd=place, env=environment, capture_output=True, text=True, timeout=600
-    )
+    done = subprocess.run(["bash", "-x", str(script)], cwd=place, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout
 
 
+@pytest.fixture(params=["in process", pytest.param("programs", marks=pytest.mark.slow)])
+def start_page(
+    request: pytest.FixtureRequest, place: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], str]]:
+    """What a page without a cluster prints."""
+    if request.param == "programs":
+        yield lambda page: typed(page, place, free_port)
+        return
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("BERTH_URL", f"http://127.0.0.1:{free_port}")
+    with berth_in_process(place, free_port) as programs:
+        yield lambda page: typed(page, place, free_port, programs, QUICK)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing_programs()), reason="Slurm is not installed (python3 scripts/slurm.py install)")
 def test_slurm(place: Path, free_port: int) -> None:
     said = typed("slurm.md", place, free_port)
@@ -74,6 +105,7 @@ def test_slurm(place: Path, free_port: int) -> None:
     assert "slurm is down" in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_ray(place: Path, free_port: int) -> None:
     said = typed("ray.md", place, free_port)
@@ -82,6 +114,7 @@ def test_ray(place: Path, free_port: int) -> None:
     assert "ray is down" in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(kubernetes_missing()), reason="Kubernetes is not installed (scripts/kubernetes.py install)")
 def test_kubernetes(place: Path, free_port: int) -> None:
     said = typed("kubernetes.md", place, free_port)
@@ -92,8 +125,8 @@ def test_kubernetes(place: Path, free_port: int) -> None:
     assert "kubernetes is down" in said
 
 
-def test_kubernetes_plan(place: Path, free_port: int) -> None:
-    said = typed("kubernetes-plan.md", place, free_port)
+def test_kubernetes_plan(start_page: Callable[[str], str]) -> None:
+    said = start_page("kubernetes-plan.md")
     page = (DOCS / "kubernetes-plan.md").read_text(encoding="utf-8")
     answer = re.search(r"^```text\n(Job ml/train would wait\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert answer is not None
@@ -102,8 +135,8 @@ def test_kubernetes_plan(place: Path, free_port: int) -> None:
     assert '"starts": true' in said
 
 
-def test_start_lab(place: Path, free_port: int) -> None:
-    said = typed("start-lab.md", place, free_port)
+def test_start_lab(place: Path, start_page: Callable[[str], str]) -> None:
+    said = start_page("start-lab.md")
     page = (DOCS / "start-lab.md").read_text(encoding="utf-8")
     numbers = re.findall(
         r"^(?:ogasched|fairness|drf|fcfs|easy|sjf) .+$", page.partition("## In Python")[0], re.MULTILINE
@@ -113,8 +146,8 @@ def test_start_lab(place: Path, free_port: int) -> None:
     assert (place / "results" / "report.html").is_file()
 
 
-def test_start_scheduler(place: Path, free_port: int) -> None:
-    said = typed("start-scheduler.md", place, free_port)
+def test_start_scheduler(start_page: Callable[[str], str]) -> None:
+    said = start_page("start-scheduler.md")
     assert "train-6 finished" in said
     assert re.search(r"^train +gpu-\d.* class=gpu", said, re.MULTILINE)
     assert re.search(r"^  turnaround: .*, by job -", said, re.MULTILINE)  # the other policy would have gained

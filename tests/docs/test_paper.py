@@ -17,6 +17,7 @@ SMALLER = {
     "20 --first 1000": "3 --first 60",
     "windows: 20, window_jobs: 1000": "windows: 3, window_jobs: 60",
     "[0.5, 0.6, 0.7, 0.8, 0.9]": "[0.5, 0.9]",
+    "--out loads": "--out loads --workers 1",
 }
 FILE = re.compile(r"cat > (\S+) <<'EOF'\n(.*?)EOF\n", re.DOTALL)
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 import uuid
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or not is_controller(session.config):
         return
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # it ends with this process by itself
     end = time.monotonic() + PATIENCE
     while (left := list(started_by(os.environ[RUN]))) and time.monotonic() < end:
         time.sleep(0.1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.live.clusters.ray import LocalRay
-from tests.live.service.live import Live, serving
+from tests.live.service.live import Live, serving, serving_process
 
 ROOT = Path(__file__).parents[3]
 JOBS = 24
@@ -71,7 +71,7 @@ def test_no_job_is_lost_or_run_twice_whatever_is_killed(ray_cluster: LocalRay, t
         for name, count in tasks.items()
     ]
     for life, kill in enumerate((*KILLS, "nothing")):
-        with serving(tmp_path, "--engine", engine) as live:
+        with serving_process(tmp_path, "--engine", engine) as live:
             if not life:
                 live.ask("POST", "/v1/jobs", given)
             if kill != "nothing":

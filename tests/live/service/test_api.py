@@ -18,7 +18,8 @@ from berth.live.service.serving import Address, service
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import ANYBODY, Visibility, digest, new_secret
-from tests.live.service.live import serving
+from tests.harness.waiting import eventually_async
+from tests.live.service.live import serving, serving_process
 
 Use = Callable[[httpx.AsyncClient], Awaitable[Any]]
 JSON = {"Content-Type": "application/json"}
@@ -39,12 +40,10 @@ def with_service(where: Path, use: Use, **settings: Any) -> Any:
 
 
 async def until(client: httpx.AsyncClient, job: str, phases: set[str]) -> dict[str, Any]:
-    for _ in range(600):
-        found = (await client.get(f"/v1/jobs/{job}")).json()
-        if found["phase"] in phases:
-            return found  # type: ignore[no-any-return]
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{job} is {found['phase']}, not {phases}")
+    async def look() -> dict[str, Any]:
+        return (await client.get(f"/v1/jobs/{job}")).json()  # type: ignore[no-any-return]
+
+    return await eventually_async(look, lambda found: found["phase"] in phases, job)
 
 
 def test_a_job_is_submitted_runs_and_is_remembered(tmp_path: Path) -> None:
@@ -231,9 +230,12 @@ def test_metrics_are_openmetrics(tmp_path: Path) -> None:
     async def use(client: httpx.AsyncClient) -> None:
         await client.post("/v1/jobs", json={**JOB, "name": "a"})
         await until(client, "a", {"finished"})
-        await asyncio.sleep(0.2)
-        answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text"})
-        families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+        async def told() -> dict[str, Any]:
+            answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text"})
+            return {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+        families = await eventually_async(told, lambda found: found["berth_attempts_ended"].samples)
         assert families["berth_jobs_submitted"].samples[0].value == 1
         assert families["berth_attempts_ended"].samples[0].labels == {"end": "finished"}
         assert "berth_decision_seconds" in families
@@ -344,9 +346,9 @@ def test_a_candidate_and_its_figures_outlive_a_restart(tmp_path: Path) -> None:
 
 def test_a_candidate_is_tried_on_after_a_crash(tmp_path: Path) -> None:
     """Without a snapshot the journal says who is tried; what it had seen begins anew."""
-    with serving(tmp_path) as live:
+    with serving_process(tmp_path) as live:
         live.ask("PUT", "/v1/shadow", {"policy": "first-fit"})
         live.process.kill()
         live.process.wait()
-    with serving(tmp_path) as live:
-        assert live.ask("GET", "/v1/shadow")["policy"] == "first-fit"
+    with serving(tmp_path) as again:
+        assert again.ask("GET", "/v1/shadow")["policy"] == "first-fit"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from berth.cli import main
+from tests.harness.waiting import eventually
 from tests.live.service.live import Live, serving
 
 Run = Callable[..., tuple[int, str, str]]
@@ -439,26 +439,27 @@ def test_tokens_are_made_listed_and_revoked(run: Run, tmp_path: Path, monkeypatc
         (["--faster", "0"], "faster"),
     ],
 )
-def test_a_start_that_is_refused_says_one_line_and_leaves_nothing(tmp_path: Path, words: list[str], said: str) -> None:
-    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(tmp_path / "new.db"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert done.stderr.startswith("berth: error: ")
-    assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+def test_a_start_that_is_refused_says_one_line_and_leaves_nothing(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers = logging.getLogger().handlers[:]
+    assert main(["serve", "--port", "0", "--store", str(tmp_path / "new.db"), *words]) == 2
+    assert logging.getLogger().handlers == handlers
+    err = capsys.readouterr().err
+    assert err.startswith("berth: error: ")
+    assert err.count("\n") == 1
+    assert said in err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_token_closes_a_service_that_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.live.service.authenticator.FRESH", 0.1)
     with serving(tmp_path) as live:
         monkeypatch.setenv("BERTH_URL", live.url)
         assert run("jobs")[0] == 0
         code, out, _ = run("token", "create", "ops", "--role", "operate", "--store", str(live.store))
         assert code == 0
-        end = time.monotonic() + 60
-        while run("jobs")[0] == 0 and time.monotonic() < end:
-            time.sleep(0.2)
-        assert run("jobs")[0] == 4
+        eventually(lambda: run("jobs")[0], lambda code: code == 4, "the service stays open")
         monkeypatch.setenv("BERTH_TOKEN", out.strip())
         assert run("jobs")[0] == 0
 
@@ -480,12 +481,15 @@ def test_asking_for_tokens_makes_no_store(run: Run, tmp_path: Path) -> None:
         ("berth jobs --phase w", "waiting"),
     ],
 )
-def test_shells_complete(typed: str, offered: str) -> None:
-    environment = {**os.environ, "_BERTH_COMPLETE": "complete_bash", "COMP_WORDS": typed}
-    environment["COMP_CWORD"] = str(len(typed.split()) - 1)
-    command = [sys.executable, "-c", "import sys; from berth.cli import main; sys.exit(main())"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
-    assert offered in done.stdout.split(), done.stderr
+def test_shells_complete(
+    typed: str, offered: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_BERTH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    assert offered in capsys.readouterr().out.split()
 
 
 def test_waiting_for_jobs_says_how_they_ended(run: Run, live: Live) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ import pytest
 from berth.errors import InvalidInput
 from berth.live.service.middleware import STREAMS, Clients, RateLimit
 from berth.live.service.serving import read_config
-from tests.live.service.live import Live, serving
+from tests.harness.waiting import DEADLINE, eventually
+from tests.live.service.live import Live, LiveProcess, serving, serving_process
 
-MANY = 300
-WAIT_SECONDS = 120.0
+MANY, FEW = 300, 200
 HALF = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 STREAM = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -30,21 +30,16 @@ def connected(live: Live, count: int, raw: bytes) -> Iterator[list[socket.socket
     with ExitStack() as stack:
         made = []
         for _ in range(count):
-            one = stack.enter_context(socket.create_connection(("127.0.0.1", live.port), timeout=WAIT_SECONDS))
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", live.port), timeout=DEADLINE))
             one.sendall(raw)
             made.append(one)
         yield made
 
 
 def descriptors(live: Live) -> int:
-    return len(list(Path(f"/proc/{live.process.pid}/fd").iterdir()))
-
-
-def until(good: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not good():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
+    """Descriptors of the process that serves."""
+    pid = live.process.pid if isinstance(live, LiveProcess) else os.getpid()
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def served(live: Live) -> None:
@@ -89,7 +84,7 @@ def test_half_a_request_is_not_waited_for_for_ever(live: Live) -> None:
             for one in connections:
                 assert answered(one).split(b" ")[1:2] in ([b"408"], []), raw
         assert answered(second).endswith(b"Retry-After: 5\r\n\r\n")
-    until(lambda: descriptors(live) <= before + 5, "descriptors stay open")
+    eventually(lambda: descriptors(live), lambda found: found <= before + 5, "descriptors stay open")
 
 
 def test_streams_of_one_client_are_limited(live: Live) -> None:
@@ -99,57 +94,59 @@ def test_streams_of_one_client_are_limited(live: Live) -> None:
         assert heads.count(b"HTTP/1.1 200") == STREAMS
         assert heads.count(b"HTTP/1.1 429") == MANY - STREAMS
         served(live)
-    until(lambda: descriptors(live) <= before + 5, "descriptors stay open")
+    eventually(lambda: descriptors(live), lambda found: found <= before + 5, "descriptors stay open")
     with connected(live, STREAMS, STREAM) as made:  # those that are closed do not count any more
         assert [one.recv(12) for one in made] == [b"HTTP/1.1 200"] * STREAMS
 
 
 @contextmanager
-def poor(folder: Path, limit: int) -> Iterator[tuple[Live, list[str]]]:
-    """A service that may have few descriptors, and its log."""
+def limited(folder: Path) -> Iterator[LiveProcess]:
+    """A service that may have few descriptors, and logs little."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        stack = ExitStack()
-        live = stack.enter_context(serving(folder))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with stack:
-        yield live, live.lines
-
-
-@pytest.mark.parametrize("raw", [HALF, STREAM], ids=["half", "streams"])
-def test_with_few_descriptors_others_are_still_served(tmp_path: Path, raw: bytes) -> None:
-    with poor(tmp_path, 200) as (live, lines):
-        with connected(live, MANY, raw):
-            served(live)
-            assert descriptors(live) < 190
-        served(live)
-    assert len("".join(lines)) < 100_000
-
-
-def test_many_connections_at_once_do_not_take_all_descriptors(tmp_path: Path) -> None:
-    with poor(tmp_path, 200) as (live, lines):
-        live.process.send_signal(signal.SIGSTOP)  # so that all of them are queued when it resumes
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
         try:
-            with connected(live, MANY, STREAM):
-                live.process.send_signal(signal.SIGCONT)
-                served(live)
+            live = stack.enter_context(serving_process(folder))
         finally:
-            live.process.send_signal(signal.SIGCONT)
-    assert "out of file descriptors" not in "".join(lines)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        yield live
+    assert len("".join(live.lines)) < 100_000
+
+
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProcess]:
+    with limited(tmp_path_factory.mktemp("poor")) as live:
+        yield live
 
 
 def test_without_any_descriptor_the_service_neither_spins_nor_fills_its_log(tmp_path: Path) -> None:
-    with poor(tmp_path, 1024) as (live, lines):
+    with limited(tmp_path) as live:
         _, hard = resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (descriptors(live), hard))
         with connected(live, MANY, HALF) as made:
             for one in made:  # each is taken and closed, so that none is left to wake the service again and again
                 assert answered(one) == b""
-        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (1024, hard))
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (FEW, hard))
         served(live)
-    assert len("".join(lines)) < 100_000
+
+
+@pytest.mark.parametrize("raw", [HALF, STREAM], ids=["half", "streams"])
+def test_with_few_descriptors_others_are_still_served(poor: LiveProcess, raw: bytes) -> None:
+    with connected(poor, MANY, raw):
+        served(poor)
+        assert descriptors(poor) < FEW - 10
+    served(poor)
+
+
+def test_many_connections_at_once_do_not_take_all_descriptors(poor: LiveProcess) -> None:
+    poor.process.send_signal(signal.SIGSTOP)  # so that all of them are queued when it resumes
+    try:
+        with connected(poor, MANY, STREAM):
+            poor.process.send_signal(signal.SIGCONT)
+            served(poor)
+    finally:
+        poor.process.send_signal(signal.SIGCONT)
+    assert "out of file descriptors" not in "".join(poor.lines)
 
 
 def test_clients_are_told_apart_by_tokens_that_were_accepted() -> None:
@@ -184,7 +181,11 @@ def test_only_a_trusted_proxy_tells_the_address_of_a_client(live: Live, tmp_path
         ):
             return [one.recv(12) for one in (*made, *last)][-2:]
 
-    until(lambda: first_and_last(live) == [b"HTTP/1.1 200", b"HTTP/1.1 429"], "the header of a stranger counts")
+    eventually(
+        lambda: first_and_last(live),
+        lambda found: found == [b"HTTP/1.1 200", b"HTTP/1.1 429"],
+        "the header of a stranger counts",
+    )
     config = tmp_path / "config.yaml"
     config.write_text("proxies: [127.0.0.0/8]\n")
     with serving(tmp_path, "--config", str(config)) as behind:

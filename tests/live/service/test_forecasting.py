@@ -14,6 +14,7 @@ from berth.live.service import forecasting
 from berth.live.service.forecasting import forecast_on, forecast_one
 from berth.live.service.scheduler import Scheduler
 from berth.live.service.settings import ServiceSettings
+from tests.harness.waiting import DEADLINE, eventually_async
 
 
 def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +29,7 @@ def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monke
             rng = random.Random(0)
             assert await forecast_one(scheduler.think, scheduler.note, rng) is None  # nobody waits
             await scheduler.submit([Job(f"j{i}", "x", roles, work=1e6) for i in range(150)])
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(DEADLINE):
                 while (
                     found := await forecast_one(scheduler.think, scheduler.note, rng)
                 ) is None or found.job not in known.pending:
@@ -38,15 +39,13 @@ def test_who_waits_is_foretold_and_what_came_is_remembered(tmp_path: Path, monke
                     if isinstance(one.event, Foretold):  # on paper
                         break
                 task = asyncio.create_task(forecast_on(scheduler.think, scheduler.note, 0, every=0.05))
-                while len(known.pending) < 3:
-                    await asyncio.sleep(0.05)
+                await eventually_async(lambda: len(known.pending), lambda pending: pending >= 3)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 foretold = len(known.pending)
                 for record in [r for r in scheduler.dispatcher.state.jobs.values() if r.phase != "waiting"]:
                     await scheduler.cancel(record.job.id)
-                while known.pending:
-                    await asyncio.sleep(0.05)
+                await eventually_async(lambda: known.pending, lambda pending: not pending)
                 assert known.checked >= foretold
         finally:
             await scheduler.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +19,11 @@ SMALL = {"resources": {"cpu": 1}, "work": 1}
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A service on either kind of store."""
-    where = [] if request.param == "sqlite" else ["--store", str(request.getfixturevalue("postgres"))]
-    with serving(tmp_path_factory.mktemp("hostile"), *where) as found:
-        yield found
+    with ExitStack() as stack:
+        where = []
+        if request.param == "postgresql":
+            where = ["--store", stack.enter_context(request.getfixturevalue("postgres")())]
+        yield stack.enter_context(serving(tmp_path_factory.mktemp("hostile"), *where))
 
 
 def exchange(live: Live, raw: bytes) -> tuple[int, bytes, bytes]:

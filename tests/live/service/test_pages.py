@@ -114,7 +114,13 @@ def rows(page: Any) -> list[list[str]]:
     return page.eval_on_selector_all("main tbody tr", script)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("dark", 390),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("light", 1280), ("dark", 1280), ("light", 390))),
+    ],
+)
 def test_every_page_in_every_light_and_on_a_phone(chromium: Any, live: Live, scheme: str, width: int) -> None:
     with visit(chromium, width=width, scheme=scheme) as page:
         for name, place in {**PAGES, "job": "#/job/too-big", "hostile": "#/job/hostile"}.items():

@@ -15,6 +15,7 @@ import pytest
 from berth.cli import main
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import ROLES, digest, new_secret
+from tests.harness.waiting import eventually
 from tests.live.service.live import Live, serving
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
@@ -189,15 +190,12 @@ def test_the_command_line_names_the_ceiling(guarded: Guarded, run: Run, monkeypa
 
 def until_code(run: Run, code: int, *words: str) -> str:
     """Run a command again and again until it has this exit code; what it says then."""
-    end = time.monotonic() + 60
-    while (found := run(*words))[0] != code:
-        assert time.monotonic() < end, found
-        time.sleep(0.2)
-    return found[2]
+    return eventually(lambda: run(*words), lambda found: found[0] == code, " ".join(words))[2]
 
 
 def test_tokens_expire_and_are_rotated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = "--store", str(tmp_path / "berth.db")
+    monkeypatch.setattr("berth.live.service.authenticator.FRESH", 0.1)
     secret = run("token", "create", "ann", "--expires", "90d", *where)[1].strip()
     assert run("token", "create", "bad", "--expires", "soon", *where)[0] == 2
     with serving(tmp_path) as live:
@@ -233,11 +231,9 @@ def test_tokens_expire_and_are_rotated(run: Run, tmp_path: Path, monkeypatch: py
 
         fourth = run("token", "rotate", "ann", "--expires", "0s", *where)[1].strip()
         monkeypatch.setenv("BERTH_TOKEN", fourth)
-        err, end = "", time.monotonic() + 60
-        while "expired" not in err and time.monotonic() < end:  # until the service has read the new secret
-            code, _, err = run("policy")
-            assert code == 4
-        assert "token ann expired on" in err
+        # until the service has read the new secret
+        code, _, err = eventually(lambda: run("policy"), lambda found: "token ann expired on" in found[2])
+        assert code == 4
         assert "berth token rotate ann" in err
         assert run("token", "revoke", "ann", *where)[0] == 0
     assert run("token", "rotate", "ann", *where)[0] == 2

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from berth.errors import BerthError, InvalidInput
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Cancel, Command, Decided, Event, Failed, Start, Started, Submitted
+from berth.live.core.events import Cancel, Command, Decided, Event, Failed, ServerResumed, Start, Started, Submitted
 from berth.live.core.jobs import Job, Role
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.records import ENDED, JobRecord, Phase
@@ -27,6 +27,7 @@ from berth.live.service import scheduler as module
 from berth.live.service.scheduler import Closed, Conflict, Scheduler, fresh_ids
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import InUse, Store, StoreError
+from tests.harness.waiting import eventually_async
 
 
 def job(name: str, seconds: float = 10.0, **changes: Any) -> Job:
@@ -51,9 +52,7 @@ async def opened(given: ServiceSettings) -> AsyncIterator[Scheduler]:
 
 async def until(check: Callable[[], Coroutine[Any, Any, bool]]) -> None:
     """Wait until this is so."""
-    async with asyncio.timeout(240):
-        while not await check():
-            await asyncio.sleep(0.01)
+    await eventually_async(check)
 
 
 async def phases(scheduler: Scheduler, names: Sequence[str]) -> set[Phase | None]:
@@ -197,10 +196,12 @@ def test_servers_queues_and_policies(tmp_path: Path) -> None:
             await scheduler.drain("cpu-0", "ada")
             assert scheduler.health.seq == seq
             await scheduler.submit([job("a", queue="a")])
-            await asyncio.sleep(0.2)
-            assert await phases(scheduler, ["a"]) == {"waiting"}
             assert not (await scheduler.resume("cpu-1", "ada")).drained
             await ended(scheduler, ["a"])
+            events = [event for _, event in scheduler.store.events()]
+            (resumed,) = (i for i, event in enumerate(events) if isinstance(event, ServerResumed))
+            (placed,) = (i for i, event in enumerate(events) if isinstance(event, Decided) and event.starts)
+            assert resumed < placed, "a job was placed on a drained server"
             record = await scheduler.get("a")
             assert record is not None
             assert {place.server for place in record.places} == {"cpu-1"}
@@ -303,11 +304,13 @@ def test_missing_event_is_noticed(tmp_path: Path) -> None:
 
 def test_store_that_fails_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests wait, nothing is lost, and nothing is done twice."""
-    failing = True
+    failing, refused = True, 0
     write = Store.write
 
     def fails(store: Store, batch: Any) -> None:
+        nonlocal refused
         if failing:
+            refused += 1
             raise StoreError("the disk is full")
         write(store, batch)
 
@@ -317,7 +320,7 @@ def test_store_that_fails_for_a_while(tmp_path: Path, monkeypatch: pytest.Monkey
         async with opened(settings(tmp_path / "db")) as scheduler:
             failing = True
             asked = asyncio.create_task(scheduler.submit([job("a")]))
-            await asyncio.sleep(0.2)
+            await eventually_async(lambda: refused, lambda times: times >= 3)
             assert not asked.done()
             assert scheduler.health.store == "the disk is full"
             failing = False
@@ -477,6 +480,7 @@ def test_jobs_that_wait_at_the_engine_are_taken_once_and_end_there_when_they_end
             gone = await scheduler.get("gone")
             assert gone is not None
             assert gone.reason == "cancelled by there"
+            await eventually_async(lambda: engine.commands, lambda done: Cancel("gone", 0) in done)  # as every end is
             engine.commands.clear()
             engine.waiting = tuple(theirs)  # all of them come back, and only what was cancelled here is to end
             engine.cut.set()

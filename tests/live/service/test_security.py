@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,12 +27,15 @@ import pytest
 
 import berth
 from berth.live.core.events import Failed
+from berth.live.core.records import JobRecord
 from berth.live.service.serving import Address, service
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import digest, new_secret
-from tests.live.service.live import Live, serving
+from tests.harness.waiting import DEADLINE, eventually_async
+from tests.live.service.live import Live, serving, serving_process
 
+ROOT = Path(__file__).parents[3]
 SECRET = "s3cret"
 JOB = {"resources": {"cpu": 1}, "work": 100_000}
 FAILED = b'"job":"a","attempt":1,"reason":"it ended'
@@ -104,10 +107,14 @@ async def streamed(app: Any, authorization: str, last: bytes) -> str:
             enough.set()
 
     serving_it = asyncio.ensure_future(app(scope, receive, send))
-    await asyncio.wait_for(enough.wait(), 60)
+    await asyncio.wait_for(enough.wait(), DEADLINE)
     serving_it.cancel()
     await asyncio.gather(serving_it, return_exceptions=True)
     return b"".join(told).decode()
+
+
+def runs(job: JobRecord | None) -> bool:
+    return job is not None and job.phase == "running"
 
 
 def seen_by(where: Path, users: dict[str, str], **settings: Any) -> dict[str, dict[str, str]]:
@@ -134,11 +141,9 @@ def seen_by(where: Path, users: dict[str, str], **settings: Any) -> dict[str, di
                     assert SECRET in answer.text
                 old = {**JOB, "name": "old", "retries": 3}  # earlier versions quoted output in the reason
                 await client.post("/v1/jobs", json=old, headers={"Authorization": headers["ann"]})
-                while (await scheduler.get("old")).phase != "running":  # type: ignore[union-attr]
-                    await asyncio.sleep(0.05)
+                await eventually_async(lambda: scheduler.get("old"), runs)
                 await scheduler.note(Failed(scheduler.clock(), "old", 1, f"it ended with exit code 3: {SECRET}", "job"))
-                while (await scheduler.get("a")).phase != "running":  # type: ignore[union-attr]
-                    await asyncio.sleep(0.05)
+                await eventually_async(lambda: scheduler.get("a"), runs)
                 end = Failed(scheduler.clock(), "a", 1, "it ended with exit code 3", "job", last_output=f"no {SECRET}")
                 await scheduler.note(end)
                 for user, authorization in headers.items():
@@ -194,7 +199,8 @@ def test_commands_are_shown_to_all_readers_where_the_service_says_so(tmp_path: P
     assert job["last_output"] == ""
 
 
-def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
+def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.live.service.authenticator.FRESH", 0.1)
     headers = make_tokens(tmp_path, board="read", ops="operate")
     with serving(tmp_path) as live:
         connection = HTTPConnection("127.0.0.1", live.port, timeout=120)
@@ -208,17 +214,14 @@ def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
         ended = threading.Event()
 
         def busy() -> None:
-            for _ in range(100):  # something happens all the time, and none of it is for this reader
-                if ended.wait(0.5):
-                    return
+            while not ended.wait(0.1):  # something happens all the time, and none of it is for this reader
                 live.ask("POST", "/v1/jobs", {**JOB, "work": 1}, ops)
 
         working = threading.Thread(target=busy)
         working.start()
         try:
-            end = time.monotonic() + 120
             while stream.readline():  # until the service ends the stream
-                assert time.monotonic() < end
+                pass
         finally:
             ended.set()
             working.join()
@@ -258,51 +261,77 @@ class Person:
             "USER": name,
             "LOGNAME": name,
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path(berth.__file__).parents[1]),
-            "NUMBA_CACHE_DIR": str(home / "numba"),
+            "PYTHONPATH": os.pathsep.join([str(Path(berth.__file__).parents[1]), str(ROOT)]),
         }
 
-    def berth(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of berth as this user."""
-        done: subprocess.CompletedProcess[str] = subprocess.run(
-            [sys.executable, "-m", "berth", *words],
-            env={**self.environment, **more},
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            **self.ids,
-        )
-        return done
+        self.settings = {"env": self.environment, "cwd": home, **self.ids}
+        """What makes a process one of this user."""
+
+    def runs(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run Python as this user."""
+        return subprocess.run([sys.executable, *words], capture_output=True, text=True, **self.settings)
+
+    def start(self) -> None:
+        """Start a process of this user, which runs commands and serves."""
+        command, pipe = [sys.executable, "-m", "tests.live.service.person"], subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **self.settings)
+
+    def end(self) -> None:
+        """End that process."""
+        self.process.communicate(timeout=DEADLINE)
+
+    def _ask(self, **what: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, self.process.communicate()[1]
+        return json.loads(answer)
+
+    def berth(self, *words: str, **environment: str) -> tuple[int, str, str]:
+        """Run a command as this user: exit code, output and errors."""
+        code, out, err = self._ask(run=words, environment=environment)
+        return code, out, err
 
     @contextmanager
     def serving(self, *words: str) -> Iterator[str]:
         """Serve as this user; where."""
-        with serving(self.home, *words, env=self.environment, cwd=self.home, **self.ids) as live:
-            self.said = live.said
-            yield live.url
+        yield self._ask(serve=words)
+        self._ask(stop=True)
 
 
-@pytest.fixture
-def people() -> Iterator[tuple[Person, Person]]:
-    """Two users, made for this test."""
+@pytest.fixture(scope="module")
+def two_users() -> Iterator[tuple[Person, Person]]:
+    """Two users, made for these tests."""
     if os.name != "posix" or os.geteuid() != 0 or shutil.which("useradd") is None:
         pytest.skip("only root can make users, with useradd")
     names = [f"bt{uuid.uuid4().hex[:10]}" for _ in range(2)]
     homes = [Path(tempfile.mkdtemp(prefix="berth-home-")) for _ in names]
-    try:
+    with ExitStack() as stack:
         for name, home in zip(names, homes, strict=True):
+            stack.callback(shutil.rmtree, home, ignore_errors=True)
             subprocess.run(["useradd", "--no-create-home", "--home-dir", str(home), name], check=True)
+            stack.callback(subprocess.run, ["userdel", name], check=False, capture_output=True)
             os.chown(home, pwd.getpwnam(name).pw_uid, pwd.getpwnam(name).pw_gid)
         first, second = (Person(name, home) for name, home in zip(names, homes, strict=True))
-        probe = first.berth("--help")
+        probe = first.runs("-c", "import berth, tests.live.service.person")
         if probe.returncode:
             pytest.skip(f"other users cannot run this Python or berth: {probe.stderr[-200:]}")
+        for person in (first, second):
+            person.start()
+            stack.callback(person.end)
         yield first, second
-    finally:
-        for name, home in zip(names, homes, strict=True):
-            subprocess.run(["userdel", name], check=False, capture_output=True)
-            shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def people(two_users: tuple[Person, Person]) -> tuple[Person, Person]:
+    """These users, who have no tokens and no store."""
+    for person in two_users:
+        for left in person.home.iterdir():
+            if left.name != ".cache":  # of compiled kernels
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    return two_users
 
 
 def closed_port() -> int:
@@ -317,49 +346,49 @@ REAL = f"ray:127.0.0.1:{closed_port()}"
 
 def test_another_user_of_the_machine_is_not_the_operator(people: tuple[Person, Person]) -> None:
     owner, other = people
-    with owner.serving("--engine", REAL, "--port", "0") as url:
-        mine = owner.berth("submit", "-J", "mine", "-r", "cpu=1", "--url", url, "--", "true")
-        assert mine.returncode == 0, mine.stderr
-        shown = json.loads(owner.berth("job", "show", "mine", "-o", "json", "--url", url).stdout)
+    with serving_process(owner.home, "--engine", REAL, **owner.settings) as live:
+        url = live.url
+        assert owner.berth("submit", "-J", "mine", "-r", "cpu=1", "--url", url, "--", "true")[0] == 0
+        shown = json.loads(owner.berth("job", "show", "mine", "-o", "json", "--url", url)[1])
         assert (shown["user"], shown["payload"]["command"]) == (owner.name, ["true"])
         localhost = url.replace("127.0.0.1", "localhost")
-        assert owner.berth("jobs", "--url", localhost).returncode == 0
+        assert owner.berth("jobs", "--url", localhost)[0] == 0
         (file,) = (owner.home / ".local/state/berth/tokens").iterdir()
-        assert str(file) in owner.said
+        assert str(file) in live.said
         secret = file.read_text().strip()
-        assert secret not in owner.said
+        assert secret not in live.said
         assert (stat.S_IMODE(file.stat().st_mode), file.owner()) == (0o600, owner.name)
         for words in (["jobs"], ["submit", "-r", "cpu=1", "--", "true"], ["job", "cancel", "mine"], ["policy"]):
             refused = other.berth(*words, BERTH_URL=url)
-            assert (refused.returncode, refused.stdout) == (4, ""), refused
-            assert "no token" in refused.stderr
-        assert other.berth("jobs", "--url", url, BERTH_TOKEN_FILE=str(file)).returncode == 2
-        assert owner.berth("jobs", "--url", url, BERTH_TOKEN="berth_other").returncode == 4
-        port = url.rpartition(":")[2]
+            assert refused[:2] == (4, "")
+            assert "no token" in refused[2]
+        assert other.berth("jobs", "--url", url, BERTH_TOKEN_FILE=str(file))[0] == 2
+        assert owner.berth("jobs", "--url", url, BERTH_TOKEN="berth_other")[0] == 4
+        port = str(live.port)
     with owner.serving("--engine", REAL, "--port", port):  # the token outlives the service
         assert file.read_text().strip() == secret
-        assert owner.berth("jobs", "--url", url).returncode == 0
+        assert owner.berth("jobs", "--url", url)[0] == 0
     file.unlink()
     with owner.serving("--engine", REAL, "--port", port):  # one that was lost is made again
         assert file.read_text().strip() != secret
-        assert owner.berth("jobs", "--url", url).returncode == 0
+        assert owner.berth("jobs", "--url", url)[0] == 0
 
 
 def test_open_to_all_users_where_that_is_asked_for(people: tuple[Person, Person]) -> None:
     owner, other = people
-    with owner.serving("--engine", REAL, "--port", "0", "--open") as url:
-        assert other.berth("jobs", "--url", url).returncode == 0
+    with owner.serving("--engine", REAL, "--open") as url:
+        assert other.berth("jobs", "--url", url)[0] == 0
     refused = owner.berth("serve", "--engine", REAL, "--open", "--host", "0.0.0.0", "--port", "0")
-    assert refused.returncode == 2
-    assert "berth token create" in refused.stderr
+    assert refused[0] == 2
+    assert "berth token create" in refused[2]
 
 
 def test_no_token_is_made_beside_those_of_an_operator(people: tuple[Person, Person]) -> None:
     owner, _ = people
-    secret = owner.berth("token", "create", "ops", "--role", "operate").stdout.strip()
-    with owner.serving("--engine", REAL, "--port", "0") as url:
-        assert owner.berth("jobs", "--url", url).returncode == 4
-        assert owner.berth("jobs", "--url", url, BERTH_TOKEN=secret).returncode == 0
+    secret = owner.berth("token", "create", "ops", "--role", "operate")[1].strip()
+    with owner.serving("--engine", REAL) as url:
+        assert owner.berth("jobs", "--url", url)[0] == 4
+        assert owner.berth("jobs", "--url", url, BERTH_TOKEN=secret)[0] == 0
         assert not (owner.home / ".local/state/berth/tokens").exists()
 
 

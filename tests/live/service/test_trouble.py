@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,18 +33,21 @@ from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store
 from berth.registry import policy_names
 from scripts.postgres import binaries, postgres_server
-from tests.live.service.live import Live, serving
+from tests.harness.waiting import DEADLINE, eventually, eventually_async
+from tests.live.service.live import Live, command, serving, serving_process
 
 SMALL = {"resources": {"cpu": 1}, "work": "1h"}
-WAIT_SECONDS = 120.0
 
 
 def berth(live: Live, *words: str, token: str = "") -> tuple[int, str, str]:
-    """Run a command of its own process: exit code, output and errors."""
-    environment = {**os.environ, "BERTH_URL": live.url, "BERTH_TOKEN": token}
-    command = [sys.executable, "-m", "berth", *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=WAIT_SECONDS)
-    return done.returncode, done.stdout, done.stderr
+    """Run a command: exit code, output and errors."""
+    return command(words, BERTH_URL=live.url, BERTH_TOKEN=token)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands try again sooner."""
+    monkeypatch.setattr("berth.live.client.PAUSES", (0.05, 0.1, 0.2))
 
 
 def post(live: Live, body: Any, key: str | None = None) -> tuple[int, dict[str, Any], Any]:
@@ -53,7 +55,7 @@ def post(live: Live, body: Any, key: str | None = None) -> tuple[int, dict[str, 
     headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}
     request = Request(f"{live.url}/v1/jobs", json.dumps(body).encode(), headers, method="POST")
     try:
-        with urlopen(request, timeout=WAIT_SECONDS) as answer:
+        with urlopen(request, timeout=DEADLINE) as answer:
             return answer.status, json.loads(answer.read()), answer.headers
     except HTTPError as error:
         return error.code, json.loads(error.read()), error.headers
@@ -65,13 +67,6 @@ def ready(live: Live) -> bool:
     except HTTPError as error:
         error.close()
         return False
-
-
-def until(good: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not good():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
 
 
 def all_jobs(live: Live) -> dict[str, str]:
@@ -125,7 +120,7 @@ def full_file_system(folder: Path) -> Iterator[tuple[Live, Callable[[bool], None
 @contextmanager
 def largest_file(folder: Path) -> Iterator[tuple[Live, Callable[[bool], None]]]:
     """A service whose files cannot grow while it is limited."""
-    with serving(folder) as live:
+    with serving_process(folder) as live:
         _, hard = resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE)
 
         def limit(full: bool) -> None:
@@ -134,7 +129,7 @@ def largest_file(folder: Path) -> Iterator[tuple[Live, Callable[[bool], None]]]:
         yield live, limit
 
 
-@pytest.mark.parametrize("site", [full_file_system, largest_file])
+@pytest.mark.parametrize("site", [full_file_system, pytest.param(largest_file, marks=pytest.mark.slow)])
 def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tmp_path: Path) -> None:
     with site(tmp_path) as (live, limit):
         before = berth(live, "submit", "-J", "before", "-r", "cpu=1", "--work", "1h")
@@ -160,7 +155,7 @@ def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tm
         assert berth(live, "job", "explain", "before")[0] == 0
         assert berth(live, "job", "cancel", "before")[0] == 7
         limit(False)
-        until(lambda: ready(live), "the service did not recover")
+        eventually(lambda: ready(live), what="the service did not recover")
         # what was refused did not happen after all; what was under way without a key is cancelled
         live.wait_for("/v1/jobs/in-flight", lambda job: job["phase"] == "cancelled")
         assert all_jobs(live).keys() == {"before", "in-flight"}
@@ -173,7 +168,7 @@ def test_a_full_disk_is_told_at_once_and_no_job_is_doubled_or_lost(site: Any, tm
         code, out, err = berth(live, "submit", "-J", "in-doubt", "-r", "cpu=1", "--work", "1h")
         assert (code, out) == (7, "")
         limit(False)
-        until(lambda: ready(live), "the service did not recover")
+        eventually(lambda: ready(live), what="the service did not recover")
         assert berth(live, "submit", "-J", "after", "-r", "cpu=1", "--work", "1h")[0] == 0
         assert "it is not known whether this was submitted" in err or "in-doubt" not in all_jobs(live)
 
@@ -216,14 +211,14 @@ def database() -> Iterator[Postgres]:
 
 
 def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
-    database: Postgres, tmp_path: Path
+    database: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = [sys.executable, "-m", "berth", "token", "create", "ann", "--role", "operate", "--store", database.address]
-    token = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+    assert main(["token", "create", "ann", "--role", "operate", "--store", database.address]) == 0
+    token = capsys.readouterr().out.strip()
     quick = ("-r", "cpu=1", "--work", "1h", "--parsable")
     with serving(tmp_path, "--store", database.address) as live:
         assert berth(live, "submit", "-J", "before", *quick, token=token)[0] == 0
-        until(lambda: "running" in berth(live, "job", "show", "before", token=token)[1], "the job did not start")
+        eventually(lambda: berth(live, "job", "show", "before", token=token)[1], lambda said: "running" in said)
         database.stop()
         assert not ready(live)  # though nothing was to be written
         code, out, err = berth(live, "submit", *quick, token=token)
@@ -239,7 +234,7 @@ def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
         assert berth(live, "jobs", "--type", "other", token=token)[1] == "no jobs\n"
         assert berth(live, "jobs", "--all", token=token)[0] == 7
         database.start()
-        until(lambda: ready(live), "the service did not recover")
+        eventually(lambda: ready(live), what="the service did not recover")
         first = berth(live, "submit", *quick, "--key", stopped, token=token)
         assert first[0] == 0
 
@@ -252,7 +247,7 @@ def test_a_database_that_stops_or_hangs_is_told_and_no_job_is_doubled_or_lost(
             assert not ready(live)
         finally:
             database.signal(signal.SIGCONT)
-        until(lambda: ready(live), "the service did not recover")
+        eventually(lambda: ready(live), what="the service did not recover")
         second = berth(live, "submit", *quick, "--key", hung, token=token)
         assert second[0] == 0
         listed = json.loads(berth(live, "jobs", "--all", "-o", "json", token=token)[1])
@@ -363,10 +358,9 @@ def test_a_policy_that_cannot_decide_is_refused_with_the_reason(
             assert "cannot decide on a live cluster: " in capsys.readouterr().err
         assert live.ask("GET", "/v1/policy")["policy"] == "in-order-best-fit"
         assert live.ask("GET", "/v1/shadow")["policy"] is None
-    command = [sys.executable, "-m", "berth", "serve", "--port", "0", "--store", str(tmp_path / "berth.db")]
-    done = subprocess.run([*command, "--policy", "lcf"], capture_output=True, text=True, timeout=WAIT_SECONDS)
-    assert done.returncode == 2
-    assert "cannot decide on a live cluster: LCF cannot keep gangs whole" in done.stderr
+    refused = pytest.raises(UnsupportedProblem, match="cannot decide on a live cluster: LCF cannot keep gangs whole")
+    with refused, serving(tmp_path, "--policy", "lcf"):
+        pass
 
 
 def test_a_system_clock_that_jumps_ahead_and_back_does_not_stop_time(
@@ -397,7 +391,7 @@ def test_a_policy_that_takes_long_to_prepare_is_shown(tmp_path: Path, monkeypatc
 
     def slowly(dispatcher: Dispatcher, policy: str | None = None) -> None:
         if policy is not None:
-            ready.wait(WAIT_SECONDS)
+            ready.wait(DEADLINE)
         warm(dispatcher, policy)
 
     async def run() -> None:
@@ -405,9 +399,7 @@ def test_a_policy_that_takes_long_to_prepare_is_shown(tmp_path: Path, monkeypatc
         try:
             monkeypatch.setattr(Dispatcher, "warm", slowly)
             changing = asyncio.create_task(scheduler.change_policy("fcfs"))
-            while scheduler.preparing is None:
-                await asyncio.sleep(0.01)
-            assert scheduler.preparing == "fcfs"
+            await eventually_async(lambda: scheduler.preparing, lambda preparing: preparing == "fcfs")
             job = Job("meanwhile", "t", (Role("task", 1, {"cpu": 1000}),), work=3600.0)
             assert (await scheduler.submit([job]))[0].job.id == "meanwhile"
             assert scheduler.dispatcher.state.policy == "in-order-best-fit"

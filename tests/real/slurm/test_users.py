@@ -29,7 +29,7 @@ from berth.live.engines.slurm.outputs import AGAIN, last_words, mark_of, read_ma
 from berth.live.engines.slurm.submission import write_tag
 from tests.harness.invariants import InvariantBroken
 from tests.harness.waiting import eventually, eventually_async
-from tests.live.service.live import serving
+from tests.live.service.live import serving_process
 from tests.real.slurm.shared import SharedSlurm
 from tests.real.slurm.site import SlurmSite, driven
 
@@ -488,7 +488,7 @@ def test_a_service_runs_the_jobs_of_several_users(
         found = re.search(r"\bberth_\S+", capsys.readouterr().out)
         assert found is not None
         tokens[name] = found[0]
-    with serving(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
+    with serving_process(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
         for name, token in tokens.items():
             job = {"name": f"of-{name}", "resources": {"cpu": 1}, "command": ["/bin/sh", "-c", f"{IDENTITY}; exit 3"]}
             live.ask("POST", "/v1/jobs", [job], token)

@@ -42,7 +42,7 @@ from berth.live.service.metrics import Metrics
 from berth.live.service.scheduler import Scheduler
 from berth.live.service.store import Store
 
-__all__ = ["Address", "Config", "JsonLines", "Repeats", "read_config", "serve", "service"]
+__all__ = ["Address", "Config", "JsonLines", "Repeats", "prepared", "read_config", "run", "serve", "service"]
 
 GRACE = 5
 """Seconds that open requests get when the service stops."""
@@ -147,10 +147,25 @@ async def _count(scheduler: Scheduler, metrics: Metrics, history: History) -> No
         history.note(written.event)
 
 
-async def _run(settings: ServiceSettings, address: Address, ready: Callable[[str], None]) -> None:
+def prepared(settings: ServiceSettings, address: Address) -> ServiceSettings:
+    """The settings to serve with; invalid ones are refused before anything is created."""
+    if settings.policy not in (None, FALLBACK):
+        make_driver(str(settings.policy), settings.seed, ())
+    check_engine(settings.engine)
+    if is_new(settings.store) and not settings.guarded:
+        check_open(address.host)
+    if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
+        settings = settings.replace(engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
+    return settings
+
+
+async def run(
+    settings: ServiceSettings, address: Address, ready: Callable[[str], None], stop: asyncio.Event | None = None
+) -> None:
+    """Serve until `stop` is set, or until a signal where this is the main thread; `ready` is told the URL."""
     taken = _bound(address)
     try:
-        await _serve(settings, address.replace(port=taken.getsockname()[1]), taken, ready)
+        await _serve(settings, address.replace(port=taken.getsockname()[1]), taken, ready, stop or asyncio.Event())
     finally:
         taken.close()
 
@@ -170,17 +185,12 @@ def _bound(address: Address) -> socket.socket:
     return made
 
 
-def _check(settings: ServiceSettings, address: Address) -> None:
-    """Refuse invalid settings, before anything is created."""
-    if settings.policy not in (None, FALLBACK):
-        make_driver(str(settings.policy), settings.seed, ())
-    check_engine(settings.engine)
-    if is_new(settings.store) and not settings.guarded:
-        check_open(address.host)
-
-
 async def _serve(
-    settings: ServiceSettings, address: Address, taken: socket.socket, ready: Callable[[str], None]
+    settings: ServiceSettings,
+    address: Address,
+    taken: socket.socket,
+    ready: Callable[[str], None],
+    stop: asyncio.Event,
 ) -> None:
     async with service(settings, address) as (scheduler, app):
         if not is_loopback(address.host):
@@ -203,33 +213,32 @@ async def _serve(
             await asyncio.sleep(0.02)
         if server.started:
             ready(address.url)
-        stopped = asyncio.ensure_future(scheduler.wait())
-        await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped, told = asyncio.ensure_future(scheduler.wait()), asyncio.ensure_future(stop.wait())
+        await asyncio.wait({running, stopped, told}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await running
         if stopped.done():  # it only stops by itself after an error
             await stopped
         stopped.cancel()
+        told.cancel()
 
 
 def serve(
     settings: ServiceSettings, address: Address, *, log_format: str = "text", ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve until told to stop (SIGINT, SIGTERM): then answer open requests, write a snapshot, and exit."""
+    settings = prepared(settings, address)
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
     handler.addFilter(Repeats())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    _check(settings, address)
-    if settings.engine == "simulated" and settings.engine_state is None and "://" not in settings.store:
-        settings = settings.replace(engine_state=f"{settings.store}.engine")  # so that jobs outlive a restart
     # uvicorn raises the signal that ended it once more, and SIGTERM would end the process before the store is closed
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_run(settings, address, ready or (lambda url: None)))
+            asyncio.run(run(settings, address, ready or (lambda url: None)))
     finally:
         signal.signal(signal.SIGTERM, before)
 
