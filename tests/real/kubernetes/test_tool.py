@@ -205,6 +205,7 @@ def test_a_deadline_ends_a_pod(cluster: LocalKubernetes) -> None:
     assert reach(cluster, "late", "Failed")["reason"] == "DeadlineExceeded"
 
 
+@pytest.mark.slow
 def test_a_node_dies_and_comes_back(cluster: LocalKubernetes, tmp_path: Path) -> None:
     create(cluster, "dies", *noting(tmp_path / "pid"))
     reach(cluster, "dies", "Running")
