@@ -1,1 +1,1 @@
-"""Tests on real clusters: each folder has one cluster, started once in a run and cleaned between its tests."""
+"""Tests on real clusters: each folder runs in one process, on one cluster that is cleaned between its tests."""

@@ -1,4 +1,4 @@
-"""Start a local cluster for tests, and end it with all that it started."""
+"""Start a local cluster for tests, and leave nothing of it behind."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TypeVar
 from berth.live.clusters import marked
 from berth.live.clusters.kubernetes import LocalKubernetes
 from berth.live.clusters.ray import LocalRay
+from berth.live.clusters.slurm import LocalSlurm
 
 __all__ = ["up"]
 
-Local = TypeVar("Local", LocalRay, LocalKubernetes)
+Local = TypeVar("Local", bound=LocalRay | LocalSlurm | LocalKubernetes)
 
 
 @contextmanager
 def up(cluster: Local) -> Iterator[Local]:
-    """Start a cluster; end it afterwards, with all that it started, and remove its files."""
+    """Start a local cluster; end it afterwards, with all that it started, and remove its files."""
     try:
         cluster.start()
         yield cluster
