@@ -1,4 +1,4 @@
-"""Time limits through a whole service: a job that runs longer is ended, on every engine."""
+"""Time limits through a whole service: a job that runs longer is ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from berth.live.clusters.ray import LocalRay
 from berth.live.clusters.slurm import LocalSlurm
 from tests.live.engines.slurm_site import needs_slurm
 from tests.live.service.live import Live, serving
@@ -37,11 +36,6 @@ def check(live: Live, beside: dict[str, Any]) -> None:
     assert live.wait_for("/v1/jobs/open", lambda job: job["phase"] == "running")["attempt"] == 1
     live.ask("DELETE", "/v1/jobs/open")
     live.wait_for("/v1/jobs/open", lambda job: job["phase"] == "cancelled")
-
-
-def test_on_ray(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    with serving(tmp_path, "--engine", f"ray:{ray_cluster.address}") as live:
-        check(live, {})
 
 
 @needs_slurm
