@@ -15,7 +15,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from berth.cli import main
 from berth.live.clusters.ray import LocalRay, RayNode
 from tests.harness.invariants import InvariantBroken
 from tests.harness.waiting import DEADLINE, eventually
@@ -28,17 +27,20 @@ BAD = "tests.lab.policies"
 @contextmanager
 def small_cluster() -> Iterator[LocalRay]:
     """Two nodes with one processor each, of which one that hangs is not noticed by Ray itself."""
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        with up(LocalRay(Path(folder), [RayNode("n1", cpus=1), RayNode("n2", cpus=1)], watchful=False)) as cluster:
-            yield cluster
+    nodes = [RayNode("n1", cpus=1), RayNode("n2", cpus=1)]
+    with up(LocalRay(Path(tempfile.mkdtemp(prefix="ray-")), nodes, watchful=False)) as cluster:
+        yield cluster
 
 
-def start(cluster: LocalRay, file: Path, out: Path, *words: str) -> subprocess.Popen[str]:
-    """Start a sweep on a cluster."""
+def start(file: Path, out: Path, *words: str) -> subprocess.Popen[str]:
+    """Start a sweep."""
     command = [sys.executable, "-m", "berth", "sweep", str(file), "--out", str(out), "-o", "json", *words]
-    command += ["--on", "ray", "--address", cluster.address]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def on(cluster: LocalRay) -> tuple[str, ...]:
+    return "--on", "ray", "--address", cluster.address
 
 
 def answer(running: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
@@ -50,8 +52,8 @@ def answer(running: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
 
 
 def here(file: Path, out: Path) -> pl.DataFrame:
-    """The table of a sweep that is computed in this process."""
-    assert main(["sweep", str(file), "--out", str(out), "--workers", "1", "--quiet"]) == 0
+    """The table of a sweep without Ray."""
+    answer(start(file, out, "--workers", "1"))
     return table(out)
 
 
@@ -83,7 +85,7 @@ def test_a_sweep_that_loses_a_node_gives_the_same_table(alone: None, ray_cluster
         "scenario: small\nset: {horizon: 12}\ngrid: {cluster.servers: [3]}\nseeds: 2\narrivals: hidden\noracles: []\n"
         f"policies: ['tests.real.ray.policies:Waits:folder={gate}', fairness]\n"
     )
-    running = start(ray_cluster, file, tmp_path / "ray", "--workers", "2")
+    running = start(file, tmp_path / "ray", *on(ray_cluster), "--workers", "2")
 
     def waiting() -> tuple[list[str], int | None]:
         return [one.read_text() for one in gate.glob("*.begun")], running.poll()
@@ -112,7 +114,7 @@ def test_cells_that_kill_their_process_are_given_up_and_no_other(
         "scenario: small\ngrid: {cluster.servers: [3]}\nset: {horizon: 12}\nseeds: 1\narrivals: hidden\noracles: []\n"
         f"policies: [fairness, '{BAD}:Dies', '{BAD}:DiesAtOnce']\n"
     )
-    (point,) = answer(start(ray_cluster, deadly, tmp_path / "deadly"), code=1)["points"]
+    (point,) = answer(start(deadly, tmp_path / "deadly", *on(ray_cluster)), code=1)["points"]
     assert [row["policy"] for row in point["summary"]] == ["fairness"]
     assert len(point["failed"]) == 2
     assert all("its process died" in error for error in point["failed"].values())
@@ -125,7 +127,7 @@ def test_a_cluster_gives_the_same_table_as_processes(alone: None, ray_cluster: L
         "scenario: small\nset: {horizon: 40}\ngrid: {cluster.servers: [3, 4]}\nseeds: 2\narrivals: hidden\n"
         "policies: [fairness, random-allocation, ogasched]\noracles: [slot]\n"
     )
-    whole = answer(start(ray_cluster, file, tmp_path / "ray"))
+    whole = answer(start(file, tmp_path / "ray", *on(ray_cluster)))
     assert table(tmp_path / "ray").equals(here(file, tmp_path / "here"))
     assert [point["changes"] for point in whole["points"]] == [{"cluster.servers": 3}, {"cluster.servers": 4}]
 
@@ -139,7 +141,7 @@ def test_cells_of_a_node_that_hangs_are_computed_elsewhere_and_count_once(tmp_pa
     )
     out = tmp_path / "ray"
     with small_cluster() as cluster:
-        running = start(cluster, file, out)
+        running = start(file, out, *on(cluster))
         finished(out, 4, running)  # so both nodes are at work
         cluster.hang("n1")
         finished(out, 15, running)
