@@ -11,14 +11,12 @@ from typer.testing import CliRunner
 from berth.cli import app
 from berth.errors import InvalidInput
 from berth.live.clusters import ClusterError, alive, kubernetes, marked
-from berth.live.clusters.kubernetes import DAEMONS, LocalKubernetes, missing_programs
+from berth.live.clusters.kubernetes import DAEMONS, LocalKubernetes
 from berth.live.clusters.supervisor import down
 from berth.live.kubernetes_api import connect_with_token
 from tests.harness.waiting import eventually
+from tests.real.kubernetes.site import needs_kubernetes
 
-needs_kubernetes = pytest.mark.skipif(
-    bool(missing_programs()), reason="Kubernetes is not installed (python3 scripts/kubernetes.py install)"
-)
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes, missing_programs
 from berth.live.clusters.ray import LocalRay, RayNode
 from berth.live.clusters.slurm import LocalSlurm
 from tests.live.engines.slurm_site import SlurmSite, slurm, up
@@ -19,12 +18,6 @@ NODES = (
     RayNode("n2", gpus=4, resources={"licence": 2}, labels={"class": "fast"}),
     RayNode("n3", resources={"licence": 1}, labels={"class": "slow"}),
     RayNode("n4", labels={"class": "slow"}),
-)
-KUBERNETES_NODES = (
-    KubernetesNode("n1", gpus=4, labels={"class": "fast"}),
-    KubernetesNode("n2", gpus=4, labels={"class": "fast"}),
-    KubernetesNode("n3", labels={"class": "slow"}),
-    KubernetesNode("n4", labels={"class": "slow"}),
 )
 
 
@@ -43,15 +36,6 @@ def ray_cluster() -> Iterator[LocalRay]:
         pytest.skip("Ray is not installed")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
     with up(LocalRay(folder, NODES)) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="package")
-def kubernetes_cluster() -> Iterator[LocalKubernetes]:
-    """Four nodes with four processors each; the users berth, reader and nobody have no rights."""
-    if missing_programs():
-        pytest.skip("Kubernetes is not installed (python3 scripts/kubernetes.py install)")
-    with up(LocalKubernetes(Path(tempfile.mkdtemp(prefix="kubernetes-")), KUBERNETES_NODES)) as cluster:
         yield cluster
 
 

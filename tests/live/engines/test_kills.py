@@ -19,8 +19,8 @@ from berth.live.clusters.ray import LocalRay
 from berth.live.clusters.slurm import LocalSlurm, SlurmNode
 from tests.live.engines.kill_checks import Paper, checked
 from tests.live.engines.killing import Fault, Service, run
-from tests.live.engines.kubernetes_site import needs_kubernetes
 from tests.live.engines.slurm_site import needs_slurm, slurm, up
+from tests.real.kubernetes.site import needs_kubernetes
 
 NODES = [SlurmNode(f"n{i}", features=["class=fast" if i <= 4 else "class=slow"]) for i in range(1, 9)]
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from berth.live.clusters.kubernetes import LocalKubernetes
+import pytest
+
+from berth.live.clusters.kubernetes import LocalKubernetes, missing_programs
 from berth.live.engines import Engine
 from berth.live.engines.kubernetes.engine import KubernetesEngine
 from berth.live.engines.kubernetes.record import ATTEMPT, JOB
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from tests.real.contract import WitnessedSite
+
+needs_kubernetes = pytest.mark.skipif(
+    bool(missing_programs()), reason="Kubernetes is not installed (python3 scripts/kubernetes.py install)"
+)
 
 
 class KubernetesSite(WitnessedSite):

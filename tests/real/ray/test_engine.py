@@ -214,14 +214,17 @@ def test_another_store_has_the_cluster_only_when_the_first_is_through(alone: Non
         return str(it.value)
 
     async def claimed(engine: RayEngine) -> Snapshot:
-        async def claim() -> Snapshot | EngineError:
+        async def claim() -> tuple[Snapshot | None, str]:
             try:
-                return await engine.snapshot()
+                return await engine.snapshot(), ""
             except EngineError as error:
-                return error
+                return None, str(error)
 
-        found = await eventually_async(claim, lambda seen: isinstance(seen, Snapshot), "the cluster is not free")
-        assert isinstance(found, Snapshot)
+        def free(seen: tuple[Snapshot | None, str]) -> bool:
+            return seen[0] is not None
+
+        found, _ = await eventually_async(claim, free, "the cluster is not free")
+        assert found is not None
         return found
 
     async def play() -> None:
