@@ -7,15 +7,20 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 import pytest
 
+from berth.lab.run.cells import Work
+from berth.lab.run.processes import Done, run_cells
+from berth.lab.run.sweep import sweep
 from berth.live.clusters.ray import LocalRay, RayNode
+from berth.scenario import Scenario
 from tests.harness.invariants import InvariantBroken
 from tests.harness.waiting import DEADLINE, eventually
 from tests.real.local import up
@@ -51,10 +56,14 @@ def answer(running: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
     return found
 
 
-def here(file: Path, out: Path) -> pl.DataFrame:
-    """The table of a sweep without Ray."""
-    answer(start(file, out, "--workers", "1"))
-    return table(out)
+def here(file: Path) -> pl.DataFrame:
+    """The table of a sweep whose cells are computed in this process."""
+
+    def computed(scenarios: Sequence[Scenario], works: Sequence[Work], done: Done, **_: Any) -> None:
+        run_cells(scenarios, works, done)
+
+    with patch("berth.lab.run.sweep.run_cells", computed):
+        return sweep(file).frame().drop("decide_microseconds")
 
 
 def table(out: Path) -> pl.DataFrame:
@@ -102,7 +111,7 @@ def test_a_sweep_that_loses_a_node_gives_the_same_table(alone: None, ray_cluster
     assert not any(point["failed"] for point in found["points"])
     if len(done(tmp_path / "ray")) != 4:
         raise InvariantBroken(f"four cells, but {done(tmp_path / 'ray')} are there")
-    assert table(tmp_path / "ray").equals(here(file, tmp_path / "here"))
+    assert table(tmp_path / "ray").equals(here(file))
 
 
 @pytest.mark.slow
@@ -127,8 +136,8 @@ def test_a_cluster_gives_the_same_table_as_processes(alone: None, ray_cluster: L
         "scenario: small\nset: {horizon: 40}\ngrid: {cluster.servers: [3, 4]}\nseeds: 2\narrivals: hidden\n"
         "policies: [fairness, random-allocation, ogasched]\noracles: [slot]\n"
     )
-    whole = answer(start(file, tmp_path / "ray", *on(ray_cluster)))
-    assert table(tmp_path / "ray").equals(here(file, tmp_path / "here"))
+    whole = answer(start(file, tmp_path / "ray", *on(ray_cluster), "--workers", "3"))
+    assert table(tmp_path / "ray").equals(here(file))
     assert [point["changes"] for point in whole["points"]] == [{"cluster.servers": 3}, {"cluster.servers": 4}]
 
 
@@ -152,4 +161,4 @@ def test_cells_of_a_node_that_hangs_are_computed_elsewhere_and_count_once(tmp_pa
     assert told.splitlines()[-1] == "berth: 16 cells done"
     assert not any(point["failed"] for point in json.loads(said)["points"])
     assert len(done(out)) == 16
-    assert table(out).equals(here(file, tmp_path / "here"))
+    assert table(out).equals(here(file))

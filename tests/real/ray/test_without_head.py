@@ -12,6 +12,7 @@ from tests.real.ray.conftest import Drive
 from tests.real.ray.driver import Driver
 
 
+@pytest.mark.slow
 def test_without_its_head_a_cluster_is_an_error_and_runs_nothing(drive: Drive, ray_cluster: LocalRay) -> None:
     address = ray_cluster.address
 
