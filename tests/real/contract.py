@@ -8,7 +8,7 @@ from pathlib import Path
 
 from berth.errors import EngineCheckFailed
 from berth.live.core.jobs import Job, Role
-from berth.testing import EngineResult, Ledger, Script, Sighting, Site, check_engine
+from berth.testing import ENGINE_CHECKS, EngineResult, Ledger, Script, Sighting, Site, check_engine
 from tests.harness.invariants import InvariantBroken
 from tests.harness.waiting import DEADLINE
 
@@ -41,10 +41,10 @@ class WitnessedSite(Site):
         ]
 
 
-def checked(site: WitnessedSite, skip: Collection[str] = ()) -> dict[str, EngineResult]:
-    """Run the checks of an engine; the result of each, by its name."""
+def checked(site: WitnessedSite, names: Collection[str] = tuple(ENGINE_CHECKS)) -> dict[str, EngineResult]:
+    """Run the checks of an engine, or those with these names; the result of each, by its name."""
     try:
-        return {result.check: result for result in check_engine(site, skip=skip)}
+        return {result.check: result for result in check_engine(site, skip=ENGINE_CHECKS.keys() - set(names))}
     except EngineCheckFailed as failed:
         if twice := site.begun_twice():
             raise InvariantBroken("; ".join(twice)) from failed

@@ -13,7 +13,7 @@ from berth.live.engines.clock import Clock
 from berth.live.engines.ray.engine import RayEngine
 from berth.live.engines.registry import make_engine
 
-pytest.importorskip("ray", reason="Ray is not installed: berth[ray]")
+pytest.importorskip("ray", reason="Ray is not installed")
 
 
 def test_no_cluster_is_a_clear_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

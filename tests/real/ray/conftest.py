@@ -28,7 +28,7 @@ Drive = Callable[[Callable[[Driver], Coroutine[Any, Any, None]]], None]
 def ray_cluster() -> Iterator[LocalRay]:
     """Three nodes with four processors each; one that hangs is lost after ten seconds, not after half a minute."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: berth[ray]")
+        pytest.skip("Ray is not installed")
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
     with pytest.MonkeyPatch.context() as patch, up(LocalRay(folder, NODES)) as cluster:
         patch.setenv("BERTH_RAY_LEASE", "10s")

@@ -20,6 +20,7 @@ from tests.harness.invariants import InvariantBroken
 from tests.harness.waiting import eventually
 from tests.live.service.live import Live, serving, serving_process
 from tests.real.ray.conftest import Shared
+from tests.real.time_limits import check_time_limits
 
 ROOT = Path(__file__).parents[3]
 JOBS = 24
@@ -160,12 +161,4 @@ def test_two_lines_run_a_function_on_the_cluster(live: Live, ray_cluster: LocalR
 
 
 def test_a_time_limit_ends_a_job_and_no_other(live: Live) -> None:
-    sleep = {"resources": {"cpu": 1}, "work": "1m", "command": ["sleep", "600"]}
-    quick = {"name": "quick", "resources": {"cpu": 1}, "work": "100ms", "limit": "5m", "command": ["true"]}
-    live.ask("POST", "/v1/jobs", [{**sleep, "name": "open"}, {**sleep, "name": "limited", "limit": "1s"}, quick])
-    found = live.wait_for("/v1/jobs/limited", lambda job: job["phase"] == "failed")
-    assert "it reached its time limit of 1 s" in found["reason"]
-    assert live.wait_for("/v1/jobs/quick", lambda job: job["phase"] == "finished")["limit"] == 300.0
-    assert live.wait_for("/v1/jobs/open", lambda job: job["phase"] == "running")["attempt"] == 1
-    live.ask("DELETE", "/v1/jobs/open")
-    live.wait_for("/v1/jobs/open", lambda job: job["phase"] == "cancelled")
+    check_time_limits(live, {})
