@@ -32,6 +32,7 @@ def run(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.slow
 def test_up_status_env_and_down(folder: Path) -> None:
     code, said = run("up", "ray", "--nodes", "2", "--directory", str(folder))
     assert code == 0, said

@@ -1,17 +1,11 @@
-"""Time limits through a whole service: a job that runs longer is ended, on every engine."""
+"""Time limits through a whole service: a job that runs longer is ended."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from berth.live.clusters.ray import LocalRay
 from tests.live.service.live import serving
 from tests.real.time_limits import check_time_limits
-
-
-def test_on_ray(ray_cluster: LocalRay, tmp_path: Path) -> None:
-    with serving(tmp_path, "--engine", f"ray:{ray_cluster.address}") as live:
-        check_time_limits(live, {})
 
 
 def test_on_the_simulated_cluster(tmp_path: Path) -> None:

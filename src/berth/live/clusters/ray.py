@@ -118,8 +118,14 @@ class LocalRay:
     def _start_head(self) -> None:
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": self._ip(0)}
-        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": self._settings})
+        head = {
+            "num_cpus": 0,
+            "node_ip_address": self._ip(0),
+            "include_dashboard": False,
+            "no_monitor": True,  # nobody adds nodes
+            "_system_config": self._settings,
+        }
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
     def _add_node(self, name: str) -> None:
         node = self._nodes[name]

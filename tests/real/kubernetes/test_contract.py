@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from berth.live.clusters.kubernetes import LocalKubernetes
-from berth.testing import check_engine
-from tests.live.engines.kubernetes_site import KubernetesSite
+from tests.real.contract import checked
+from tests.real.kubernetes.site import KubernetesSite
 
 
 def test_every_promise_is_kept(kubernetes_cluster: LocalKubernetes, tmp_path: Path) -> None:
-    results = {result.check: result for result in check_engine(KubernetesSite(kubernetes_cluster, tmp_path))}
+    results = checked(KubernetesSite(kubernetes_cluster, tmp_path))
     assert [str(result) for result in results.values() if not result.passed] == []

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from berth.live.core.jobs import Job, Place
 from berth.live.engines import Owner, Snapshot
 from berth.live.engines.kubernetes.engine import KubernetesEngine
 from berth.live.engines.kubernetes.settings import KubernetesSettings
-from tests.live.engines.kubernetes_site import LIMIT
+from tests.harness.invariants import InvariantBroken
+from tests.harness.waiting import eventually_async
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 NAMES = itertools.count(1)
@@ -68,11 +70,13 @@ class Driver:
         async for event in self.engine.events():
             self.events.append(event)
 
-    async def until(self, found: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(LIMIT):
-            while not (answer := found()):
-                await asyncio.sleep(0.1)
-        return answer
+    async def until(self, found: Callable[[], Any], what: str) -> Any:
+        """What is found, as soon as there is something."""
+
+        def look() -> tuple[Any, list[Event]]:
+            return found(), self.events
+
+        return (await eventually_async(look, lambda seen: seen[0], what))[0]
 
     def of(self, kind: type[Any], job: str | None = None) -> list[Any]:
         """Events of a kind."""
@@ -84,7 +88,7 @@ class Driver:
         def found() -> Job | None:
             return next((one.job for one in self.of(Submitted) if one.job.payload["name"] == name), None)
 
-        job: Job = await self.until(found)
+        job: Job = await self.until(found, f"{name} is not submitted")
         return job
 
     def pods(self, job: str) -> list[Any]:
@@ -118,7 +122,7 @@ async def test_a_job_runs_as_a_gang_where_berth_said(kubernetes_cluster: LocalKu
         counts = [pods // 2, pods - pods // 2]
         places = tuple(Place(name, role, count) for name, count in zip(names, counts, strict=False) if count)
         await driver.engine.execute(Start(job.id, 1, places), job)
-        await driver.until(lambda: driver.of(Finished, job.id) or driver.of(Failed, job.id))
+        await driver.until(lambda: driver.of(Finished, job.id) or driver.of(Failed, job.id), "the gang does not end")
         assert [type(one) for one in driver.events if getattr(one, "job", None) == job.id] == [Started, Finished]
         there = sorted(one["spec"]["nodeName"] for one in driver.pods(made))
         assert there == sorted(place.server for place in places for _ in range(place.count))
@@ -136,50 +140,53 @@ async def test_a_gang_that_lost_a_pod_binds_nothing(kubernetes_cluster: LocalKub
         group = driver.engine._companion.waiting[job.id]
         server = snapshot.servers[0].name
         driver.api.request("DELETE", f"{PODS}/lost-1")
-        await driver.until(lambda: driver.of(Cancelled, job.id))
+        await driver.until(lambda: driver.of(Cancelled, job.id), "nobody tells that the group is gone")
         driver.engine._companion.waiting[job.id] = group  # as if berth had not heard of it yet
         await driver.engine.execute(Start(job.id, 1, (Place(server, job.roles[0].name, 3),)), job)
-        await driver.until(lambda: driver.of(Failed, job.id))
+        await driver.until(lambda: driver.of(Failed, job.id), "the start does not fail")
         left = [driver.api.request("GET", f"{PODS}/lost-{i}") for i in (0, 2)]
         assert ["nodeName" in one["spec"] for one in left] == [False, False]
-        for i in (0, 2):
-            driver.api.request("DELETE", f"{PODS}/lost-{i}")
 
 
 @awaited
-async def test_a_pod_that_fails_leaves_the_others_to_their_owner(kubernetes_cluster: LocalKubernetes) -> None:
+async def test_a_pod_that_fails_leaves_the_others_to_their_owner(
+    kubernetes_cluster: LocalKubernetes, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
     async with driving(kubernetes_cluster) as (driver, snapshot):
         labels = {"scheduling.x-k8s.io/pod-group": "fails", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
-        for i, command in enumerate(("exit 3", "sleep 3")):
+        for i, command in enumerate(("exit 3", f"until test -e {go}; do sleep 0.1; done")):
             pod = {"metadata": {"name": f"fails-{i}", "labels": labels}, "spec": spec(cpu="100m")}
             pod["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", command]
             driver.api.request("POST", PODS, pod)
         job = await driver.submitted("fails")
         place = Place(snapshot.servers[0].name, job.roles[0].name, 2)
         await driver.engine.execute(Start(job.id, 1, (place,)), job)
-        await driver.until(lambda: driver.of(Failed, job.id))
-        ended = ("Succeeded", "Failed")
+        await driver.until(lambda: driver.of(Failed, job.id), "its failure is not told")
+        go.touch()
 
         def phases() -> list[str]:
             return [driver.api.request("GET", f"{PODS}/fails-{i}")["status"]["phase"] for i in range(2)]
 
-        await driver.until(lambda: all(phase in ended for phase in phases()))
-        assert phases() == ["Failed", "Succeeded"]
+        await eventually_async(phases, lambda seen: seen == ["Failed", "Succeeded"], "phases of the pods")
         assert "exit code 3" in driver.of(Failed, job.id)[0].reason
-        for i in range(2):
-            driver.api.request("DELETE", f"{PODS}/fails-{i}")
 
 
 @awaited
-async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernetes_cluster: LocalKubernetes) -> None:
-    driver = Driver(kubernetes_cluster)
+async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(
+    kubernetes_cluster: LocalKubernetes, tmp_path: Path
+) -> None:
+    driver, lines, go = Driver(kubernetes_cluster), tmp_path / "lines", tmp_path / "go"
     snapshot = await driver.engine.snapshot()
     listening = asyncio.create_task(driver.listen())
-    made = driver.api.request("POST", JOBS, batch_job(2, spec(seconds=15.0, cpu="100m")))["metadata"]["name"]
+    pod = spec(cpu="100m")
+    told = f"echo began >> {lines}; until test -e {go}; do sleep 0.1; done"
+    pod["containers"][0]["command"] = ["/bin/sh", "-c", told]
+    made = driver.api.request("POST", JOBS, batch_job(2, pod))["metadata"]["name"]
     job = await driver.submitted(made)
     start = Start(job.id, 1, (Place(snapshot.servers[0].name, job.roles[0].name, 2),))
     await driver.engine.execute(start, job)
-    await driver.until(lambda: driver.of(Started, job.id))
+    await driver.until(lambda: driver.of(Started, job.id), "it does not start")
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     await driver.engine.close()
@@ -191,8 +198,11 @@ async def test_a_restart_finds_what_was_placed_and_places_nothing_twice(kubernet
     assert job.id not in [one.id for one in again.waiting]
     listening = asyncio.create_task(second.listen())
     await second.engine.execute(start, job)
-    await second.until(lambda: second.of(Finished, job.id))
+    go.touch()
+    await second.until(lambda: second.of(Finished, job.id), "it does not end")
     assert second.of(Failed, job.id) == []
+    if (began := len(lines.read_text().split())) != 2:
+        raise InvariantBroken(f"{began} pods of a gang of two have begun")
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     await second.engine.close()
@@ -207,14 +217,13 @@ async def test_a_pod_that_berth_cannot_place_is_told_why_and_release_can_be_rehe
         pod = {"metadata": {"name": "spread"}, "spec": spec(topologySpreadConstraints=[rule])}
         driver.api.request("POST", PODS, pod)
         where, which = "/api/v1/namespaces/default/events", {"fieldSelector": "reason=BerthIgnored"}
-        told = await driver.until(lambda: driver.api.list(where, which)[0])
+        told = await driver.until(lambda: driver.api.list(where, which)[0], "the pod is not told why")
         assert [one["involvedObject"]["name"] for one in told] == ["spread"]
         assert "while its schedulerName is berth: expected pods without topology spread" in told[0]["message"]
         words = ["kubernetes", "release", "--dry-run", "--kubeconfig", str(kubernetes_cluster.kubeconfig)]
         said = await asyncio.to_thread(CliRunner().invoke, app, words)
         assert re.search(r"^default/spread: bound to n\d+ \(dry run\)$", said.output, re.MULTILINE)
         assert not driver.api.request("GET", f"{PODS}/spread")["spec"].get("nodeName")
-        driver.api.request("DELETE", f"{PODS}/spread")
 
 
 @awaited
@@ -234,7 +243,8 @@ async def test_pods_of_others_count_and_a_waiting_group_is_explained(
                 and one.server.taken.get("cpu", 0) == before + 1000
                 for one in driver.events
                 if one.kind == "server-changed"
-            )
+            ),
+            "the pod of another scheduler does not count",
         )
         made = driver.api.request("POST", JOBS, batch_job(2, spec()))["metadata"]["name"]
         job = await driver.submitted(made)
@@ -245,6 +255,4 @@ async def test_pods_of_others_count_and_a_waiting_group_is_explained(
         said = {one["involvedObject"]["uid"]: one["message"] for one in found}
         assert {said[uid] for uid in uids} == {"it waits for faster servers"}
         await driver.engine.execute(Cancel(job.id, 0), job)
-        await driver.until(lambda: not uids & {one["metadata"]["uid"] for one in driver.pods(made)})
-        driver.api.request("DELETE", f"{JOBS}/{made}?propagationPolicy=Background")
-        driver.api.request("DELETE", f"{PODS}/foreign")
+        await driver.until(lambda: not uids & {one["metadata"]["uid"] for one in driver.pods(made)}, "pods are left")

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from berth.live.clusters.kubernetes import LocalKubernetes, missing_programs
-from berth.live.core.jobs import Job, Role
 from berth.live.engines import Engine
 from berth.live.engines.kubernetes.engine import KubernetesEngine
 from berth.live.engines.kubernetes.record import ATTEMPT, JOB
 from berth.live.engines.kubernetes.settings import KubernetesSettings
-from berth.testing.engines.ledger import Ledger
-from berth.testing.engines.site import Script, Sighting, Site
+from tests.real.contract import WitnessedSite
 
-LIMIT = 240.0
 needs_kubernetes = pytest.mark.skipif(
     bool(missing_programs()), reason="Kubernetes is not installed (python3 scripts/kubernetes.py install)"
 )
 
 
-class KubernetesSite(Site):
+class KubernetesSite(WitnessedSite):
     """Jobs on a cluster that the test starts and stops."""
 
-    short, patience = 1.0, LIMIT
+    short = 0.5
 
     def __init__(self, cluster: LocalKubernetes, folder: Path) -> None:
-        self._cluster, self._ledger = cluster, Ledger(folder)
+        super().__init__(folder)
+        self._cluster = cluster
 
     async def engine(self) -> Engine:
-        settings = KubernetesSettings(kubeconfig=self._cluster.kubeconfig, image="none", lost_seconds=15.0)
+        settings = KubernetesSettings(kubeconfig=self._cluster.kubeconfig, image="none", lost_seconds=10.0)
         return KubernetesEngine(settings)
-
-    def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
-        return self._ledger.job(id, roles, script)
-
-    async def begun(self) -> Sequence[Sighting]:
-        return self._ledger.begun()
 
     async def lose(self, server: str) -> None:
         await asyncio.to_thread(self._cluster.lose, server)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import operator
 import sys
-import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,8 @@ from berth.live.engines import Engine
 from berth.live.engines.ray.engine import RayEngine
 from berth.testing.engines.listener import Listener
 from berth.testing.engines.witness import birth
+from tests.harness.waiting import DEADLINE, eventually_async
 
-PATIENCE = 240.0
 TELL = """
 import json, os, sys, time
 file = os.path.join(sys.argv[1], f"{os.environ['BERTH_ROLE']}-{os.environ['BERTH_RANK']}")
@@ -32,14 +29,6 @@ os.rename(file + ".new", file + ".json")
 time.sleep(float(sys.argv[2]))
 """
 """Leaves word of what it is, and runs for some seconds."""
-
-
-async def until(good: Callable[[], bool], what: str) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + PATIENCE
-    while not good():
-        assert time.monotonic() < end, what
-        await asyncio.sleep(0.05)
 
 
 class Attempted:
@@ -68,13 +57,22 @@ class Attempted:
     async def runs(self) -> None:
         """Wait until all of its tasks run."""
         tasks = sum(place.count for place in self.command.places)
-        await until(lambda: len(self.alive()) == tasks or self.driver.end(self.key) is not None, "it does not run")
-        assert len(self.alive()) == tasks, self.driver.end(self.key)
+
+        def look() -> tuple[set[str], object]:
+            return self.alive(), self.driver.end(self.key)
+
+        alive, end = await eventually_async(
+            look, lambda seen: len(seen[0]) == tasks or seen[1] is not None, f"tasks of {self.job.id} that run, its end"
+        )
+        assert len(alive) == tasks, end
+
+    async def is_over(self) -> None:
+        """Wait until none of its tasks runs."""
+        await eventually_async(self.alive, operator.not_, f"tasks of {self.job.id} go on")
 
     async def ended(self) -> Finished | Failed:
         """Wait until its end was told."""
-        await until(lambda: self.driver.end(self.key) is not None, f"{self.job.id} does not end")
-        end = self.driver.end(self.key)
+        end = await eventually_async(lambda: self.driver.end(self.key), what=f"{self.job.id} does not end")
         assert end is not None
         return end
 
@@ -98,23 +96,31 @@ class Driver:
         async def make() -> Engine:
             return RayEngine(cluster.address)
 
-        self.cluster, self.listener, self.folder = cluster, Listener(make, PATIENCE), folder
+        self.cluster, self.listener, self.folder = cluster, Listener(make, DEADLINE), folder
         self.made: list[Attempted] = []
 
-    async def open(self) -> None:
-        """Connect, and wait until every node is heard."""
-        await self.listener.open()
+    async def ready(self) -> None:
+        """Connect, where it is not, and wait until the agent of every node is heard."""
+        if not self.listener.is_open:
+            await self.listener.open()
         await self.complete()
 
     async def complete(self) -> None:
         """Wait until every node is heard: on a busy machine their agents begin late."""
-        snapshot = await self.listener.look()
         nodes = {name for name in self.cluster.daemons() if not name.startswith("head-")}
-        end = time.monotonic() + PATIENCE
-        while missing := nodes - {server.name for server in snapshot.servers}:
-            assert time.monotonic() < end, f"nothing is heard of {missing}"
-            await asyncio.sleep(0.5)
-            snapshot = await self.listener.look()
+
+        def missing() -> list[str]:
+            return [name for name in nodes if not self.listener.there(name)]
+
+        await eventually_async(missing, operator.not_, "nothing is heard of nodes")
+
+    async def is_there(self, name: str, there: bool = True) -> None:
+        """Wait until a node is told to be there, or to be lost."""
+
+        def told() -> tuple[bool, object]:
+            return self.listener.there(name), self.listener.spells[-1].events[-5:]
+
+        await eventually_async(told, lambda seen: seen[0] is there, f"{name} {'is back' if there else 'is lost'}")
 
     async def clear(self) -> None:
         """End what still runs."""
@@ -122,6 +128,7 @@ class Driver:
         self.made.clear()
         for one in left:
             await one.cancel()
+            await one.ended()
 
     def job(self, *places: tuple[str, str, int] | str, seconds: float = 600.0, **given: Any) -> Attempted:
         """A job on these places (server, role, tasks), whose tasks leave word, or do what `payload` says."""
@@ -138,15 +145,3 @@ class Driver:
         roles = tuple(Role(role, count, demand) for role, count in counts.items())
         self.made.append(Attempted(self.listener, folder, Job(name, "test", roles, payload=payload), there))
         return self.made[-1]
-
-
-@asynccontextmanager
-async def driven(cluster: LocalRay, folder: Path) -> AsyncIterator[Driver]:
-    """Drive a cluster; whatever it still runs is ended."""
-    driver = Driver(cluster, folder)
-    await driver.open()
-    try:
-        yield driver
-    finally:
-        await driver.clear()
-        await driver.listener.close()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from berth.live.clusters.ray import LocalRay
-from berth.live.core.jobs import Job, Role
 from berth.live.engines import Engine
 from berth.live.engines.ray.engine import RayEngine
-from berth.testing.engines.ledger import Ledger
-from berth.testing.engines.site import Script, Sighting, Site
+from tests.harness.waiting import DEADLINE
+from tests.real.contract import WitnessedSite
 
 REMOVE = """
 import sys, ray
@@ -22,22 +21,17 @@ remove_placement_group(get_placement_group(sys.argv[2]))
 """
 
 
-class RaySite(Site):
+class RaySite(WitnessedSite):
     """Jobs on a cluster that the test starts and stops."""
 
-    short, patience = 0.5, 240.0
+    short = 0.5
 
     def __init__(self, cluster: LocalRay, folder: Path) -> None:
-        self._cluster, self._ledger = cluster, Ledger(folder)
+        super().__init__(folder)
+        self._cluster = cluster
 
     async def engine(self) -> Engine:
         return RayEngine(self._cluster.address)
-
-    def job(self, id: str, roles: tuple[Role, ...], script: Script) -> Job:
-        return self._ledger.job(id, roles, script)
-
-    async def begun(self) -> Sequence[Sighting]:
-        return self._ledger.begun()
 
     async def lose(self, server: str) -> None:
         self._cluster.kill(server)
@@ -47,4 +41,4 @@ class RaySite(Site):
 
     async def cancel_behind(self, job: str, attempt: int) -> None:
         command = [sys.executable, "-c", REMOVE, self._cluster.address, f"berth-{job}-{attempt}"]
-        subprocess.run(command, check=True, timeout=240)
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=DEADLINE)
