@@ -6,12 +6,12 @@ from hypothesis import settings
 
 __all__ = ["FAST", "SLOW", "examples"]
 
-FAST, SLOW = 30, 150
-"""Examples of a test without settings of its own in the profiles `berth` and `slow`."""
+FAST, SLOW = 40, 200
+"""Examples of a test without settings of its own, in the profiles `gate` and `explore`."""
 
 
 def examples(fast: int) -> settings:
-    """Settings of a test that tries `fast` examples in the profile `berth`, and in proportion in any other.
+    """Settings of a test that tries `fast` examples in the profile `gate`, and in proportion in any other.
 
     The cheaper an example is and the rarer the defect, the more of them a test tries.
     """
