@@ -15,4 +15,4 @@ def examples(fast: int) -> settings:
 
     The cheaper an example is and the rarer the defect, the more of them a test tries.
     """
-    return settings(max_examples=-(-fast * settings.default.max_examples // FAST))
+    return settings(max_examples=-(-fast * settings().max_examples // FAST))
