@@ -6,8 +6,15 @@ import os
 import time
 from collections.abc import Iterator
 
-import hypothesis
-import pytest
+# There are as many test processes as processors: a second thread of torch or of a BLAS only spins while it waits for
+# one. The libraries read these when they are imported, so this comes before all other imports.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+
+from tests.harness.examples import FAST, SLOW  # noqa: E402
 
 pytest_plugins = (
     "tests.harness.grouping",
@@ -18,8 +25,8 @@ pytest_plugins = (
 
 # `dev.py test` takes "gate": the same examples each time. `dev.py test --slow` takes "explore". Compiling a kernel on
 # first use is slow once; hypothesis must not take that for a slow test.
-hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=40)
-hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=200, print_blob=True)
+hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=FAST)
+hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=SLOW, print_blob=True)
 hypothesis.settings.load_profile("gate")
 
 # `dev.py test --changed` begins no test after this many seconds.

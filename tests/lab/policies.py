@@ -52,6 +52,15 @@ class Slow(Fairness):
         return super().decide(slot)
 
 
+class Held(Fairness):
+    """Decides nothing while BERTH_TEST_HELD names its number of servers: such a run cannot end before it is killed."""
+
+    def decide(self, slot: AllocationSlot, /) -> Floats:
+        while os.environ.get("BERTH_TEST_HELD") == str(len(slot.free)):
+            time.sleep(0.02)
+        return super().decide(slot)
+
+
 class Seeing(Fairness):
     """Needs to see the arrivals."""
 

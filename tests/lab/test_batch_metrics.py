@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.lab.replay.results import PERCENTILES, batch_metrics, bounded_slowdown
+from tests.harness.examples import examples
 
 NAN = float("nan")
 
@@ -107,7 +108,7 @@ halves = st.integers(0, 60).map(lambda n: n / 2)
 rows = st.tuples(halves, halves, st.integers(1, 60).map(lambda n: n / 2), st.integers(1, 4), st.integers(0, 3))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 12))
 def test_random_schedules_in_plain_python(drawn: list[tuple[float, float, float, int, int]], capacity: int) -> None:
     jobs = [(submit, submit + wait, submit + wait + run, float(amount)) for submit, wait, run, amount, _ in drawn]

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from berth.lab.run.plans import plan_comparison
 from berth.lab.run.results import Comparison
 from berth.lab.show.words import verdict
 from berth.scenario import load_scenario
+from tests.harness.waiting import DEADLINE, eventually
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"horizon": 20, "cluster.servers": 4}
@@ -351,36 +351,29 @@ def test_progress_counts_every_cell() -> None:
 def test_an_interrupted_run_keeps_its_cells(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [
-        sys.executable, "-m", "berth", "compare", "small", "--policy", "fairness", "--policy", f"{HERE}:Slow",
+        sys.executable, "-m", "berth", "compare", "small", "--policy", "fairness", "--policy", f"{HERE}:Held",
         "--baseline", "fairness", "--seeds", "3", "--arrivals", "hidden", "--oracle", "none", "--workers", "2",
-        "--set", "horizon=60", "--out", str(out),
+        "--set", "horizon=60", "--set", "cluster.servers=4", "--out", str(out),
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    environment = {**os.environ, "PYTHONPATH": path, "BERTH_TEST_HELD": "4"}
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-    until = time.monotonic() + 60
-    while not list(out.glob("cells/*.parquet")) and time.monotonic() < until:
-        time.sleep(0.05)
+    # now both workers are held: the command waits for them, and does nothing else
+    eventually(lambda: len(list(out.glob("cells/[!.]*.parquet"))), lambda count: count == 3, f"cells in {out}")
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: parent and workers alike
-    _, said = running.communicate(timeout=240)
+    try:
+        _, said = running.communicate(timeout=DEADLINE)
+    finally:
+        running.kill()
     assert running.returncode == 130
     assert "the same command continues" in said, said
     assert "Traceback" not in said
     assert json.loads((out / "manifest.json").read_text())["finished"] is None
-    kept = len(list(out.glob("cells/*.parquet")))
-    assert 0 < kept < 6
     assert not list(out.rglob("*.tmp"))
-    rest = compare(
-        "small",
-        ["fairness", f"{HERE}:Slow"],
-        3,
-        "fairness",
-        "hidden",
-        [],
-        out,
-        workers=1,
-        overrides={"horizon": 60},
-    )
-    assert rest.reused == kept
+    overrides = {"horizon": 60, "cluster.servers": 4}
+    policies = ["fairness", f"{HERE}:Held"]
+    rest = compare("small", policies, 3, "fairness", "hidden", [], out, workers=1, overrides=overrides)
+    assert rest.reused == 3
     assert not rest.failed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
@@ -20,6 +20,7 @@ from berth.lab.reproduce.run import reproduce
 from berth.lab.reproduce.traces import find_traces
 from berth.scenario import load_scenario
 from berth.traces.folder import VARIABLE, traces_folder
+from tests.harness.examples import examples
 
 HERE, AWAY = "own/here.csv", "own/away.csv"
 TRACED: dict[str, Any] = {
@@ -189,7 +190,7 @@ def point(scenario: str, **changes: Any) -> Setting:
     return only
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(50, 400), st.floats(0.5, 5), st.integers(1, 10), st.floats(0.1, 1e4))
 def test_tasks_come_as_often_as_jobs_of_the_trace(
     tmp_path_factory: pytest.TempPathFactory, jobs: int, mean: float, horizon: int, gap: float

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
@@ -21,6 +21,7 @@ from berth.lab.replay.samples import _apart
 from berth.random import stream
 from berth.statistics import holm
 from berth.traces.trace import Source, Trace
+from tests.harness.examples import examples
 
 POOL = ReplaySetting(processors=8)
 DAY = 86400.0
@@ -107,7 +108,7 @@ def test_jobs_of_the_warm_up_are_played_and_do_not_count() -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(0.05, 0.6), st.floats(0.05, 0.35))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_use_within_a_time_is_what_every_second_shows(seed: int, begin: float, rest: float) -> None:
     """The slow twin looks at every second."""
     draw = np.random.default_rng(seed)

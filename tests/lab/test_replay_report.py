@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
@@ -16,6 +16,7 @@ from berth.lab.replay.gantt import COLUMNS, ROWS, SINGLY, blocks, coverage, draw
 from berth.lab.replay.report import replay_command_line, replay_verdict
 from berth.lab.show.canvas import to_svg
 from berth.model import Floats
+from tests.harness.examples import examples
 from tests.lab.test_replay_measurement import POOL, log
 
 BATCH = str(Path(__file__).parents[2] / "examples" / "batch.swf")
@@ -36,7 +37,7 @@ def schedule(seed: int, count: int, capacity: int) -> tuple[Floats, Floats, Floa
 
 
 @given(st.integers(0, 10**6), st.integers(1, 25), st.integers(1, 7))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_blocks_hold_what_jobs_hold_and_never_overlap(seed: int, count: int, capacity: int) -> None:
     start, end, size = schedule(seed, count, capacity)
     found = blocks(start, end, size, float(capacity))

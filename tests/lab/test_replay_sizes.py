@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
@@ -22,6 +22,7 @@ from berth.lab.replay.sweep import ReplaySweepFile, replay_sweep
 from berth.traces.formats import load_trace
 from berth.traces.formats.generic import write_trace
 from berth.traces.trace import Trace
+from tests.harness.examples import examples
 from tests.reference import batch
 
 TRACES = os.environ.get("BERTH_TRACES")
@@ -104,7 +105,7 @@ def test_kernels_and_engine_agree_on_zero_run_times(log: Path, policy: str, exac
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_starts_with_zero_run_times_are_those_of_the_reference(data: st.DataObject) -> None:
     whole = st.integers(0, 4).map(float)
     jobs = data.draw(st.lists(st.tuples(whole, st.integers(1, 4).map(float), whole, whole), min_size=1, max_size=12))

@@ -6,9 +6,8 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,9 @@ from berth.lab.run.cells import Work
 from berth.lab.run.plans import Progress
 from berth.lab.run.processes import Done, run_cells
 from berth.lab.run.sweep import Sweep, SweepFile, load_sweep, points_of, sweep
+from berth.random import stream
 from berth.scenario import Scenario
+from tests.harness.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests.lab.policies"
@@ -353,52 +354,52 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         sweep(plan(), on="ray")
 
 
-def test_it_survives_kill_9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed twice at random moments and started again: the same table, and no finished cell run again."""
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+def test_it_survives_kill_9(seed: int, tmp_path: Path, here: None) -> None:
+    """Killed twice after some cells and started again: the same table, and no finished cell run again."""
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     file.write_text(
-        "scenario: small\nset: {horizon: 30}\ngrid: {cluster.servers: [3, 4, 5]}\n"
-        f"policies: [fairness, '{HERE}:Slow']\nseeds: 2\narrivals: hidden\noracles: []\n"
+        "scenario: small\nset: {horizon: 30}\ngrid: {cluster.servers: [5, 4, 3]}\n"
+        f"policies: [fairness, '{HERE}:Held']\nseeds: 2\narrivals: hidden\noracles: []\n"
     )
-    command = [sys.executable, "-m", "berth", "sweep", str(file), "--out", str(out), "--workers", "2", "-o", "json"]
+    # two cells hold two of three workers until they are killed; the third computes the other ten
+    command = [sys.executable, "-m", "berth", "sweep", str(file), "--out", str(out), "--workers", "3", "-o", "json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    start = partial(subprocess.Popen, command, env=environment, start_new_session=True, text=True)
+    held = {**environment, "BERTH_TEST_HELD": "5"}
+
+    def finished() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in out.glob("cells/[!.]*.parquet")}
+
     kept: dict[str, int] = {}
-    moments = []
-    for first in (False, True):
-        running = start(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 90
-        while first and not list(out.glob("cells/*.parquet")) and running.poll() is None and time.monotonic() < until:
-            time.sleep(0.02)
-        moments.append(random.uniform(0, 2.0))
-        time.sleep(moments[-1])
-        running.kill()
-        assert running.wait(timeout=240) == -signal.SIGKILL, f"it had ended by itself, moments {moments}"
-        assert _group_ends(running.pid), "workers outlive the sweep"
-        kept = {path.name: path.stat().st_mtime_ns for path in out.glob("cells/[!.]*.parquet")}
-    done = start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said, told = done.communicate(timeout=120)
-    assert done.returncode == 0, told
-    found = json.loads(said)
-    assert 1 <= found["cells_reused"] == len(kept) < 12, f"moments {moments}"
-    assert {name: (out / "cells" / name).stat().st_mtime_ns for name in kept} == kept
-    assert not list(out.rglob("*.tmp"))
-    monkeypatch.chdir(ROOT)
-    whole = sweep(file, workers=2)
-    finished = pl.read_parquet(out / "summary.parquet").drop("decide_microseconds")
-    assert finished.to_dicts() == table(whole), f"moments {moments}"
-
-
-def _group_ends(group: int) -> bool:
-    """Whether all processes of a group end by themselves."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
+    for name in ("first", "second"):
+        enough = int(stream(seed, "kill", name).integers(11))
+        running = subprocess.Popen(command, env=held, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    os.killpg(group, signal.SIGKILL)
+            eventually(finished, lambda cells, enough=enough: len(cells) >= enough, f"{enough} cells")  # type: ignore[misc]
+            running.kill()
+            assert running.wait() == -signal.SIGKILL, "it had ended by itself"
+            eventually(lambda: _ended(running.pid), what="workers outlive the sweep")  # noqa: B023
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+        assert len(finished()) >= enough
+        assert finished().items() >= kept.items()
+        kept = finished()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cells_reused"] == len(kept) < 12
+    assert finished().items() >= kept.items()
+    assert not list(out.rglob("*.tmp"))
+    written = pl.read_parquet(out / "summary.parquet").drop("decide_microseconds")
+    assert written.to_dicts() == table(sweep(file))
+
+
+def _ended(group: int) -> bool:
+    """Whether no process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
     return False
 
 

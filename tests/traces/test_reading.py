@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnknownName
@@ -26,6 +26,7 @@ from berth.traces.rows import (
     read_whole,
 )
 from berth.traces.rows_json import read_json_rows
+from tests.harness.examples import examples
 
 LAYOUT = Layout((Field("name", required=True), Field("count", pl.Int64), Field("size", pl.Float64)))
 GOOD = "name,count,size\na,1,0.5\nb,2,\n"
@@ -178,7 +179,7 @@ CELLS = st.text(st.sampled_from('ab15.-e"\n,x '), max_size=5)
 NUMBERS = st.integers(-99, 99).map(str) | st.floats(-9, 9).map(str) | st.sampled_from(["", "NaN", "-0", "+1", "1e3"])
 
 
-@settings(max_examples=300)
+@examples(300)
 @example([[" a", "1", "2"], ["b ", "1", "2"]], "\n")
 @example([["", "", ""], ["1"]], "\n")
 @example([['""', "1", "2"], ['"', "1", "2"]], "\n")
@@ -212,7 +213,7 @@ BLANKS = Layout(tuple(Field(name, pl.Float64) for name in "abc"), separator=" ",
 WORDS = st.sampled_from(["1", "-1", "2.5", "x", "nan", ";", "  7", "3\t4"])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.lists(WORDS, max_size=5).map(" ".join), min_size=1, max_size=6))
 def test_fast_and_slow_give_the_same_with_blanks_between(folder: Path, lines: list[str]) -> None:
     path = folder / "table.swf"
@@ -266,7 +267,7 @@ INNER = st.fixed_dictionaries({}, optional={"b": LEAVES, "c": LEAVES})
 OBJECTS = st.fixed_dictionaries({}, optional={"a": INNER, "d": st.text(max_size=4), "e": LEAVES})
 
 
-@settings(max_examples=300)
+@examples(300)
 @example([{"a": {"b": True, "c": False}, "d": "x"}])
 @given(st.lists(OBJECTS, min_size=1, max_size=5))
 def test_fast_and_slow_give_the_same_from_json(folder: Path, trees: list[dict[str, object]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
@@ -21,6 +21,7 @@ from berth.traces.formats import load_trace
 from berth.traces.formats.generic import write_trace
 from berth.traces.formats.swf_write import write_swf
 from berth.traces.trace import CORES, GPUS, MEMORY, OUTAGE_COLUMNS, Trace
+from tests.harness.examples import examples
 
 DATA = Path(__file__).parents[1] / "data" / "traces" / "swf"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "batch.swf"
@@ -170,7 +171,7 @@ rows = st.tuples(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.tuples(rows, st.integers(1, 64)), min_size=1, max_size=20))
 def test_whole_numbers_come_back(jobs: list[tuple[tuple[int, int | None, int, int | None], int]]) -> None:
     import tempfile

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from berth.families.allocation.kernels import ascent
 from berth.families.allocation.kernels.lanes import Lanes, build_lanes, limits, pack, unpack
 from berth.families.allocation.kernels.utilities import tabulate
+from tests.harness.examples import examples
 from tests.reference.allocation import Graph, random_graph
 from tests.reference.ascent import Tables, best_allocation, objective
 
@@ -114,7 +115,7 @@ def test_reaches_the_referee(seed: int, floors: bool) -> None:
     assert_feasible(case.graph, y, weight, floor)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32 - 1), fractional=st.booleans(), floors=st.booleans())
 def test_any_dual_bounds_any_decision(seed: int, fractional: bool, floors: bool) -> None:
     case = make(seed)
@@ -136,7 +137,7 @@ def test_any_dual_bounds_any_decision(seed: int, fractional: bool, floors: bool)
     assert last.sum(axis=1) == pytest.approx(1.0)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     iterations=st.integers(1, 12),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
@@ -25,6 +25,7 @@ from berth.registry import PolicySpec
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.testing import example_problem
+from tests.harness.examples import examples
 from tests.reference import authors
 
 SMALL = {"horizon": 400}
@@ -121,7 +122,7 @@ def test_a_printed_decision_can_claim_more_than_any_feasible_one_could_earn() ->
 
 
 @given(seed=st.integers(0, 2**31), step=st.sampled_from([0.1, 0.999, 25.0]))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_the_authors_code_is_played_as_it_runs(seed: int, step: float) -> None:
     rng = np.random.default_rng(seed)
     ports, servers, resources = rng.integers(1, 5), rng.integers(1, 4), rng.integers(1, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.families.placement import cluster_runs
@@ -20,6 +20,7 @@ from berth.lab.replay.run import _Fragments
 from berth.model import Cluster, Floats, Instance, Ints, JobType, Resource
 from berth.registry import PolicySpec
 from berth.simulation import simulate
+from tests.harness.examples import examples
 
 SHARED = [
     "fcfs",
@@ -124,13 +125,13 @@ def assert_same_starts(log: Log, name: str) -> None:
 
 
 @given(log=logs(), name=st.sampled_from(SHARED + RESERVING))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_starts_are_those_of_the_engine(log: Log, name: str) -> None:
     assert_same_starts(log, name)
 
 
 @given(log=logs(devices=True), name=st.sampled_from(SHARED))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_with_devices_too(log: Log, name: str) -> None:
     assert_same_starts(log, name)
 

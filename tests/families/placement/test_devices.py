@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.families.placement.kernels.gathering import hold_all, room
 from berth.kernels.compiled import lean
+from tests.harness.examples import examples
 from tests.reference import gathering as plain
 
 quarters = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=4)
@@ -21,7 +22,7 @@ def _room(free: Any, share: float) -> Any:
     return room(free, 0, share)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(quarters, share)
 def test_room_is_what_can_be_put_there(free: list[float], wanted: float) -> None:
     found = _room(np.array([free]), wanted)
@@ -31,7 +32,7 @@ def test_room_is_what_can_be_put_there(free: list[float], wanted: float) -> None
         assert found == plain.room(plain.Server([99.0], list(free)), (wanted,), 0, 99)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(quarters, st.lists(st.tuples(share, st.integers(1, 3)), max_size=5))
 def test_pieces_are_held_in_turn(free: list[float], rows: list[tuple[float, int]]) -> None:
     server = plain.Server([99.0], list(free))

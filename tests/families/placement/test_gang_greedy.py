@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import UnsupportedProblem
@@ -23,6 +23,7 @@ from berth.scenario import load_scenario
 from berth.simulation import simulate
 from tests.families.placement.test_gathering import Case, chosen, moments
 from tests.families.placement.training.small import small_world
+from tests.harness.examples import examples
 from tests.reference.placement import place_gangs_twin
 
 
@@ -56,7 +57,7 @@ def costly(case: Case, draw: st.DrawFn) -> tuple[PlacementProblem, PlacementSlot
 
 
 @pytest.mark.parametrize("devices", [False, True])
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_the_kernel_is_the_plain_twin(devices: bool, data: st.DataObject) -> None:
     problem, slot = data.draw(st.composite(lambda draw: costly(draw(moments(devices=devices)), draw))())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.families.placement.kernels.gathering import Classes, Fleet, Free
@@ -18,6 +18,7 @@ from berth.families.placement.policies.fragmentation import FragmentationAware
 from berth.families.placement.policies.tetris import Tetris
 from berth.families.placement.problem import Berths, PlacementDecision, PlacementProblem, PlacementSlot, Tasks
 from berth.model import Cluster, Instance, JobType, Resource
+from tests.harness.examples import examples
 from tests.reference import gathering as plain
 
 RNG = np.random.default_rng(0)
@@ -104,7 +105,7 @@ def in_order(found: dict[int, list[int]]) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("devices", [False, True])
 @pytest.mark.parametrize("fit", ["first", "best", "worst", "aligned"])
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_fits_are_the_reference(fit: str, devices: bool, data: st.DataObject) -> None:
     case = data.draw(moments(devices=devices))
@@ -114,7 +115,7 @@ def test_fits_are_the_reference(fit: str, devices: bool, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("hurry", [0.0, 1.0, 0.5])
-@settings(max_examples=80)
+@examples(80)
 @given(case=moments())
 def test_tetris_is_the_reference(hurry: float, case: Case) -> None:
     decision = Tetris(case.problem, RNG, hurry=hurry).decide(case.slot)
@@ -130,7 +131,7 @@ def classes_of(case: Case) -> Classes:
     return Classes(case.slot.tasks.demand, case.slot.tasks.port, np.full(size, 1 / size))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(case=moments(devices=True))
 def test_fragments_are_the_reference(case: Case) -> None:
     capacity = case.problem.instance.capacity
@@ -142,7 +143,7 @@ def test_fragments_are_the_reference(case: Case) -> None:
     assert mean_fragments(fleet, free, classes_of(case)) == pytest.approx(float(expected), rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(case=moments(devices=True))
 def test_fragmentation_aware_adds_least(case: Case) -> None:
     """Ties are told apart by rounding alone: so every piece must go where it adds least, to within that."""

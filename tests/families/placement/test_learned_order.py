@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.cli import main
@@ -23,6 +23,7 @@ from berth.lab.replay import ReplaySetting, replay
 from berth.lab.verify.batch import STARTS, WINDOW
 from berth.traces.trace import Trace
 from tests.families.placement.test_pool import logs
+from tests.harness.examples import examples
 from tests.reference import batch
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "batch.swf"
@@ -54,7 +55,7 @@ def drawn(seed: int, hidden: int) -> Order:
     ("backfill", "committed", "singly"),
     list(itertools.product(["none", "any", "easy", "shadow"], [False, True], [False, True])),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(log=logs(), seed=st.integers(0, 50), hidden=st.integers(0, 3), data=st.data())
 def test_the_kernel_is_the_reference(
     backfill: str,

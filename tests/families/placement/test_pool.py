@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
 from berth.families.placement.pool_runs import run_pool
+from tests.harness.examples import examples
 from tests.reference import batch
 
 RULES = {"none": batch.strict, "any": batch.whoever_fits, "easy": batch.easy}
@@ -39,7 +40,7 @@ def started(jobs: list[batch.Job], processors: float, backfill: str, order: str 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("backfill", RULES)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(log=logs())
 def test_the_kernel_is_the_reference(backfill: str, order: str, log: tuple[list[batch.Job], float]) -> None:
     jobs, processors = log
@@ -47,7 +48,7 @@ def test_the_kernel_is_the_reference(backfill: str, order: str, log: tuple[list[
     assert started(jobs, processors, backfill, order).tolist() == plain
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(log=logs())
 def test_conservative_is_the_reference(log: tuple[list[batch.Job], float]) -> None:
     jobs, processors = log
@@ -55,7 +56,7 @@ def test_conservative_is_the_reference(log: tuple[list[batch.Job], float]) -> No
 
 
 @pytest.mark.parametrize("backfill", [*RULES, "conservative"])
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(log=logs())
 def test_never_more_than_there_is_and_never_too_early(backfill: str, log: tuple[list[batch.Job], float]) -> None:
     jobs, processors = log
@@ -66,7 +67,7 @@ def test_never_more_than_there_is_and_never_too_early(backfill: str, log: tuple[
         assert size[(start <= moment) & (moment < start + run)].sum() <= processors
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(log=logs())
 def test_strict_order_and_no_idle_head_that_fits(log: tuple[list[batch.Job], float]) -> None:
     jobs, processors = log
@@ -82,7 +83,7 @@ def test_strict_order_and_no_idle_head_that_fits(log: tuple[list[batch.Job], flo
                 assert held + size[i] > processors
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(log=logs(exact=True))
 def test_easy_never_delays_the_reservation_of_the_head(log: tuple[list[batch.Job], float]) -> None:
     """With estimates that hold, a job starts no later than the reservation that it got on becoming the head."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
@@ -14,6 +14,7 @@ from berth.families.placement.problem import WAIT, Berths, PlacementDecision, Pl
 from berth.families.placement.world import PlacementWorld
 from berth.model import Cluster, Instance, JobType, Resource
 from tests.families.placement.test_queued import gang_worlds
+from tests.harness.examples import examples
 
 CAPACITY = [[4.0, 2.0], [4.0, 2.0], [2.0, 0.0]]
 NOBODY = Berths(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 2)))
@@ -224,7 +225,7 @@ def test_who_needs_more_than_a_policy_knows_is_told() -> None:
 
 
 @pytest.mark.parametrize("devices", [False, True])
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_whatever_is_decided_is_feasible_once_repaired(devices: bool, data: st.DataObject) -> None:
     """Random gangs, whole or not: what is repaired breaks nothing, and is not repaired again."""

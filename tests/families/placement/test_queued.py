@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
@@ -25,6 +25,7 @@ from berth.families.placement.world import PlacementWorld
 from berth.model import Cluster, Floats, Instance, JobType, Resource
 from berth.simulation import simulate
 from tests.families.placement.test_pool import logs
+from tests.harness.examples import examples
 from tests.reference import batch
 
 RNG = np.random.default_rng(0)
@@ -62,7 +63,7 @@ def starts(world: PlacementWorld, policy: Any) -> Floats:
         (Conservative, {}, "conservative", False),
     ],
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(log=logs())
 def test_on_one_pool_they_are_the_kernel(
     policy: Any, options: dict[str, Any], backfill: str, shortest: bool, log: tuple[list[batch.Job], float]
@@ -166,7 +167,7 @@ EVERYBODY = (BestFit, Tetris, FragmentationAware, FirstFit)
 
 
 @pytest.mark.parametrize(("policy", "options"), POLICIES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_gangs_are_whole_and_whoever_can_run_does(policy: Any, options: dict[str, Any], data: st.DataObject) -> None:
     world = data.draw(gang_worlds(devices=policy not in (EASY, Conservative) and data.draw(st.booleans())))
@@ -195,7 +196,7 @@ def first_fit_moment(problem: PlacementProblem, slot: PlacementSlot, decision: A
 
 
 @pytest.mark.parametrize("fit", ["first", "best", "worst"])
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(world=gang_worlds(exact=True))
 def test_easy_never_delays_the_first_that_waits(fit: str, world: PlacementWorld) -> None:
     """With times that hold it starts no later than when it would fit if nobody behind it had ever started."""
@@ -220,7 +221,7 @@ def test_easy_never_delays_the_first_that_waits(fit: str, world: PlacementWorld)
 
 
 @pytest.mark.parametrize("fit", ["first", "best"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(world=gang_worlds(exact=True))
 def test_conservative_keeps_every_promise(fit: str, world: PlacementWorld) -> None:
     """With times that hold, nobody starts later than was planned when it came."""

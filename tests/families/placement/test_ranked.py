@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from berth.cli import main
 from berth.errors import InvalidInput
@@ -19,6 +19,7 @@ from berth.families.placement.pool_runs import run_pool
 from berth.lab.replay import ReplaySetting, replay
 from berth.traces.trace import Trace
 from tests.families.placement.test_pool import logs
+from tests.harness.examples import examples
 from tests.reference import batch
 
 SCORES = {
@@ -39,7 +40,7 @@ def overtaker(wait: float, estimate: float, size: float, submit: float) -> float
     list(itertools.product(["none", "any", "easy", "shadow"], [False, True], [False, True])),
 )
 @pytest.mark.parametrize("score", SCORES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(log=logs())
 def test_the_kernel_is_the_reference(
     score: str, backfill: str, committed: bool, singly: bool, log: tuple[list[batch.Job], float]
@@ -55,7 +56,7 @@ def test_the_kernel_is_the_reference(
 
 
 @pytest.mark.parametrize("backfill", ["none", "any", "easy"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(log=logs())
 def test_a_score_that_does_not_change_is_a_key(backfill: str, log: tuple[list[batch.Job], float]) -> None:
     jobs, processors = log
@@ -68,7 +69,7 @@ def test_a_score_that_does_not_change_is_a_key(backfill: str, log: tuple[list[ba
 @pytest.mark.parametrize("backfill", ["none", "any", "easy", "shadow"])
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(log=logs())
 def test_ties_are_by_the_key(backfill: str, committed: bool, sign: float, log: tuple[list[batch.Job], float]) -> None:
     """Sizes as scores: whole numbers, of which many are equal."""

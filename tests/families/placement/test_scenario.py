@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.scenario import load_scenario
+from tests.harness.examples import examples
 
 SEED = st.integers(0, 2**32)
 DRAWN = """\
@@ -154,7 +155,7 @@ def test_the_application() -> None:
 # --- draws
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(SEED)
 def test_same_seed_same_world(seed: int) -> None:
     scenario = load_scenario("drl-small", {"failures": {"transient": {"up": 5, "down": 1}}})
@@ -188,7 +189,7 @@ def test_one_setting_shifts_no_other_draw(overrides: dict[str, Any], differs: se
     assert changed(build(5), build(5, **overrides)) == differs
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(SEED, st.integers(1, 30), st.integers(1, 20))
 def test_longer_runs_and_more_servers_only_add(seed: int, horizon: int, more: int) -> None:
     failing: dict[str, Any] = {

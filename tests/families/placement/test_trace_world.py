@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnknownName
@@ -19,6 +19,7 @@ from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.traces.lint import usable
 from berth.traces.trace import CORES, GPUS, MEMORY, OUTAGE_COLUMNS, Trace
+from tests.harness.examples import examples
 from tests.reference import batch as reference
 
 JOBS: dict[str, list[Any]] = {
@@ -292,7 +293,7 @@ def at_once(trace: Trace, backfill: str, shortest: bool = False) -> Floats:
         ("best-fit", "any", False),
     ],
 )
-@settings(max_examples=40)
+@examples(40)
 @given(trace=equal_pieces())
 def test_with_equal_pieces_a_cluster_is_a_pool(policy: str, backfill: str, shortest: bool, trace: Trace) -> None:
     playable, _ = usable(trace)
@@ -301,7 +302,7 @@ def test_with_equal_pieces_a_cluster_is_a_pool(policy: str, backfill: str, short
 
 
 @pytest.mark.parametrize(("policy", "backfill"), [("easy", "easy"), ("conservative", "conservative")])
-@settings(max_examples=40)
+@examples(40)
 @given(trace=equal_pieces(machines=1))
 def test_reservations_on_one_machine_are_those_of_a_pool(policy: str, backfill: str, trace: Trace) -> None:
     playable, _ = usable(trace)
@@ -326,7 +327,7 @@ def test_reservations_on_several_machines_have_their_servers() -> None:
     assert starts(trace, "easy").tolist() == [0.0, 0.0, 5.0, 5.0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(trace=equal_pieces())
 def test_a_pool_of_processors_is_the_reference(trace: Trace) -> None:
     one, _ = usable(pooled(trace, 8))

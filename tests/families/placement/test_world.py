@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
@@ -27,6 +27,7 @@ from berth.families.placement.world import Failure, PlacementWorld
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 from berth.testing.strategies import placement_decisions, placement_worlds
+from tests.harness.examples import examples
 
 
 def tasks(
@@ -141,7 +142,7 @@ def test_any_decisions_are_accounted_for(world: PlacementWorld, data: st.DataObj
     assert len(watch.started) + dropped == len(world.tasks)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(placement_worlds(failures=False), st.sampled_from(ORDERS[:-1]))
 def test_asking_at_every_event_is_the_rule_run_at_once(world: PlacementWorld, order: str) -> None:
     policy = Greedy(world.problem, np.random.default_rng(0), order=order, waiting="queue")

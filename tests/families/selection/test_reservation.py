@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import UnsupportedProblem
@@ -32,6 +32,7 @@ from berth.model import Floats, Instance
 from berth.scenario import load_scenario
 from berth.simulation import simulate
 from tests.families.selection.instances import one_resource, papers, play, share
+from tests.harness.examples import examples
 from tests.reference import reservation as plain
 
 numbers = st.floats(-3, 3)
@@ -51,7 +52,7 @@ def test_the_table_holds_the_roots() -> None:
 
 
 @given(numbers, st.floats(0, 4), st.floats(1e-6, 4), st.floats(0.01, 1e6))
-@settings(max_examples=40)
+@examples(40)
 def test_seen_channels_get_the_best_of_all_numbers_of_tasks(
     mean: float, variance: float, noise: float, uses: float
 ) -> None:

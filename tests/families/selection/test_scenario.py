@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
@@ -15,6 +15,7 @@ from berth.families.selection.gains import DrawnGains
 from berth.families.selection.world import SelectionWorld
 from berth.scenario import load_scenario
 from berth.traces.throughputs import read_gavel
+from tests.harness.examples import examples
 
 SEED = st.integers(0, 2**32)
 DRAWN = "family: selection\n"
@@ -136,7 +137,7 @@ def test_gang_jobs() -> None:
 # --- draws
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(SEED)
 def test_same_seed_same_world(seed: int) -> None:
     scenario = load_scenario("esdp-small")
@@ -166,7 +167,7 @@ def test_one_setting_shifts_no_other_draw(overrides: dict[str, Any], differs: se
     assert changed(build(5), build(5, **overrides)) == differs
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(SEED, st.integers(2, 20), st.integers(2, 6))
 def test_more_ports_and_servers_only_add(seed: int, servers: int, ports: int) -> None:
     def drawn(grow: int) -> dict[tuple[int, int], tuple[Any, ...]]:
@@ -190,7 +191,7 @@ def test_more_ports_and_servers_only_add(seed: int, servers: int, ports: int) ->
     assert len(small.keys() - large.keys()) <= ports
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(SEED, st.integers(1, 10), st.integers(1, 12), st.floats(0, 1), st.integers(0, 30))
 def test_every_port_has_a_channel_and_there_are_enough(
     seed: int, ports: int, servers: int, probability: float, least: int

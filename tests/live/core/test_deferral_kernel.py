@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.kernels import Gangs, Paces, Placed, Releases, complete_in_order, ends_later
+from tests.harness.examples import examples
 from tests.reference import deferral as twin
 from tests.reference.berthing import needed_whole
 
@@ -79,7 +80,7 @@ def table(rows: int, shapes: int) -> Placed:
     return Placed(job, role, server, count, np.zeros(1, dtype=np.int64), np.zeros(shapes, dtype=bool))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(cases(), st.sampled_from([0, 1, 5]))
 def test_completion_is_its_plain_twin(case: Case, counted: int) -> None:
     free, gangs, releases = case
@@ -101,7 +102,7 @@ def test_completion_is_its_plain_twin(case: Case, counted: int) -> None:
     assert int(coming.size[0]) == len(noted)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(cases())
 def test_the_judgement_of_placings_is_its_plain_twin(case: Case) -> None:
     free, some, releases = case

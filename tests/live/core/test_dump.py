@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
@@ -23,11 +23,12 @@ from berth.live.core.events import (
 from berth.live.core.jobs import Job, Role
 from berth.live.core.order import ordered
 from berth.live.core.state import State
+from tests.harness.examples import examples
 from tests.live.core.builders import snapshot
 from tests.live.core.plays import SERVERS, moves, play
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(moves, max_size=30), st.integers(0, 200))
 def test_loaded_goes_on_the_same(chosen: list[tuple[str, Any]], cut: int) -> None:
     lived = Dispatcher()
@@ -57,7 +58,7 @@ def test_loaded_goes_on_the_same(chosen: list[tuple[str, Any]], cut: int) -> Non
         assert (loaded.state.capacity == lived.state.capacity).all()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(moves, max_size=25), st.integers(0, 100))
 def test_a_copy_of_a_state_stays_as_it_is(chosen: list[tuple[str, Any]], cut: int) -> None:
     lived = Dispatcher()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
@@ -26,6 +26,7 @@ from berth.live.core.reasons import waiting_in_order
 from berth.live.core.records import Handled
 from berth.live.engines.simulated.cluster import SimulatedCluster
 from berth.live.simulation import play
+from tests.harness.examples import examples
 from tests.live.core.builders import begin, dispatcher, job, server, snapshot, started
 
 
@@ -116,7 +117,7 @@ def test_what_the_first_late_job_needs_of_a_quota_is_kept_for_it_and_said() -> N
     assert started(begin(made, 300.0)) == ["large"]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(
         st.tuples(

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.kernels.effects import NONE, fit_effects
@@ -16,6 +16,7 @@ from berth.live.core.events import Finished, ServerJoined
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.records import ServerRecord
 from berth.live.core.speeds import Learned
+from tests.harness.examples import examples
 from tests.live.core.builders import begin, dispatcher, job, places
 
 
@@ -33,7 +34,7 @@ def run(learned: Learned, type_: str, servers: str | list[str], speed: float) ->
     learned.add(work, [servers] if isinstance(servers, str) else servers, 10.0 / speed)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.integers(0, 10_000))
 def test_effects_are_the_best_linear_prediction(seed: int) -> None:
     rng = np.random.default_rng(seed)

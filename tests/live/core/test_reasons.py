@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.files.quantities import amounts
@@ -13,6 +13,7 @@ from berth.live.core.jobs import Role
 from berth.live.core.order import ordered
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import out_of_reach, waiting_in_order
+from tests.harness.examples import examples
 from tests.live.core.builders import begin, dispatcher, job, server, snapshot
 
 
@@ -95,7 +96,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(JOBS, JOBS, st.sets(st.integers(0, 3), max_size=3), st.booleans())
 def test_it_agrees_with_the_whole_explanation(
     first: list[tuple[int, int, int, str, bool]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.dispatcher import Dispatcher
@@ -16,6 +16,7 @@ from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
 from berth.live.core.view import View
+from tests.harness.examples import examples
 from tests.live.core.plays import moves, play
 
 
@@ -55,7 +56,7 @@ def check_view(view: View, state: State) -> None:
     assert len(set(shapes.values())) == len(shapes)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(moves, max_size=40), st.data())
 def test_columns_and_records_agree(chosen: list[tuple[str, Any]], data: st.DataObject) -> None:
     dispatcher = Dispatcher()

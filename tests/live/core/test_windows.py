@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.dispatcher import FALLBACK, Dispatcher
@@ -17,6 +17,7 @@ from berth.live.core.queues import Queues
 from berth.live.core.windows import Windows
 from berth.live.engines.simulated.cluster import SimulatedCluster, Truth
 from berth.live.simulation import Played, play
+from tests.harness.examples import examples
 from tests.live.core.builders import begin, dispatcher, job, places, server, started
 
 HOUR = 3600.0
@@ -122,7 +123,7 @@ def test_servers_that_close_take_only_jobs_whose_time_limit_ends_before() -> Non
     assert set(places(made, "long")) == {"a"}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 3), st.floats(10.0, 2000.0), st.booleans(), st.floats(0.0, 4000.0)),

@@ -152,6 +152,16 @@ def _submit(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _finished(futures: Sequence[Future[Any]]) -> set[Future[Any]]:
+    """Futures that have finished, at least one.
+
+    It looks up twice a second: once polars is imported, Ctrl-C does not wake a thread that waits without a timeout.
+    """
+    while not (finished := wait(futures, timeout=0.5, return_when=FIRST_COMPLETED).done):
+        pass
+    return finished
+
+
 def _ready() -> int:
     return os.getpid()
 
@@ -216,7 +226,7 @@ def _in_pool(
                 while ready and len(running) < AHEAD * workers:
                     work = ready.popleft()
                     running[_submit(pool, _work, work)] = work
-                for future in wait([*warming, *running], return_when=FIRST_COMPLETED).done:
+                for future in _finished([*warming, *running]):
                     outcome = future.result()
                     if future in warming:
                         ready.extend(warming.pop(future))
@@ -237,6 +247,6 @@ def _in_own_process(scenarios: Sequence[Any], kind: CellKind, function: Callable
     """Result of a function in a separate process, or `DIED`."""
     try:
         with _pool(scenarios, kind, 1) as pool:
-            return _submit(pool, function, *arguments).result()
+            return next(iter(_finished([_submit(pool, function, *arguments)]))).result()
     except BrokenProcessPool:
         return DIED

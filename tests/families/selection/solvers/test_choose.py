@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -18,6 +18,7 @@ from berth.families.selection.solvers import dual_core as dual_core_module
 from berth.families.selection.solvers.brute import brute
 from berth.families.selection.solvers.dual_core import dual_core
 from berth.families.selection.solvers.dynamic import dynamic, rounded
+from tests.harness.examples import examples
 from tests.reference.selection import enumerated, highs, printed_dp, printed_table_bytes
 
 ALL = {"feasible-s", "carry", "true-m", "real-spread"}
@@ -138,20 +139,20 @@ def questions(draw: st.DrawFn) -> Question:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(questions())
 def test_any_question_is_answered_exactly(asked: Question) -> None:
     check(asked, choose(asked, gap=0.0), brute(asked).value, exact=True)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(questions(), st.floats(0.01, 100.0))
 def test_scaling_gains_scales_the_value(asked: Question, factor: float) -> None:
     scaled = Question(factor * asked.gain, factor**2 * asked.spread, asked.takes, asked.pool, asked.free)
     assert choose(scaled, gap=0.0).value == pytest.approx(factor * choose(asked, gap=0.0).value, rel=1e-7, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(questions())
 def test_more_room_is_never_worse(asked: Question) -> None:
     roomy = Question(asked.gain, asked.spread, asked.takes, asked.pool, asked.free + 1.0)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.gang import gang_question
 from berth.families.selection.solvers import GangQuestion, choose_gang
 from berth.families.selection.solvers import gang as gang_module
+from tests.harness.examples import examples
 from tests.reference.gang import (
     PrintedJob,
     best_by_enumeration,
@@ -116,7 +117,7 @@ def tiny_questions(draw: st.DrawFn) -> GangQuestion:
     )
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(question=tiny_questions(), seed=st.integers(0, 2**32))
 def test_any_tiny_question_is_solved_exactly(question: GangQuestion, seed: int) -> None:
     check_exact(question, seed)
