@@ -29,8 +29,8 @@ SERVICE = DOCS.parent / "src" / "berth" / "live" / "service"
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-SLOWER = {"--faster 60": "--faster 300"}
-QUICK = {"--faster 60": "--faster 1500", "--seeds 4": "--seeds 4 --workers 1"}
+QUICKER = {"--faster 60": "--faster 300"}
+IN_PROCESS = {**QUICKER, "--seeds 4": "--seeds 4 --workers 1"}
 """What is changed on the pages: how fast a simulated cluster is, and how many processes compare policies."""
 
 
@@ -51,7 +51,7 @@ def typed(
     place: Path,
     port: int,
     programs: Path = Path(sys.executable).parent,
-    changes: Mapping[str, str] = SLOWER,
+    changes: Mapping[str, str] = QUICKER,
 ) -> str:
     """What a shell prints when all commands of a page are typed one after another; it stops at the first that fails."""
     text = (DOCS / page).read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def start_page(
     monkeypatch.chdir(place)
     monkeypatch.setenv("BERTH_URL", f"http://127.0.0.1:{free_port}")
     with berth_in_process(place, free_port) as programs:
-        yield lambda page: typed(page, place, free_port, programs, QUICK)
+        yield lambda page: typed(page, place, free_port, programs, IN_PROCESS)
 
 
 @pytest.mark.slow
