@@ -20,6 +20,7 @@ from berth.live.engines import Engine, EngineError, Logging, NoLogs, Noting, Ref
 from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
 from berth.live.service.reconcile import differences, is_news, orphans, outstanding
 from berth.live.service.rounds import Conflict, Round, Submission
+from berth.random import stream
 
 __all__ = ["Commander", "EngineLink"]
 
@@ -27,9 +28,9 @@ log = logging.getLogger(__name__)
 PARALLEL = 16
 """The most commands that run in parallel."""
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
-"""Seconds until a failed command is retried, at first and at most; they double in between."""
+"""Seconds until a failed command is retried, at first and at most; they double in between, and up to half is cut off
+at random."""
 Key = tuple[str, int]
-log = logging.getLogger(__name__)
 
 
 class EngineLink:
@@ -154,23 +155,47 @@ class EngineLink:
 
 
 class Commander:
-    """Executes commands. `look` says whether a command is wanted, and gives its job (None: not in the journal)."""
+    """Executes commands. `look` says whether a command is wanted, and gives its job (None: not in the journal).
 
-    def __init__(self, engine: Engine, look: Callable[[Command], tuple[bool, Job | None]]) -> None:
+    A wanted command is in exactly one place: in the queue, being executed, or waiting for its next try. So a command
+    that is wanted again changes nothing, and each command has at most one pending try.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        look: Callable[[Command], tuple[bool, Job | None]],
+        draw: Callable[[], float] | None = None,
+    ) -> None:
         self._engine, self._look = engine, look
+        self._draw = draw or stream(0, "retries").random
+        """Numbers in [0, 1), which spread the tries of commands that failed together."""
         self._wanted: dict[Key, Command] = {}
         self._busy: set[Key] = set()
         self._tries: dict[Key, int] = {}
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._queued: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._open, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._workers = [asyncio.create_task(self._work()) for _ in range(PARALLEL)]
 
     def want(self, commands: Iterable[Command]) -> None:
-        """Queue these commands."""
+        """Execute these commands, each instead of an earlier one for the same attempt."""
         for command in commands:
             key = command.job, command.attempt
-            self._wanted[key] = command
+            if self._wanted.get(key) != command:
+                self._wanted[key] = command
+                self._tries.pop(key, None)
+                self._enqueue(key)
+
+    def _enqueue(self, key: Key) -> None:
+        """Try a command now; one that is being executed is followed by the next when it is done."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key not in self._busy and key not in self._queued:
+            self._queued.add(key)
             self._queue.put_nowait(key)
 
     async def pause(self) -> None:
@@ -179,7 +204,9 @@ class Commander:
         await self._idle.wait()
 
     def go_on(self) -> None:
-        """Start, or resume."""
+        """Start, or resume: the engine has just answered, so failed commands are tried at once."""
+        for key in list(self._timers):
+            self._enqueue(key)
         self._open.set()
 
     async def _work(self) -> None:
@@ -187,8 +214,9 @@ class Commander:
             key = await self._queue.get()
             while not self._open.is_set():
                 await self._open.wait()
+            self._queued.discard(key)
             command = self._wanted.get(key)
-            if command is None or key in self._busy:
+            if command is None:
                 continue
             wanted, job = self._look(command)
             if not wanted:
@@ -200,28 +228,32 @@ class Commander:
                 await self._engine.execute(command, job)
                 self._done(key, command)
             except Exception as error:  # an engine may fail in any way, and the command must not be lost
-                self._later(key, command, error)
+                if self._wanted.get(key) == command:
+                    self._later(key, command, error)
             finally:
                 self._busy.discard(key)
                 if not self._busy:
                     self._idle.set()
-            if self._wanted.get(key) not in (None, command):
-                self._queue.put_nowait(key)
+            if key in self._wanted and key not in self._timers:
+                self._enqueue(key)
 
     def _done(self, key: Key, command: Command) -> None:
-        self._tries.pop(key, None)
         if self._wanted.get(key) == command:
             del self._wanted[key]
+            self._tries.pop(key, None)
 
     def _later(self, key: Key, command: Command, error: Exception) -> None:
         tries = self._tries[key] = self._tries.get(key, 0) + 1
-        wait = min(FIRST_RETRY * 2 ** min(tries - 1, 20), LONGEST_RETRY)
+        longest = min(FIRST_RETRY * 2 ** min(tries - 1, 20), LONGEST_RETRY)
+        wait = longest * (1.0 - 0.5 * self._draw())
         kind = type(command).__name__.lower()
         log.warning("%s of job %s failed, retrying in %.2g s: %s", kind, key[0], wait, error)
-        asyncio.get_running_loop().call_later(wait, self._queue.put_nowait, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(wait, self._enqueue, key)
 
     async def close(self) -> None:
         """Stop; running commands may or may not take effect."""
         for worker in self._workers:
             worker.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
