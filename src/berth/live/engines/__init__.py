@@ -8,17 +8,19 @@ that an engine needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from berth.errors import BerthError
+from berth.errors import BerthError, InvalidInput
 from berth.live.core.events import Cancel, Command, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.engines.clock import Clock
 
 __all__ = [
+    "ADOPTED",
     "Attempt",
     "Engine",
     "EngineError",
@@ -29,9 +31,32 @@ __all__ = [
     "Owner",
     "Refusing",
     "Snapshot",
+    "check_name",
 ]
 __all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
 __all__ += ["Clock", "Job", "Place", "Role", "Server"]
+
+ADOPTED = {
+    "slurm": re.compile(r"slurm-\d+-\d+", re.ASCII),
+    "kubernetes": re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII),
+}
+"""The names of jobs that users submit to an engine itself, by engine."""
+
+
+def check_name(job: str) -> None:
+    """Refuse a name that belongs to a job of an engine: whoever took it first could act on that job.
+
+    >>> check_name("train-1")
+    >>> check_name("slurm-17-1700000000")
+    Traceback (most recent call last):
+        ...
+    berth.errors.InvalidInput: name: got 'slurm-17-1700000000', expected another form: berth gives such names to jobs \
+that users submit to slurm itself
+    """
+    for engine, names in ADOPTED.items():
+        if names.fullmatch(job):
+            expected = f"another form: berth gives such names to jobs that users submit to {engine} itself"
+            raise InvalidInput(expected, value=job, key="name")
 
 
 class EngineError(BerthError):

@@ -130,7 +130,13 @@ class EngineLink:
             await self._journal.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
         except Conflict:
             known = await self._journal.ask(lambda round_: round_.record(job.id), job=job.id, patient=True)
-            if known is None or known.phase not in ENDED:
+            if known is None:
+                return
+            if (known.job.origin, known.job.user) != (job.origin, job.user):
+                whose = f"a job of {known.job.user} has its name"
+                log.warning("job %s of %s waits at the engine and is ignored: %s", job.id, job.user, whose)
+                return
+            if known.phase not in ENDED:
                 return
             if known.phase == "cancelled" and known.reason != f"cancelled by {job.origin}":
                 self._commander.want([Cancel(job.id, 0)])

@@ -24,7 +24,7 @@ from berth.live.core.jobs import Job
 from berth.live.core.queues import Queues
 from berth.live.core.records import ENDED, JobRecord, Phase, ServerRecord
 from berth.live.core.shadow import Baseline, Shadow
-from berth.live.engines import Owner
+from berth.live.engines import Owner, check_name
 from berth.live.engines.clock import Clock
 from berth.live.engines.registry import make_engine
 from berth.live.service.engine_link import EngineLink
@@ -160,6 +160,7 @@ class Scheduler:
     async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
         """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
         for job in jobs:
+            check_name(job.id)
             self._link.check(job)
         submission = Submission.of(jobs, user, key)
         return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.jobs import Place
-from berth.live.engines.kubernetes.companion import GATE, Companion, Way, binding, is_theirs, release
+from berth.live.engines import ADOPTED
+from berth.live.engines.kubernetes.companion import GATE, Companion, Way, binding, release
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod, seen
@@ -120,7 +121,7 @@ def test_a_group_waits_until_all_of_it_is_there(size: int) -> None:
     pods = [pod(f"p{i:02}", {"kueue.x-k8s.io/pod-group-name": "g"}, notes) for i in range(size)]
     assert waiting(settings, *pods[:-1]).waiting == {}
     (group,) = waiting(settings, *pods).waiting.values()
-    assert is_theirs(group.job.id)
+    assert ADOPTED["kubernetes"].fullmatch(group.job.id)
     assert group.job.roles[0].count == size
     role = group.job.roles[0].name
     members = group.members([Place("a", role, 1), Place("b", role, size - 1)])

@@ -20,7 +20,7 @@ from typing import Literal
 from berth.live.core.events import Cancelled, Event, Failed, Finished, Started
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.commands import Refused, Slurm
-from berth.live.engines.slurm.companion import ORIGIN, is_theirs
+from berth.live.engines.slurm.companion import ORIGIN
 from berth.live.engines.slurm.hooks import Hooks
 from berth.live.engines.slurm.interpret import FORGOT, how_it_ended, requeued, twice, when_it_began
 from berth.live.engines.slurm.outputs import Mark, Outputs
@@ -87,7 +87,7 @@ class Attempts:
                     self._wake.set()
                     return
                 end = twice(end, parts, self.nodes, self.boot)
-            if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
+            if isinstance(end, Failed) and end.fault == "job" and not record.theirs:
                 end = replace(end, last_output=self._outputs.last_words(record))
                 late = any("TIMEOUT" in job.states for job in parts)
                 if not late and self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
@@ -96,14 +96,14 @@ class Attempts:
                     self._runs(record, now)  # so that its number and its output are reported
             self._gone(record, end)
             return
-        if is_theirs(record.key):
+        if record.theirs:
             if parts[0].pending and record.began:
                 self._stop(record, "Slurm put it back into its queue")
         elif any(requeued(job) for job in parts):
             self._stop(record, "Slurm wanted to run it again")
         elif record.began and any(job.pending for job in parts):
             self._stop(record, FORGOT, self._outputs.mark(record))
-        if any(job.ended for job in parts) or (record.verdict and not is_theirs(record.key)):
+        if any(job.ended for job in parts) or (record.verdict and not record.theirs):
             self.unwanted.update(job.id for job in parts if not job.ended and not is_ending([job]))
         if all(job.running for job in parts):
             self._runs(record, now)
@@ -120,7 +120,7 @@ class Attempts:
     async def look_for_tasks(self) -> None:
         """Stop attempts whose tasks were lost while Slurm says that they run."""
         for record in self._spool.open:
-            ours = not record.verdict and not is_theirs(record.key)
+            ours = not record.verdict and not record.theirs
             if ours and (why := await self._parted(record)) is not None:
                 self._stop(record, why, self._outputs.mark(record))
 
@@ -153,7 +153,7 @@ class Attempts:
     def details(self, record: AttemptRecord) -> dict[str, str]:
         """Facts about it for users; companion jobs choose their own output."""
         number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
-        return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
+        return number if record.theirs else {**number, "output": str(self._outputs.output(record))}
 
     def _stop(self, record: AttemptRecord, reason: str, mark: Mark | None = None) -> None:
         """Let Slurm end it; then this reason is reported. A companion job is held again instead."""
@@ -161,7 +161,7 @@ class Attempts:
             return
         failed = _failed(record, reason, "engine")
         record.since = time.monotonic()
-        if is_theirs(record.key):
+        if record.theirs:
             record.verdict = failed
             self._returned.append((record, failed))
         else:
@@ -179,7 +179,7 @@ class Attempts:
     def _gone(self, record: AttemptRecord, end: Finished | Failed) -> None:
         """It has ended, and Slurm has no trace of it; a companion job cannot be retried."""
         self.end(record, end)
-        if is_theirs(record.key) and isinstance(end, Failed) and end.fault in ("server", "engine"):
+        if record.theirs and isinstance(end, Failed) and end.fault in ("server", "engine"):
             self._told.append(Cancelled(end.time, record.key[0], ORIGIN))
 
     def end(self, record: AttemptRecord, end: Finished | Failed) -> None:

@@ -35,7 +35,7 @@ from berth.live.core.jobs import Job, Place
 from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
 from berth.live.engines.clock import Clock
 from berth.live.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
-from berth.live.engines.slurm.companion import is_theirs, pinned
+from berth.live.engines.slurm.companion import ORIGIN, pinned
 from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.foreign_jobs import asked_for, room
 from berth.live.engines.slurm.outputs import Outputs, check_shared, make_shared
@@ -171,11 +171,11 @@ class SlurmEngine:
         key = command.job, command.attempt
         async with self._locks[key]:
             if isinstance(command, Cancel):
-                await self._cancel(key)
-            elif is_theirs(key):
-                await self._place(command)
+                await self._cancel(key, job)
             elif job is None:
                 raise InvalidInput("the job that is to start", value=None, key="job")
+            elif job.origin == ORIGIN:
+                await self._place(command)
             else:
                 await self._start(command, job)
         record = self._spool.records.get(key)
@@ -236,7 +236,7 @@ class SlurmEngine:
         if start.job not in self._watch.waiting:
             await self._watch.look()
         there = self._watch.waiting.get(start.job)
-        record = self._spool.asked(key, start.places, job=None if there is None else there.job)
+        record = self._spool.asked(key, start.places, job=None if there is None else there.job, theirs=True)
         if there is None:
             self._fail(record, "it no longer waits in Slurm", "cancelled")
             return
@@ -282,9 +282,10 @@ class SlurmEngine:
             return True
         return False
 
-    async def _cancel(self, key: Key) -> None:
+    async def _cancel(self, key: Key, job: Job | None) -> None:
         known, there = await self._known(key), self._watch.waiting.get(key[0])
-        if there is not None and (not known or self._spool.records[key].end is not None):
+        theirs = not known or self._spool.records[key].theirs if job is None else job.origin == ORIGIN
+        if there is not None and theirs and (not known or self._spool.records[key].end is not None):
             await self.slurm.cancel([there.slurm])
         elif not known:
             self._fail(self._spool.asked(key, ()), "cancelled before it began", "cancelled")

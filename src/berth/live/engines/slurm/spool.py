@@ -20,7 +20,7 @@ from berth.errors import BerthError, InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.core.events import Failed, Finished, read_event, write_event
 from berth.live.core.jobs import Job, Place
-from berth.live.engines import Owner
+from berth.live.engines import ADOPTED, Owner
 from berth.live.engines.slurm.parsing import SlurmJob
 
 __all__ = ["AttemptRecord", "Key", "Spool"]
@@ -45,6 +45,8 @@ class AttemptRecord:
     """The system user as whom it runs; empty for the user that runs berth, and in records of older versions."""
     secret: str = ""
     """Part of the name of its mark, so that only its batch script can create the mark."""
+    theirs: bool = False
+    """Whether it is an attempt of a job that a user submitted to Slurm itself."""
     slurm: int | None = None
     end: Finished | Failed | None = None
     verdict: Finished | Failed | None = None
@@ -153,6 +155,8 @@ class Spool:
                 record.steps = bool(found.get("steps"))
                 record.demands = found.get("demands")
                 record.user, record.secret = str(found.get("user", "")), str(found.get("secret", ""))
+                # older versions only had its name
+                record.theirs = bool(found.get("theirs", ADOPTED["slurm"].fullmatch(key[0])))
             case "taken":
                 record.slurm = int(found["slurm"])
             case "stopped":
@@ -183,7 +187,8 @@ class Spool:
     def _lines(self, record: AttemptRecord) -> Iterator[str]:
         places = [[p.server, p.role, p.count] for p in record.places]
         demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
-        more = {name: value for name, value in (("user", record.user), ("secret", record.secret)) if value}
+        more: dict[str, Any] = {"theirs": record.theirs}
+        more |= {name: value for name, value in (("user", record.user), ("secret", record.secret)) if value}
         yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands, **more)
         if record.slurm is not None:
             yield _line(record.key, "taken", slurm=record.slurm)
@@ -209,10 +214,12 @@ class Spool:
         job: Job | None = None,
         user: str = "",
         secret: str = "",
+        theirs: bool = False,
     ) -> AttemptRecord:
         """Record an attempt before its submission as a user."""
         demands = None if job is None else {role.name: role.demand for role in job.roles}
-        record = self.records[key] = AttemptRecord(key, places, time.time(), steps, demands, user, secret, ours=True)
+        record = AttemptRecord(key, places, time.time(), steps, demands, user, secret, theirs, ours=True)
+        self.records[key] = record
         for line in self._lines(record):
             self._write(line)
         return record
