@@ -12,7 +12,7 @@ import pytest
 
 from berth.live.core.events import Cancel, Command, Start
 from berth.live.core.jobs import Job, Place, Role
-from berth.live.engines import EngineError
+from berth.live.engines import EngineError, Paused
 from berth.live.service.engine_link import FIRST_RETRY, LONGEST_RETRY, Commander
 from berth.live.service.journal_loop import REISSUE
 
@@ -42,6 +42,10 @@ def in_virtual_time(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         loop.run_until_complete(run())
     finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
 
 
@@ -156,3 +160,46 @@ def test_commands_are_tried_at_once_when_the_engine_answers_again() -> None:
         await made.close()
 
     in_virtual_time(run)
+
+
+class PausingEngine:
+    """An engine that takes no starts until `until`; `tries` is how often one was tried."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.tries = until, 0
+        self.taken: list[tuple[float, str]] = []
+
+    @property
+    def paused(self) -> str | None:
+        return "no" if asyncio.get_running_loop().time() < self.until else None
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(command, Start):
+            self.tries += 1
+            if self.paused:
+                raise Paused("no", 20.0)
+        self.taken.append((now, command.job))
+
+
+def test_paused_starts_wait_as_long_as_the_engine_says_and_go_on_together(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        engine = PausingEngine(until=30.0)
+        draws = iter([0.0, 0.1, 0.2, *[0.5] * 100])
+        made = Commander(engine, lambda command: (True, JOB), lambda: next(draws))  # type: ignore[arg-type]
+        made.go_on()
+        starts = [Start(name, 1, ()) for name in "abc"]
+        made.want(starts)
+        await asyncio.sleep(15.0)
+        made.want([*starts, Cancel("x", 1)])
+        await asyncio.sleep(4.0)
+        assert (engine.tries, [job for _, job in engine.taken]) == (3, ["x"])  # a pause does not keep others waiting
+        await asyncio.sleep(100.0)
+        # tried again at 20, 21 and 22 s; the first of the next tries, at 45 s, is taken, and so are the others with it
+        assert engine.tries == 9
+        assert sorted(job for _, job in engine.taken) == ["a", "b", "c", "x"]
+        assert [time for time, _ in engine.taken[1:]] == pytest.approx([45.0] * 3)
+        await made.close()
+
+    in_virtual_time(run)
+    assert not caplog.records

@@ -29,6 +29,8 @@ __all__ = [
     "NoLogs",
     "Noting",
     "Owner",
+    "Paused",
+    "Pausing",
     "Refusing",
     "Snapshot",
     "check_name",
@@ -61,6 +63,14 @@ that users submit to slurm itself
 
 class EngineError(BerthError):
     """The engine cannot be reached, or failed for now; the caller retries later."""
+
+
+class Paused(EngineError):
+    """The engine takes no starts now, and the start had no effect; the caller retries after `seconds`."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True)
@@ -137,6 +147,16 @@ class Refusing(Protocol):
 
     def refusal(self, job: Job) -> str | None:
         """Why the engine could never run a job, and what to do instead; None if it could."""
+        ...
+
+
+@runtime_checkable
+class Pausing(Protocol):
+    """An engine that may take no starts for a while; its `execute` then raises `Paused`."""
+
+    @property
+    def paused(self) -> str | None:
+        """Why the engine takes no starts now; None if it takes them."""
         ...
 
 

@@ -16,7 +16,17 @@ from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Cancel, Command, Start, Submitted
 from berth.live.core.jobs import Job
 from berth.live.core.records import ENDED, JobRecord
-from berth.live.engines import Engine, EngineError, Logging, NoLogs, Noting, Refusing, Snapshot
+from berth.live.engines import (
+    Engine,
+    EngineError,
+    Logging,
+    NoLogs,
+    Noting,
+    Paused,
+    Pausing,
+    Refusing,
+    Snapshot,
+)
 from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
 from berth.live.service.reconcile import differences, is_news, orphans, outstanding
 from berth.live.service.rounds import Conflict, Round, Submission
@@ -73,6 +83,11 @@ class EngineLink:
         details = ", ".join(f"{name}: {value}" for name, value in record.details.items())
         where = f"the details of job {record.job.id} say where its output is (berth job show {record.job.id})"
         raise NoLogs(f"berth cannot read output on this engine; {where}{f': {details}' if details else ''}")
+
+    @property
+    def paused(self) -> str | None:
+        """Why the engine takes no starts now; None if it takes them."""
+        return self._engine.paused if isinstance(self._engine, Pausing) else None
 
     @property
     def notes(self) -> bool:
@@ -182,6 +197,8 @@ class Commander:
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
         self._queued: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._paused: set[Key] = set()
+        """Starts that the engine does not take now."""
         self._open, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._workers = [asyncio.create_task(self._work()) for _ in range(PARALLEL)]
@@ -200,6 +217,7 @@ class Commander:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
+        self._paused.discard(key)
         if key not in self._busy and key not in self._queued:
             self._queued.add(key)
             self._queue.put_nowait(key)
@@ -233,6 +251,11 @@ class Commander:
             try:
                 await self._engine.execute(command, job)
                 self._done(key, command)
+                self._resume()
+            except Paused as error:  # the engine has said so, once
+                if self._wanted.get(key) == command:
+                    self._paused.add(key)
+                    self._try_after(key, error.seconds * (1.0 + 0.5 * self._draw()))
             except Exception as error:  # an engine may fail in any way, and the command must not be lost
                 if self._wanted.get(key) == command:
                     self._later(key, command, error)
@@ -248,12 +271,21 @@ class Commander:
             del self._wanted[key]
             self._tries.pop(key, None)
 
+    def _resume(self) -> None:
+        """Try paused starts at once if the engine takes starts again."""
+        if self._paused and not (isinstance(self._engine, Pausing) and self._engine.paused):
+            for key in tuple(self._paused):
+                self._enqueue(key)
+
     def _later(self, key: Key, command: Command, error: Exception) -> None:
         tries = self._tries[key] = self._tries.get(key, 0) + 1
         longest = min(FIRST_RETRY * 2 ** min(tries - 1, 20), LONGEST_RETRY)
         wait = longest * (1.0 - 0.5 * self._draw())
         kind = type(command).__name__.lower()
         log.warning("%s of job %s failed, retrying in %.2g s: %s", kind, key[0], wait, error)
+        self._try_after(key, wait)
+
+    def _try_after(self, key: Key, wait: float) -> None:
         self._timers[key] = asyncio.get_running_loop().call_later(wait, self._enqueue, key)
 
     async def close(self) -> None:

@@ -54,11 +54,15 @@ class Page:
 
 @dataclass(frozen=True)
 class Health:
-    """Health of the service: `store` and `engine` are their errors, or None."""
+    """Health of the service: `store` and `engine` are their errors, or None.
+
+    `paused` says why the engine takes no starts for a while; all else works then.
+    """
 
     seq: int
     store: str | None
     engine: str | None
+    paused: str | None = None
 
     @property
     def ready(self) -> bool:
@@ -302,7 +306,7 @@ class Scheduler:
     def health(self) -> Health:
         """Whether store and engine can be reached."""
         stopped = "the scheduler has stopped" if self._journal.task.done() else None
-        return Health(self._journal.seq, self._journal.trouble or stopped, self._link.trouble)
+        return Health(self._journal.seq, self._journal.trouble or stopped, self._link.trouble, self._link.paused)
 
     async def checked_health(self) -> Health:
         """The same, after a query to the store."""

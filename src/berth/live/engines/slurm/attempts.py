@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -33,6 +33,8 @@ SLOW = 3.0
 """Seconds after which berth logs why Slurm does not start a job."""
 LAUNCHING = 10.0
 """Seconds for which tasks must be missing until they count as lost: they may be about to begin."""
+OVER = re.compile("no longer pending|Invalid job id|already (finished|started|completing)")
+"""Refusals to hold a job that has begun or ended, which the next poll shows."""
 log = logging.getLogger(__name__)
 
 
@@ -195,12 +197,16 @@ class Attempts:
         while self._returned:
             record, end = self._returned[-1]
             assert record.slurm is not None
-            with suppress(Refused):  # it has ended meanwhile, which the next poll shows
+            try:
                 await self._slurm.hold(record.slurm)
                 # a job that ran would have to wait for two minutes more
                 changes = {"ReqNodeList": "", **({"StartTime": "now"} if record.began else {})}
                 await self._slurm.update(record.slurm, changes)
                 self.end(record, end)
+            except Refused as error:
+                if not OVER.search(str(error)):
+                    log.warning("job %s cannot be held again yet: %s", record.key[0], error)
+                    return
             self._returned.pop()
 
 

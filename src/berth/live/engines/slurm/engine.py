@@ -39,6 +39,7 @@ from berth.live.engines.slurm.companion import ORIGIN, pinned
 from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.foreign_jobs import asked_for, room
 from berth.live.engines.slurm.outputs import Outputs, check_shared, make_shared
+from berth.live.engines.slurm.pauses import Pauses, Turn, fault_of
 from berth.live.engines.slurm.rest import SlurmRest
 from berth.live.engines.slurm.settings import SlurmSettings, read_settings
 from berth.live.engines.slurm.spool import AttemptRecord, Key, Spool
@@ -93,7 +94,13 @@ class SlurmEngine:
             self._spool.close()
             raise
         self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._pauses = Pauses()
         self._checked = False
+
+    @property
+    def paused(self) -> str | None:
+        """Why nothing is submitted now."""
+        return self._pauses.said
 
     def _make_outputs(self) -> None:
         outputs = self.settings.outputs
@@ -186,7 +193,13 @@ class SlurmEngine:
     async def _start(self, start: Start, job: Job) -> None:
         if await self._known((start.job, start.attempt)):
             return
+        whose = job.user if self.settings.users else ""
+        self._pauses.check(whose)
         await self._watch.confirm()
+        with self._pauses.turn(whose) as turn:
+            await self._submit(start, job, turn)
+
+    async def _submit(self, start: Start, job: Job, turn: Turn) -> None:
         secret = secrets.token_hex(8)
         told = self._submission(start, job, secret)
         user = told.user.pw_name if isinstance(told, Submission) and told.user is not None else ""
@@ -201,12 +214,18 @@ class SlurmEngine:
         try:
             number = await self.slurm.submit(told)
         except Refused as error:
-            self._fail(record, f"Slurm refused it: {error}", "job")
+            fault = fault_of(str(error), told.minutes is not None)
+            if fault == "engine":
+                turn.refusal = str(error)
+            self._fail(record, f"Slurm refused it: {error}", fault)
         except Away as error:
-            if not error.heard:
+            if error.heard:
+                turn.refusal = str(error)
+            else:
                 self._spool.forgotten(record)
             raise
         else:
+            turn.taken = True
             record.since = time.monotonic()
             self._spool.taken(record, number)
         finally:
