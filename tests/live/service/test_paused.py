@@ -56,13 +56,13 @@ def test_health_and_explanations_say_why_nothing_starts(tmp_path: Path, monkeypa
                     why = (await client.get(f"/v1/jobs/{job}/explain")).json()["why"]
                     return list(why["blocks"])
 
-                async def phase(job: str) -> str:
-                    return str((await client.get(f"/v1/jobs/{job}")).json()["phase"])
+                async def phase() -> str:
+                    return str((await client.get("/v1/jobs/a")).json()["phase"])
 
                 spec = {"resources": {"cpu": "1"}}
                 answer = await client.post("/v1/jobs", json=[{**spec, "name": "a"}, {**spec, "name": "b"}])
                 assert answer.status_code == 201
-                await eventually_async(lambda: phase("a"), lambda found: found == "starting")
+                await eventually_async(phase, lambda found: found == "starting")
                 assert WHY in await blocks("a")
                 assert WHY in await blocks("b")
                 ready = await client.get("/readyz")

@@ -45,7 +45,8 @@ def in_virtual_time(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
 
 
