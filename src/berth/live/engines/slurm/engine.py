@@ -12,7 +12,6 @@ import os
 import pwd
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +33,7 @@ from berth.live.core.events import (
 from berth.live.core.jobs import Job, Place
 from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
 from berth.live.engines.clock import Clock
+from berth.live.engines.locks import Locks
 from berth.live.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
 from berth.live.engines.slurm.companion import ORIGIN, pinned
 from berth.live.engines.slurm.environment import NotPossible
@@ -93,7 +93,7 @@ class SlurmEngine:
         except BaseException:
             self._spool.close()
             raise
-        self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks = Locks[Key]()
         self._pauses = Pauses()
         self._checked = False
 
@@ -176,7 +176,7 @@ class SlurmEngine:
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Execute a command."""
         key = command.job, command.attempt
-        async with self._locks[key]:
+        async with self._locks.of(key):
             if isinstance(command, Cancel):
                 await self._cancel(key, job)
             elif job is None:
@@ -185,9 +185,6 @@ class SlurmEngine:
                 await self._place(command)
             else:
                 await self._start(command, job)
-        record = self._spool.records.get(key)
-        if record is None or record.end is not None:
-            self._locks.pop(key, None)
         self._watch.wake.set()
 
     async def _start(self, start: Start, job: Job) -> None:
