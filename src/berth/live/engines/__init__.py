@@ -9,7 +9,7 @@ that an engine needs.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -32,6 +32,7 @@ __all__ = [
     "Paused",
     "Pausing",
     "Refusing",
+    "Remembering",
     "Snapshot",
     "check_name",
 ]
@@ -157,6 +158,15 @@ class Pausing(Protocol):
     @property
     def paused(self) -> str | None:
         """Why the engine takes no starts now; None if it takes them."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An engine that must remember the ends of attempts until the journal has them, or it would start them again."""
+
+    def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
+        """Forget these attempts whenever it suits: the journal has their ends."""
         ...
 
 

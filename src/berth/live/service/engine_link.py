@@ -25,6 +25,7 @@ from berth.live.engines import (
     Paused,
     Pausing,
     Refusing,
+    Remembering,
     Snapshot,
 )
 from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
@@ -56,6 +57,8 @@ class EngineLink:
         self._engine, self._dispatcher, self._journal = engine, dispatcher, journal
         self._commander = Commander(engine, self._look)
         journal.act = self._commander.want
+        if isinstance(engine, Remembering):
+            journal.settle = engine.settled
         self._listening = asyncio.create_task(self._listen())
 
     def _look(self, command: Command) -> tuple[bool, Job | None]:
@@ -132,6 +135,7 @@ class EngineLink:
             self.refusal = None if self.tried.is_set() else error
             raise
         await self._journal.ask(lambda round_: self._compare(round_, snapshot), patient=True)
+        self._journal.settle([(one.job, one.attempt) for one in snapshot.attempts if one.end is not None])
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()
         self.trouble, self._journal.deciding = None, True

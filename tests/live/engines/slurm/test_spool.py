@@ -26,6 +26,7 @@ def test_the_file_is_written_anew_while_the_engine_runs(tmp_path: Path, monkeypa
         record = spool.asked((f"j{i}", 1), PLACE)
         spool.taken(record, 100 + i)
         spool.ended(record, Finished(2.0, f"j{i}", 1, 1.0))
+        spool.settled([record.key])
         assert len(path.read_text().splitlines()) <= 2 * (3 * 21 + 10)
     assert path.stat().st_mode & 0o777 == 0o600
     before = dict(spool.records)

@@ -399,10 +399,10 @@ class Attempts:
             self._tell(record.end)
 
     async def sweep(self) -> None:
-        """Remove records of attempts that ended long ago; their pods go with them."""
+        """Remove records of attempts that ended long ago and whose ends the journal has; their pods go with them."""
         before = time.time() - self._settings.retention
         for record in list(self._state.records.values()):
-            if record.end is not None and record.end.time < before:
+            if record.settled and record.end is not None and record.end.time < before:
                 try:
                     await self.ask("DELETE", f"configmaps/{record.name}", {"propagationPolicy": "Background"})
                 except BerthError as error:

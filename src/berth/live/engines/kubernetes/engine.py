@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -245,6 +245,13 @@ class KubernetesEngine:
             await self._companion.delete(group)
         else:
             await self._attempts.cancel((command.job, command.attempt))
+
+    def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
+        """Note that the journal has the ends of these attempts."""
+        for key in ended:
+            record = self._state.records.get(key)
+            if record is not None and record.end is not None:
+                record.settled = True
 
     async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
         """The last lines of each task of an attempt, or of one task."""

@@ -70,6 +70,8 @@ class Record:
     """Whether its pods were let go."""
     reported: bool = False
     """Whether its end was reported."""
+    settled: bool = False
+    """Whether the journal has its end."""
     gone: bool = False
     """Whether its record was removed by another program."""
     since: dict[str, float] = field(default_factory=dict)

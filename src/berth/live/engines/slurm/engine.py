@@ -12,7 +12,7 @@ import os
 import pwd
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -313,6 +313,10 @@ class SlurmEngine:
                 await self.slurm.cancel([record.slurm, *(job.id for job in record.parts if job.id != record.slurm)])
                 record.verdict = record.verdict or Failed(time.time(), *key, "cancelled", "cancelled")
                 record.since = time.monotonic()
+
+    def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
+        """Note that the journal has the ends of these attempts."""
+        self._spool.settled(ended)
 
     async def close(self) -> None:
         """Close; jobs go on running."""

@@ -28,7 +28,7 @@ __all__ = ["AttemptRecord", "Key", "Spool"]
 
 Key = tuple[str, int]
 REMEMBERED = 10_000
-"""The number of ended attempts that are remembered."""
+"""The number of ended attempts that are remembered, besides those whose ends the journal may not have."""
 
 
 @dataclass
@@ -53,6 +53,8 @@ class AttemptRecord:
     verdict: Finished | Failed | None = None
     """The end to report when Slurm has ended it for berth."""
     # the following fields are not stored
+    settled: bool = False
+    """Whether the journal has its end."""
     lines: list[str] = field(default_factory=list)
     """Its lines in the file."""
     sending: bool = False
@@ -202,7 +204,7 @@ class Spool:
     def _forget_old(self) -> None:
         many = len(self.records) - len(self._open) - REMEMBERED
         if many > 0:
-            ended = (key for key, record in self.records.items() if record.end is not None)
+            ended = (key for key, record in self.records.items() if record.settled)
             for key in list(islice(ended, many)):
                 del self.records[key]
 
@@ -288,6 +290,13 @@ class Spool:
         self._write(record, _line(record.key, "ended", end=json.loads(write_event(end))))
         if len(self.records) - len(self._open) > 2 * REMEMBERED:
             self._forget_old()
+
+    def settled(self, ended: Iterable[Key]) -> None:
+        """Note that the journal has the ends of these attempts: they may be forgotten."""
+        for key in ended:
+            record = self.records.get(key)
+            if record is not None and record.end is not None:
+                record.settled = True
 
     def close(self) -> None:
         """Close the file and release the directory."""
