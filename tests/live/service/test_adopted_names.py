@@ -94,11 +94,7 @@ def test_a_job_that_waits_at_the_engine_is_not_cancelled_for_one_of_another_with
                 await scheduler.cancel("slurm-7-1", "ann")
             for one in (theirs, later):
                 engine.told.put_nowait(Submitted(0.0, one))
-
-            async def adopted() -> bool:
-                return await scheduler.get("slurm-8-1") is not None
-
-            await eventually_async(adopted)
+            await eventually_async(lambda: "slurm-8-1" in scheduler.dispatcher.state.jobs)
             await scheduler.cancel("slurm-8-1", "bob")  # commands are executed in order
             found: list[Any] = await eventually_async(lambda: engine.commands)
             assert found == [Cancel("slurm-8-1", 0)]

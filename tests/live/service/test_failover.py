@@ -20,7 +20,7 @@ def read_only(address: str) -> Iterator[None]:
     def set_to(value: str) -> None:
         options = "-c default_transaction_read_only=off"
         with psycopg.connect(address, autocommit=True, options=options) as connection:
-            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")  # type: ignore[arg-type]
+            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
             connection.execute("SELECT pg_reload_conf()")
 
     set_to("on")

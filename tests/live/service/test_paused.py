@@ -48,7 +48,7 @@ def test_health_and_explanations_say_why_nothing_starts(tmp_path: Path, monkeypa
 
     async def run() -> None:
         made = ServiceSettings(store=str(tmp_path / "berth.db"), tick=0.05)
-        async with service(made, Address()) as (_, app):
+        async with service(made, Address()) as (scheduler, app):
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:
 
@@ -56,13 +56,11 @@ def test_health_and_explanations_say_why_nothing_starts(tmp_path: Path, monkeypa
                     why = (await client.get(f"/v1/jobs/{job}/explain")).json()["why"]
                     return list(why["blocks"])
 
-                async def phase() -> str:
-                    return str((await client.get("/v1/jobs/a")).json()["phase"])
-
                 spec = {"resources": {"cpu": "1"}}
                 answer = await client.post("/v1/jobs", json=[{**spec, "name": "a"}, {**spec, "name": "b"}])
                 assert answer.status_code == 201
-                await eventually_async(phase, lambda found: found == "starting")
+                jobs = scheduler.dispatcher.state.jobs
+                await eventually_async(lambda: jobs["a"].phase, lambda phase: phase == "starting")
                 assert WHY in await blocks("a")
                 assert WHY in await blocks("b")
                 ready = await client.get("/readyz")

@@ -47,7 +47,7 @@ ADOPTED = {
 
 
 def check_name(job: str) -> None:
-    """Refuse a name that belongs to a job of an engine: whoever took it first could act on that job.
+    """Refuse a name that an engine gives to its own jobs: a user who took it first could act on such a job.
 
     >>> check_name("train-1")
     >>> check_name("slurm-17-1700000000")
