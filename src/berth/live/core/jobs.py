@@ -6,6 +6,7 @@ Amounts are in whole thousandths (`berth.files.quantities`), times in seconds si
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -138,6 +139,11 @@ class Job:
         """Everything that decides where it fits: jobs of one shape fit in the same places."""
         roles = tuple((r.name, r.count, r.minimum, r.each, tuple(sorted(r.demand.items()))) for r in self.roles)
         return roles, tuple(sorted(self.needs.items()))
+
+    @cached_property
+    def kind(self) -> str:
+        """Its user, type, and a digest of its shape: see `berth.live.core.refusals`."""
+        return f"{self.user} {self.type} {hashlib.sha256(repr(self.shape).encode()).hexdigest()[:16]}"
 
     @cached_property
     def total(self) -> Amounts:
