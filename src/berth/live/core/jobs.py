@@ -52,7 +52,8 @@ def _number(value: float | None, key: str, low: float = 0.0) -> None:
 class Role:
     """Equal tasks of a job: the job starts with at least `minimum` of them, and with up to `count` if there is room.
 
-    `demand` is what each task takes of its server; at most `per_server` tasks share a server.
+    `demand` is what each task takes of its server; at most `per_server` tasks share a server. `asked` is what its owner
+    asked for, if the engine says that a task takes more than that (`Sizing`).
     """
 
     name: str
@@ -60,6 +61,7 @@ class Role:
     demand: Amounts
     minimum: int = -1
     per_server: int | None = None
+    asked: Amounts | None = None
 
     def __post_init__(self) -> None:
         check_id(self.name, "roles.name")
@@ -74,6 +76,11 @@ class Role:
         for name, milli in self.demand.items():
             if milli < 0:
                 raise InvalidInput("an amount ≥ 0", value=milli, key=f"roles.{self.name}.demand.{name}")
+
+    @property
+    def requests(self) -> Amounts:
+        """What its owner asked for."""
+        return self.demand if self.asked is None else self.asked
 
     @property
     def each(self) -> int:

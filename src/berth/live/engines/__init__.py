@@ -28,6 +28,7 @@ __all__ = [
     "Noting",
     "Owner",
     "Refusing",
+    "Sizing",
     "Snapshot",
 ]
 __all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
@@ -112,6 +113,15 @@ class Refusing(Protocol):
 
     def refusal(self, job: Job) -> str | None:
         """Why the engine could never run a job, and what to do instead; None if it could."""
+        ...
+
+
+@runtime_checkable
+class Sizing(Protocol):
+    """An engine on which a task may take more of its server than its owner asks for."""
+
+    def sized(self, job: Job) -> Job:
+        """The job with what its tasks really take as `demand`, and what its owner asked for as `asked`."""
         ...
 
 
