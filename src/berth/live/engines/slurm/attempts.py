@@ -33,6 +33,9 @@ SLOW = 3.0
 """Seconds after which berth logs why Slurm does not start a job."""
 LAUNCHING = 10.0
 """Seconds for which tasks must be missing until they count as lost: they may be about to begin."""
+OF_NODES = ("None", "Priority", "Resources", "ReqNodeNotAvail", "Reserved", "Node")
+"""How Slurm's reasons begin for which a job waits for its nodes; of others, such as limits and licences, any node is
+as good."""
 log = logging.getLogger(__name__)
 
 
@@ -115,7 +118,8 @@ class Attempts:
                 record.kept = reason
                 log.warning("Slurm has not started job %s yet: %s", record.key[0], reason)
             if clock - record.since > self._patience:
-                self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})")
+                by = None if reason.startswith(OF_NODES) else ()
+                self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})", refused_by=by)
 
     async def look_for_tasks(self) -> None:
         """Stop attempts whose tasks were lost while Slurm says that they run."""
@@ -155,11 +159,13 @@ class Attempts:
         number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
         return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
 
-    def _stop(self, record: AttemptRecord, reason: str, mark: Mark | None = None) -> None:
+    def _stop(
+        self, record: AttemptRecord, reason: str, mark: Mark | None = None, refused_by: tuple[()] | None = None
+    ) -> None:
         """Let Slurm end it; then this reason is reported. A companion job is held again instead."""
         if record.verdict is not None:
             return
-        failed = _failed(record, reason, "engine")
+        failed = replace(_failed(record, reason, "engine"), refused_by=refused_by)
         record.since = time.monotonic()
         if is_theirs(record.key):
             record.verdict = failed
