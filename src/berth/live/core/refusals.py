@@ -1,7 +1,8 @@
 """Refusals: which servers did not take jobs of a kind lately, and until when such jobs are not offered to them again.
 
 Jobs of a kind have the same user, type and shape. A server that refuses one is left out for all of them, for
-`FIRST` seconds, and twice as long each time that it refuses again. If the cluster as a whole refuses a job, for
+`FIRST` seconds and twice as long as the attempt took, and for twice that each time that it refuses again. While servers
+refuse one after another, all of them stay out, so that each is tried once. If the cluster as a whole refuses a job, for
 example because no licence is free, its kind rests. An attempt that was under way before is no new evidence.
 
 A start on a server clears the server's refusals of that kind, and a change of the server clears all of them. Otherwise
@@ -21,11 +22,13 @@ ANYWHERE = ""
 """The name under which a kind rests on all servers."""
 FIRST, LONGEST = 5.0, 3600.0
 """Seconds for which a server is left out, at first and at most."""
+TWICE = 2.0
 EACH = 30.0
 """With many servers that refuse a kind, each may be left out for this long times their number: so all others are tried
 before one of them is tried again, even by a policy that prefers them."""
-FIRST_REST, LONGEST_REST, SHORT_REST = 1.0, 600.0, 10.0
-"""Seconds for which a kind rests after its second refusal in a row; at most; and at most if servers refused it."""
+FIRST_REST, LONGEST_REST, SHORT_REST = 1.0, 600.0, 4.0
+"""Seconds for which a kind rests after its second refusal in a row; at most; and at most if servers refused it.
+The last is less than `FIRST`, so that the next server is tried before the others are tried again."""
 FORGET = 3600.0
 MOST = 10_000
 """The most refusals that are remembered."""
@@ -35,7 +38,7 @@ LETTERS = 300
 
 @dataclass(frozen=True)
 class Refusal:
-    """How often a server refused jobs of a kind in a row, why it did so last, and until when it is left out."""
+    """How often a server refused jobs of a kind in a row, why it did so last, and the time at which it is tried again."""
 
     count: int
     until: float
@@ -58,9 +61,13 @@ class Refusals:
         kind, named = job.kind, tuple(dict.fromkeys(servers))
         mine = self.known.setdefault(kind, {})
         longest = max(LONGEST, EACH * len(mine.keys() | named))
+        first = FIRST + TWICE * max(now - began, 0.0)
         for server in named:
             count = _count(mine.get(server), began)
-            mine[server] = _refusal(mine.get(server), count, now + _pause(count, FIRST, longest), reason)
+            mine[server] = _refusal(mine.get(server), count, now + _pause(count, first, longest), reason)
+        for server, known in mine.items() if named else ():
+            if server != ANYWHERE and known.until >= began:
+                mine[server] = _refusal(known, known.count, now + min(first, longest), known.reason)
         rest, limit = mine.get(ANYWHERE), SHORT_REST if named else LONGEST_REST
         count = _count(rest, began)
         until = now + (_pause(count - 1, FIRST_REST, limit) if count > 1 else 0.0)
@@ -121,7 +128,7 @@ def _count(known: Refusal | None, began: float) -> int:
 
 
 def _pause(count: int, first: float, longest: float) -> float:
-    """Seconds for which a server is left out, or a kind rests, after so many refusals in a row."""
+    """Seconds for which a server is left out, or a kind rests, after this number of refusals in a row."""
     return min(first * 2.0 ** min(count - 1, 30), longest)
 
 
