@@ -82,11 +82,10 @@ def test_a_job_is_offered_again_when_its_queue_opens_or_is_made(tmp_path: Path, 
             async def phases() -> dict[str, str]:
                 return {record.job.id: record.phase for record in (await scheduler.list_jobs()).records}
 
-            await eventually_async(
-                phases,
-                lambda found: found == {"early": "finished", "last": "finished"},
-                "those that still wait are taken",
-            )
+            def taken(found: dict[str, str]) -> bool:
+                return found == {"early": "finished", "last": "finished"}
+
+            await eventually_async(phases, taken, "those that still wait are taken")
             assert engine.snapshots == 1  # the engine was not connected to again
             assert len(engine.notes) == 3
         finally:

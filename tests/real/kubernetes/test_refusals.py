@@ -20,7 +20,12 @@ FEW = 3
 @pytest.fixture(scope="module")
 def live(kubernetes_cluster: LocalKubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("refusals")
-    settings = {"kubeconfig": str(kubernetes_cluster.kubeconfig), "image": "none", "companion": "gates", "settle": 0.5}
+    settings = {
+        "kubeconfig": str(kubernetes_cluster.kubeconfig),
+        "image": "none",
+        "companion": "scheduler",
+        "settle": 0.5,
+    }
     (folder / "kubernetes.yaml").write_text(json.dumps(settings))
     with serving(folder, "--engine", f"kubernetes:{folder / 'kubernetes.yaml'}") as there:
         yield there
@@ -136,7 +141,7 @@ def test_pods_that_no_queue_takes_are_told_why_and_placed_when_it_opens(
     live.ask("PUT", "/v1/queues", closed)
     try:
         spec = {
-            "schedulingGates": [{"name": "berth.io/place"}],
+            "schedulerName": "berth",
             "restartPolicy": "Never",
             "containers": [{"name": "main", "image": "none", "command": ["true"]}],
         }

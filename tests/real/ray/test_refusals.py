@@ -43,7 +43,7 @@ def held(cluster: LocalRay, node: str) -> Iterator[None]:
         assert program.wait() == 0
 
 
-def submit(live: Live, name: str, **needs: str) -> None:
+def submit(live: Live, name: str, needs: dict[str, str]) -> None:
     spec = {"name": name, "resources": {"cpu": 3}, "command": ["true"], "needs": needs}
     live.ask("POST", "/v1/jobs", [spec])
 
@@ -52,11 +52,11 @@ def test_jobs_leave_out_a_node_that_another_program_holds(ray_cluster: LocalRay,
     with serving(tmp_path, "--engine", f"ray:{ray_cluster.address}") as live:
         with held(ray_cluster, "n1"):
             for name in ("first", "second"):
-                submit(live, name, **{"class": "fast"})
+                submit(live, name, {"class": "fast"})
                 done = live.wait_for(f"/v1/jobs/{name}", lambda job: job["phase"] == "finished")
                 assert [place["server"] for place in done["places"]] == ["n2"]
                 assert (done["failures"], done["attempt"]) <= (0, 2)
-            submit(live, "waits", name="n1")
+            submit(live, "waits", {"name": "n1"})
             words = "1 server refused such jobs (n1)", "its placement group did not get ready"
             live.wait_for("/v1/jobs/waits/explain", lambda told: all(word in told["text"] for word in words))
         done = live.wait_for("/v1/jobs/waits", lambda job: job["phase"] == "finished")

@@ -38,7 +38,7 @@ LETTERS = 300
 
 @dataclass(frozen=True)
 class Refusal:
-    """How often a server refused jobs of a kind in a row, why it did so last, and the time at which it is tried again."""
+    """How often a server refused jobs of a kind in a row, why it did so last, and when it is tried again."""
 
     count: int
     until: float
