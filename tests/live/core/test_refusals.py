@@ -173,6 +173,17 @@ def test_the_cluster_as_a_whole_makes_a_kind_rest_ever_longer() -> None:
     assert pauses == [0.0, *(min(2.0**n, LONGEST_REST) for n in range(13))]
 
 
+@pytest.mark.parametrize("fault", ["server", "engine"])
+def test_who_refused_by_default(fault: str) -> None:
+    made = dispatcher(server("a"), server("b"))
+    made.handle(Submitted(0.0, job("j", count=2)))
+    begun(made, "j", Place("a", "main", 1), Place("b", "main", 1))
+    made.handle(Failed(7200.0, "j", 1, "no answer", fault))  # type: ignore[arg-type]
+    (known,) = made.state.refusals.known.values()
+    assert known.keys() == ({"a", "b", ANYWHERE} if fault == "server" else {ANYWHERE})
+    assert max(one.until for one in known.values()) <= 7200.0 + FIRST + 120.0
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -20,7 +20,7 @@ def test_slurm_says_whether_its_nodes_or_something_else_held_a_job_back(site: Sl
             await driver.execute(*site.simple("node", 1.0, Place("n4", "w", 1)))
             end = await driver.ended("node")
             assert isinstance(end, Failed)
-            assert ("Resources" in end.reason, end.refused_by) == (True, None)  # all servers of the attempt
+            assert ("Resources" in end.reason, end.refused_by) == (True, ("n4",))
             site.cluster.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
             await driver.execute(*site.simple("partition", 1.0, Place("n1", "w", 1)))
             end = await driver.ended("partition")

@@ -123,8 +123,8 @@ class Failed:
     Only the job's own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that
     was cut off was no faster than that, unless the engine lost track of it. `last_output` is text of the job itself,
     such as the last line it printed: only the job's owner and operators may see it. `refused_by` are the servers that
-    would not take the attempt, empty if that was the cluster as a whole; by default all servers of an attempt that
-    never began by the fault of a server or of the engine.
+    would not take an attempt that never began, empty if that was the cluster as a whole; by default all its servers if
+    the fault is "server", and the cluster as a whole if it is "engine".
     """
 
     time: float

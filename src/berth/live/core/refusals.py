@@ -22,7 +22,9 @@ ANYWHERE = ""
 """The name under which a kind rests on all servers."""
 FIRST, LONGEST = 5.0, 3600.0
 """Seconds for which a server is left out, at first and at most."""
-TWICE = 2.0
+TWICE, TOOK = 2.0, 60.0
+"""How many times the seconds that the attempt took are added to `FIRST`, and the most seconds that count: after an
+outage of the engine, an attempt may seem to have taken hours."""
 EACH = 30.0
 """With many servers that refuse a kind, each may be left out for this long times their number: so all others are tried
 before one of them is tried again, even by a policy that prefers them."""
@@ -61,7 +63,7 @@ class Refusals:
         kind, named = job.kind, tuple(dict.fromkeys(servers))
         mine = self.known.setdefault(kind, {})
         longest = max(LONGEST, EACH * len(mine.keys() | named))
-        first = FIRST + TWICE * max(now - began, 0.0)
+        first = FIRST + TWICE * min(max(now - began, 0.0), TOOK)
         for server in named:
             count = _count(mine.get(server), began)
             mine[server] = _refusal(mine.get(server), count, now + _pause(count, first, longest), reason)
@@ -115,6 +117,8 @@ class Refusals:
 
     def _bound(self) -> None:
         """Drop the refusals that end first if there are too many."""
+        if sum(map(len, self.known.values())) <= MOST:
+            return
         ends = sorted((one.until, kind, server) for kind, mine in self.known.items() for server, one in mine.items())
         for _, kind, server in ends[: max(len(ends) - MOST, 0)]:
             del self.known[kind][server]

@@ -327,7 +327,8 @@ class State(Holdings):
             if began is not None:
                 self.refusals.note(record.job, (), began, event.time, record.reason or event.reason)
             elif not lost:
-                named = servers if event.refused_by is None else event.refused_by
+                named = servers if event.fault == "server" else ()
+                named = named if event.refused_by is None else event.refused_by
                 by = tuple(name for name in named if name in self.servers)
                 self.refusals.note(record.job, by, record.since, event.time, event.reason)
 

@@ -92,7 +92,7 @@ class Gang:
     verdict: tuple[str, str, str] | None = None
     """Why it must end, and by whose fault; only the first counts."""
     refused_by: Sequence[str] | None = None
-    """The servers that had no room for it; by default, all may have had none."""
+    """The servers that had no room for it, if that is why it ends."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -159,7 +159,8 @@ class Gang:
                 return True
             if state == "REMOVED" or time.monotonic() > until:
                 why = "was removed" if state == "REMOVED" else f"did not get ready in {PATIENCE:g} s"
-                self.refused_by = None if state == "REMOVED" else self._full() or None
+                if state != "REMOVED":
+                    self.refused_by = self._full() or [part.server for part in self.parts]
                 self.end(f"its placement group {why}", "engine")
                 break
             with suppress(TimeoutError):

@@ -118,7 +118,7 @@ class Attempts:
                 record.kept = reason
                 log.warning("Slurm has not started job %s yet: %s", record.key[0], reason)
             if clock - record.since > self._patience:
-                by = None if reason.startswith(OF_NODES) else ()
+                by = tuple(place.server for place in record.places) if reason.startswith(OF_NODES) else ()
                 self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})", refused_by=by)
 
     async def look_for_tasks(self) -> None:
@@ -160,7 +160,7 @@ class Attempts:
         return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
 
     def _stop(
-        self, record: AttemptRecord, reason: str, mark: Mark | None = None, refused_by: tuple[()] | None = None
+        self, record: AttemptRecord, reason: str, mark: Mark | None = None, refused_by: tuple[str, ...] | None = None
     ) -> None:
         """Let Slurm end it; then this reason is reported. A companion job is held again instead."""
         if record.verdict is not None:
