@@ -33,6 +33,7 @@ __all__ = [
     "Pausing",
     "Refusing",
     "Remembering",
+    "Sizing",
     "Snapshot",
     "check_name",
 ]
@@ -167,6 +168,15 @@ class Remembering(Protocol):
 
     def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
         """Forget these attempts whenever it suits: the journal has their ends."""
+        ...
+
+
+@runtime_checkable
+class Sizing(Protocol):
+    """An engine on which a task may take more of its server than its owner asks for."""
+
+    def sized(self, job: Job) -> Job:
+        """The job with what its tasks really take as `demand`, and what its owner asked for as `asked`."""
         ...
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from berth.errors import BerthError, InvalidInput
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Cancel, Command, Start, Submitted
+from berth.live.core.events import Cancel, Cancelled, Command, Start, Submitted
 from berth.live.core.jobs import Job
 from berth.live.core.records import ENDED, JobRecord
 from berth.live.engines import (
@@ -26,6 +27,7 @@ from berth.live.engines import (
     Pausing,
     Refusing,
     Remembering,
+    Sizing,
     Snapshot,
 )
 from berth.live.service.journal_loop import FIRST_WAIT, LONGEST_WAIT, Closed, JournalLoop
@@ -56,9 +58,13 @@ class EngineLink:
         """Why the engine's settings are invalid, if that was its first answer."""
         self._engine, self._dispatcher, self._journal = engine, dispatcher, journal
         self._commander = Commander(engine, self._look)
+        self._ignored: dict[str, tuple[Job, str]] = {}
+        """Jobs that wait at the engine and that no queue takes, and why."""
+        self._offering: set[asyncio.Task[None]] = set()
         journal.act = self._commander.want
         if isinstance(engine, Remembering):
             journal.settle = engine.settled
+        journal.queues_changed = self._offer_again
         self._listening = asyncio.create_task(self._listen())
 
     def _look(self, command: Command) -> tuple[bool, Job | None]:
@@ -76,6 +82,10 @@ class EngineLink:
         reason = self._engine.refusal(self._dispatcher.state.queues.limited(job))
         if reason is not None:
             raise BerthError(f"job {job.id}: {reason}")
+
+    def sized(self, job: Job) -> Job:
+        """The job with what its tasks take of their servers."""
+        return self._engine.sized(job) if isinstance(self._engine, Sizing) else job
 
     async def logs(self, record: JobRecord, task: int | None, tail: int) -> str:
         """The last lines of each task of a job's last attempt; `NoLogs` if the engine has none."""
@@ -111,8 +121,10 @@ class EngineLink:
                 async for event in self._engine.events():
                     if isinstance(event, Submitted):
                         await self._adopt(event.job)
-                    else:
-                        self._journal.tell(event)
+                        continue
+                    if isinstance(event, Cancelled):
+                        self._ignored.pop(event.job, None)
+                    self._journal.tell(event)
                 raise EngineError("the engine's event stream ended")
             except Closed:
                 return
@@ -136,18 +148,24 @@ class EngineLink:
             raise
         await self._journal.ask(lambda round_: self._compare(round_, snapshot), patient=True)
         self._journal.settle([(one.job, one.attempt) for one in snapshot.attempts if one.end is not None])
+        self._ignored.clear()
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
         self._commander.go_on()
         self.trouble, self._journal.deciding = None, True
         self._journal.wake()
         self.tried.set()
 
-    async def _adopt(self, job: Job) -> None:
-        """Accept a job that a user submitted to the engine; if it was cancelled in berth, cancel it at the engine."""
+    async def _adopt(self, job: Job, again: bool = False) -> None:
+        """Accept a job that a user submitted to the engine; if it was cancelled in berth, cancel it at the engine.
+
+        A job that no queue takes is ignored, and offered `again` when queues change.
+        """
+        queues = self._dispatcher.state.queues
         try:
-            submission = Submission.of([self._dispatcher.state.queues.capped(job)], "", None)
+            submission = Submission.of([queues.capped(job)], "", None)
             await self._journal.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
         except Conflict:
+            self._ignored.pop(job.id, None)
             known = await self._journal.ask(lambda round_: round_.record(job.id), job=job.id, patient=True)
             if known is None:
                 return
@@ -162,7 +180,37 @@ class EngineLink:
             else:
                 log.warning("job %s waits at the engine again, has %s in berth, and is ignored", job.id, known.phase)
         except InvalidInput as error:
-            log.warning("job %s waits at the engine and is ignored: %s", job.id, error)
+            known_why = self._ignored.get(job.id, (job, ""))[1]
+            if again and not known_why:  # it is gone meanwhile
+                return
+            self._ignored[job.id] = job, str(error)
+            if str(error) != known_why:
+                log.warning("job %s waits at the engine and is ignored: %s", job.id, error)
+                await self._say(job.id, f"berth does not take it: {error}")
+            if self._dispatcher.state.queues is not queues:  # they changed in between
+                self._offer_again()
+        else:
+            self._ignored.pop(job.id, None)
+
+    async def _say(self, job: str, text: str) -> None:
+        """Show at the engine why a job is not taken."""
+        if isinstance(self._engine, Noting):
+            try:
+                await self._engine.note(job, text)
+            except BerthError as error:
+                log.warning("job %s: %s could not be shown at the engine: %s", job, text, error)
+
+    def _offer_again(self) -> None:
+        """Offer the ignored jobs to the queues again, which have changed."""
+        task = asyncio.create_task(self._adopt_ignored())
+        self._offering.add(task)
+        task.add_done_callback(self._offering.discard)
+
+    async def _adopt_ignored(self) -> None:
+        for job, _ in list(self._ignored.values()):
+            if job.id in self._ignored:
+                with suppress(Closed):
+                    await self._adopt(job, again=True)
 
     def _compare(self, round_: Round, snapshot: Snapshot) -> None:
         state = self._dispatcher.state
@@ -173,8 +221,10 @@ class EngineLink:
 
     async def close(self) -> None:
         """Stop listening, stop commands, and close the engine."""
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        tasks = [self._listening, *self._offering]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._commander.close()
         await self._engine.close()
 

@@ -85,6 +85,7 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
         job = spec.job(spec.name or "planned", caller.user)
         check_ceilings(scheduler, job, caller)
         scheduler.dispatcher.state.check_queue(job)
+        job = scheduler.sized(job)
         found = await scheduler.think(spare_of, lambda spare, now: plan(spare, [_unused(job, spare)], now)[0])
         places = found.chosen or (found.fallback if found.note else ())
         return PlanView(

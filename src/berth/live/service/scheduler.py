@@ -167,7 +167,12 @@ class Scheduler:
             check_name(job.id)
             self._link.check(job)
         submission = Submission.of(jobs, user, key)
+        submission = replace(submission, jobs=tuple(self.sized(job) for job in jobs))
         return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)
+
+    def sized(self, job: Job) -> Job:
+        """The job with what its tasks take of their servers, which may be more than it asks for."""
+        return self._link.sized(job)
 
     async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
         """Cancel a job; returns its current record, None if it does not exist. A job that has ended stays as it is."""

@@ -137,7 +137,8 @@ def test_what_annotations_say_and_names_of_resources() -> None:
     (group,) = waiting(settings, one).waiting.values()
     job = group.job
     assert (job.type, job.work, job.priority, dict(job.needs)) == ("train/resnet", 7200.0, 7, selector)
-    assert dict(job.roles[0].demand) == {"gpu": 2000}
+    assert dict(job.roles[0].requests) == {"gpu": 2000}
+    assert dict(job.roles[0].demand) == {"gpu": 2000, "pods": 1000}
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,8 @@ class Attempts:
         results = await asyncio.gather(*(create(pod) for pod in missing), return_exceptions=True)
         if refused := [one for one in results if isinstance(one, ClusterRefused) and one.status in FINAL]:
             fault: Fault = "job" if refused[0].status in WRONG else "engine"
-            await self._condemn(record, _failed(record, f"Kubernetes refused a pod: {refused[0]}", fault))
+            failed = _failed(record, f"Kubernetes refused a pod: {refused[0]}", fault)
+            await self._condemn(record, replace(failed, refused_by=()))
             return
         for one in results:
             if isinstance(one, BaseException):
@@ -301,7 +302,7 @@ class Attempts:
         for pod in pods:
             if pod.phase == "Failed":
                 reason, fault = pod.failure()
-                return _failed(record, reason, fault, seconds_of(pods))
+                return replace(_failed(record, reason, fault, seconds_of(pods)), refused_by=(pod.node,))
         for pod in pods:
             if pod.deleting and not pod.ended:
                 where = f" from {pod.node}" if pod.node else ""
@@ -327,14 +328,18 @@ class Attempts:
     def _unbound(self, record: Record, waiting: list[SeenPod], clock: float) -> Failed | None:
         """Whether pods have waited too long for their nodes."""
         since, limit = record.since.setdefault("created", clock), self._settings.bind_seconds
-        if unfit := next((why for pod in waiting if (why := pod.unschedulable)), ""):
+        if unfit := {pod.name: why for pod in waiting if (why := pod.unschedulable)}:
             if clock - record.since.setdefault("unfit", clock) > UNFIT_SECONDS:
-                return _failed(record, f"kube-scheduler found no room: {unfit}", "server")
+                names = [name for _, name, _ in record.members] or map(record.pod, range(len(record.tasks)))
+                tasks = zip(names, record.tasks, strict=True)
+                by = tuple(dict.fromkeys(server for name, (_, server) in tasks if name in unfit))
+                failed = _failed(record, f"kube-scheduler found no room: {next(iter(unfit.values()))}", "server")
+                return replace(failed, refused_by=by)
             self.tend_soon(record.key, UNFIT_SECONDS / 3)
             return None
         record.since.pop("unfit", None)
         if clock - since > limit:
-            return _failed(record, f"it was not bound in {limit:g} s", "engine")
+            return replace(_failed(record, f"it was not bound in {limit:g} s", "engine"), refused_by=())
         self.tend_soon(record.key, min(limit, 5.0))
         return None
 

@@ -338,7 +338,8 @@ def _group_of(key: Name, pods: Sequence[SeenPod], models: Sequence[Pod], setting
         Role(
             _word(one.role.name),
             one.role.count,
-            {names.get(n, n): milli for n, milli in one.role.demand.items() if n != PODS},
+            {names.get(n, n): milli for n, milli in one.role.demand.items()},
+            asked={names.get(n, n): milli for n, milli in one.role.demand.items() if n != PODS},
         )
         for one in gang.pods
     )

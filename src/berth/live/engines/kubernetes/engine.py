@@ -42,7 +42,7 @@ from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod
-from berth.live.engines.kubernetes.template import NotPossible, pods_of
+from berth.live.engines.kubernetes.template import NotPossible, pods_of, sized
 from berth.live.engines.kubernetes.watching import Watching
 from berth.live.kubernetes_api import ApiError, connect
 
@@ -89,6 +89,13 @@ class KubernetesEngine:
         except NotPossible as error:
             return str(error)
         return None
+
+    def sized(self, job: Job) -> Job:
+        """What the pods of a job take of their nodes; pods of others say so themselves."""
+        try:
+            return job if job.origin == ORIGIN else sized(job, self.settings, self.store)
+        except (NotPossible, InvalidInput, ValueError):  # it is refused, or fails with the reason
+            return job
 
     async def snapshot(self) -> Snapshot:
         """The current state of the cluster, read from the API server."""

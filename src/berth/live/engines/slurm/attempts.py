@@ -35,6 +35,9 @@ LAUNCHING = 10.0
 """Seconds for which tasks must be missing until they count as lost: they may be about to begin."""
 OVER = re.compile("no longer pending|Invalid job id|already (finished|started|completing)")
 """Refusals to hold a job that has begun or ended, which the next poll shows."""
+OF_NODES = ("None", "Priority", "Resources", "ReqNodeNotAvail", "Reserved", "Node")
+"""How Slurm's reasons begin for which a job waits for its nodes; of others, such as limits and licences, any node is
+as good."""
 log = logging.getLogger(__name__)
 
 
@@ -117,7 +120,8 @@ class Attempts:
                 record.kept = reason
                 log.warning("Slurm has not started job %s yet: %s", record.key[0], reason)
             if clock - record.since > self._patience:
-                self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})")
+                by = tuple(place.server for place in record.places) if reason.startswith(OF_NODES) else ()
+                self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})", refused_by=by)
 
     async def look_for_tasks(self) -> None:
         """Stop attempts whose tasks were lost while Slurm says that they run."""
@@ -157,11 +161,13 @@ class Attempts:
         number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
         return number if record.theirs else {**number, "output": str(self._outputs.output(record))}
 
-    def _stop(self, record: AttemptRecord, reason: str, mark: Mark | None = None) -> None:
+    def _stop(
+        self, record: AttemptRecord, reason: str, mark: Mark | None = None, refused_by: tuple[str, ...] | None = None
+    ) -> None:
         """Let Slurm end it; then this reason is reported. A companion job is held again instead."""
         if record.verdict is not None:
             return
-        failed = _failed(record, reason, "engine")
+        failed = replace(_failed(record, reason, "engine"), refused_by=refused_by)
         record.since = time.monotonic()
         if record.theirs:
             record.verdict = failed
