@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from berth.live.service.engine_link import PARALLEL
 from tests.harness.waiting import eventually
 from tests.live.service.live import Live, serving
 from tests.real.slurm.shared import SharedSlurm
@@ -64,6 +66,12 @@ def health(live: Live) -> dict[str, Any]:
             return dict(json.loads(error.read()))
 
 
+def refused(live: Live) -> int:
+    """How many attempts have failed."""
+    jobs = live.ask("GET", "/v1/jobs?limit=1000")["jobs"]
+    return sum(job["attempt"] - (job["phase"] == "starting") for job in jobs)
+
+
 def phases(live: Live) -> dict[str, str]:
     """The phase of every job."""
     return {job["id"]: job["phase"] for job in live.ask("GET", "/v1/jobs?limit=1000")["jobs"]}
@@ -85,7 +93,9 @@ def test_no_job_fails_and_all_run_when_slurm_takes_jobs_again(
         assert ready["ready"] is True
         text = eventually(lambda: live.ask("GET", f"/v1/jobs/j{JOBS - 1}/explain")["text"], lambda text: said in text)
         assert "one is tried" in text
-        eventually(lambda: [line for line in live.lines if "pause 2 s" in line], what="a second refusal")
+        longer = re.compile(r"in ([2-9]|\d\d) s")
+        eventually(lambda: health(live), lambda found: longer.search(str(found["paused"])), "a second refusal")
+        assert refused(live) < PARALLEL + 10  # those that were under way when Slurm refused the first, and one a pause
         assert set(phases(live).values()) <= {"waiting", "starting"}
         end()
         ended = eventually(lambda: phases(live), lambda found: set(found.values()) <= {"finished", "failed"}, "the end")
