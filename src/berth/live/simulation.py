@@ -47,7 +47,7 @@ def play(
         next_event = coming[0].time if coming else math.inf
         now = max(now, min(next_event, cluster.next_end, limit, dispatcher.next_look))
         if now == math.inf:
-            now = _patience_ends(dispatcher, last)
+            now = min(_patience_ends(dispatcher, last), _tried_again(dispatcher, last))
         if now > until or now == math.inf:
             return played
         last = now
@@ -76,6 +76,12 @@ def _patience_ends(dispatcher: Dispatcher, last: float) -> float:
     patience = state.queues.patience
     late = [math.nextafter(r.submitted + patience, math.inf) for r in state.jobs.values() if r.phase == "waiting"]
     return min((at for at in late if at > last), default=math.inf)
+
+
+def _tried_again(dispatcher: Dispatcher, last: float) -> float:
+    """When a waiting job that was refused may next be tried again; infinity if none waits."""
+    waits = any(record.phase == "waiting" for record in dispatcher.state.jobs.values())
+    return dispatcher.state.refusals.next_end(last) if waits else math.inf
 
 
 def _told(dispatcher: Dispatcher, cluster: SimulatedCluster, played: Played, now: float, lenient: bool) -> None:

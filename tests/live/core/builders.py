@@ -66,6 +66,7 @@ def snapshot(state: State) -> dict[str, object]:
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
+        "refusals": state.refusals.copied(),
         "held": {owner: dict(held) for owner, held in state.held.items()},
         "used": state.used.tolist(),
         "taken": state.taken.tolist(),

@@ -158,7 +158,7 @@ def test_a_script_runs_once_on_the_first_server(site: SlurmSite) -> None:
     asyncio.run(run())
 
 
-def test_what_slurm_refuses_or_cannot_run_is_a_fault_of_the_job(site: SlurmSite) -> None:
+def test_what_cannot_run_is_the_jobs_fault_and_what_a_node_lacks_is_the_servers(site: SlurmSite) -> None:
     async def run() -> None:
         async with driven(site) as driver:
             start, job = site.simple("half", 1.0, Place("n1", "w", 1))
@@ -168,7 +168,7 @@ def test_what_slurm_refuses_or_cannot_run_is_a_fault_of_the_job(site: SlurmSite)
             half, huge = await driver.ended("half"), await driver.ended("huge")
             assert isinstance(half, Failed)
             assert isinstance(huge, Failed)
-            assert (half.fault, huge.fault) == ("job", "job")
+            assert (half.fault, huge.fault) == ("job", "server")
             assert "whole units of cpu" in half.reason
             assert "Slurm refused it" in huge.reason
 

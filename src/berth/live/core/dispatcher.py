@@ -217,12 +217,13 @@ class Dispatcher:
             view = replace(view, free=np.maximum(view.free - taken, 0))
         windows = Windows(self.state, time, reserved)
         decided = Decided(time, "", first, waiting, reserved=reserved)
+        left = view.free.copy()
         for part in windows.views(view):
-            decided = self._add(decided, part, room)
+            decided = self._add(decided, replace(part, free=np.minimum(part.free, left)), room, left)
         return None if not decided.starts and decided.refused is None and reserved == before else decided
 
-    def _add(self, decided: Decided, view: View, room: Headroom) -> Decided:
-        """Extend the decision by what is decided about a view."""
+    def _add(self, decided: Decided, view: View, room: Headroom, left: Ints) -> Decided:
+        """Extend the decision by what is decided about a view, and take that from what is `left` (R, K)."""
         begun = {start.job for start in decided.starts}
         if begun:
             view = view.only([i for i, record in enumerate(view.records) if record.job.id not in begun])
@@ -231,10 +232,12 @@ class Dispatcher:
         spent = self._stopwatch() - began
         for watcher in self.watchers if view.records else ():
             watcher.see(self._timed(view, self._stopwatch()), placing, by)
+        placing = room.keep_within(view, placing)
+        np.subtract.at(left, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
         return replace(
             decided,
             by=by if refused or not decided.by else decided.by,
-            starts=(*decided.starts, *view.starts(room.keep_within(view, placing))),
+            starts=(*decided.starts, *view.starts(placing)),
             seconds=decided.seconds + spent,
             refused=decided.refused or refused,
         )
@@ -284,7 +287,7 @@ class Dispatcher:
         closing = Windows(state, time, {})
         place = {record.job.id: i for i, record in enumerate(everything.records)}
         for record in candidates:
-            if record.job.id not in place:  # a quota holds it back, or it does not fit on an empty cluster
+            if record.job.id not in place:  # a quota holds it back, or it fits on no servers that it may be tried on
                 continue
             view = everything.within(closing.allows(record)).only([place[record.job.id]])
             left = view.free.copy()

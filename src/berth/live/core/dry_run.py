@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from berth.errors import InfeasibleDecision
 from berth.files.wording import tasks_of
 from berth.live.core.dispatcher import Dispatcher
@@ -102,9 +104,12 @@ def plan(spare: Spare, jobs: Sequence[Job], time: float) -> tuple[DryRun, ...]:
 def _together(state: State, views: Sequence[View], place: Callable[[View], Placing]) -> dict[str, tuple[Place, ...]]:
     """Which jobs start where, one view after another, within limits."""
     room, places = Headroom(state), dict[str, tuple[Place, ...]]()
+    left = np.maximum(state.capacity - state.used, 0)
     for view in views:
-        rest = view.only([i for i, record in enumerate(view.records) if record.job.id not in places])
+        waiting = [i for i, record in enumerate(view.records) if record.job.id not in places]
+        rest = view.only(waiting, np.minimum(view.free, left))
         placing = room.keep_within(rest, place(rest))
+        np.subtract.at(left, placing.server, placing.count[:, None] * rest.gangs.demand[placing.role])
         places.update({start.job: start.places for start in rest.starts(placing)})
     return places
 

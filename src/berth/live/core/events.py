@@ -122,7 +122,9 @@ class Failed:
 
     Only the job's own faults count against its retries. `seconds` is how long it ran, as for `Finished`: a run that
     was cut off was no faster than that, unless the engine lost track of it. `last_output` is text of the job itself,
-    such as the last line it printed: only the job's owner and operators may see it.
+    such as the last line it printed: only the job's owner and operators may see it. `refused_by` are the servers that
+    would not take an attempt that never began, empty if that was the cluster as a whole; by default all its servers if
+    the fault is "server", and the cluster as a whole if it is "engine".
     """
 
     time: float
@@ -132,6 +134,7 @@ class Failed:
     fault: Literal["job", "server", "engine", "cancelled"] = "job"
     seconds: float | None = None
     last_output: str = ""
+    refused_by: tuple[str, ...] | None = None
     kind: Literal["failed"] = "failed"
 
 

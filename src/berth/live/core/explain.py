@@ -15,11 +15,11 @@ import numpy as np
 
 from berth.errors import InvalidInput
 from berth.files.quantities import format_quantity
-from berth.files.wording import counted, tasks_of
+from berth.files.wording import counted, spoken, tasks_of
 from berth.live.core import FALLBACK
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.forecast import Eta, eta
-from berth.live.core.order import blocked_by_limits, fits_empty, limits_of, ordered
+from berth.live.core.order import blocked_by_limits, fits_empty, limits_of, may_be_tried, ordered
 from berth.live.core.reasons import labels_nowhere
 from berth.live.core.records import JobRecord
 from berth.live.core.remedies import Change, changes, new_servers
@@ -88,7 +88,7 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     if missing:
         held += [f"no server has resource {name}" for name in missing]
         return Explanation(job, "waiting", tuple(held), changes=(new_servers(record.job),), eta=NEVER)
-    possible = fits_empty(state, record)
+    possible, may = fits_empty(state, record), may_be_tried(state, record, time)
     nowhere = labels_nowhere(state, record)
     if nowhere:
         held += [f"no server has the label {label}" for label in nowhere]
@@ -97,12 +97,16 @@ def explain(state: State, job: str, time: float, *, by: str = "", seed: int = 0)
     view = view_of(state, time, (record,), windows.free(record))
     fits = bool(len(placed_in_order(view).job))
     queue_paused = any(block.endswith("is paused") for block in held)
-    if not held and fits:
+    if possible and not may:
+        held += windows.why_refused(record)
+        if not fits:
+            held.append("it fits on no server that has not refused it")
+    elif not held and fits:
         held.append(_waits_for_faster(view) or _turn(windows, record, order, state))
     elif not fits and possible:
         held += windows.why(record)
         held.append(_room(view, record))
-    found = changes(state, record, windows, over, queue_paused, fits)
+    found = changes(state, record, windows, over, queue_paused, fits) if may else ()
     if queue_paused:
         when = Eta(None, None, None, f"not while queue {record.job.queue} is paused")
     elif not possible or any(never for _, _, never in over):
@@ -192,7 +196,7 @@ def _rooms(view: View) -> Any:
 def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ...]:
     """The state of each server, in groups, the largest first."""
     state, names, resources = view.state, view.servers, view.resources
-    allowed = windows.allows(record)
+    allowed, refused = windows.allows(record), windows.refused(record)
     rooms = _rooms(view)
     lacking = view.gangs.demand[:, None, :] > view.free[None, :, :]
     lacking = lacking * np.where(state.taken > 0, 2, 1)  # foreign jobs hold some of it
@@ -203,6 +207,9 @@ def _servers(windows: Windows, record: JobRecord, view: View) -> tuple[Group, ..
         if not server.usable:
             reason = f": {server.server.closed}" if server.standing == "closed" else ""
             key: tuple[Any, ...] = (f"{server.standing}{reason}",)
+        elif (refusal := refused.get(server.server.name)) is not None:
+            left = spoken(refusal.until - windows.time)
+            key = (f"refused such jobs, and is left out for {left}: {refusal.reason or 'no reason'}",)
         elif not allowed[r] and kept is not None:
             key = (f"reserved for job {kept}",)
         elif not allowed[r]:

@@ -18,8 +18,9 @@ import numpy as np
 from berth.files.wording import spoken
 from berth.live.core.jobs import Job, Place
 from berth.live.core.learning import ENOUGH, Range
-from berth.live.core.order import limits_of, ordered
+from berth.live.core.order import limits_of, may_be_tried, ordered
 from berth.live.core.records import JobRecord
+from berth.live.core.refusals import ANYWHERE
 from berth.live.core.runtimes import Means, expected, remaining, speeds
 from berth.live.core.state import State
 from berth.live.core.view import Mask, holdings, placed_in_order, view_of
@@ -113,8 +114,18 @@ def played(
     left_out = order[: place - len(ahead)]
     if math.isinf(middle):
         return _why_not(state, record, time), len(left_out)
-    least = _backlog(state, left_out, means)
-    return Range(low, middle + least, high + 2.0 * least), len(left_out)
+    least, soonest = _backlog(state, left_out, means), _tried_in(state, record, time)
+    range_ = Range(max(low, soonest), max(middle + least, soonest), max(high + 2.0 * least, soonest))
+    return range_, len(left_out)
+
+
+def _tried_in(state: State, record: JobRecord, time: float) -> float:
+    """Seconds until a job that was refused is tried again; the simulation does not know refusals."""
+    if may_be_tried(state, record, time):
+        return 0.0
+    refused = state.refusals.of(record.job, time)
+    rest = refused.get(ANYWHERE)
+    return (min(one.until for one in refused.values()) if rest is None else rest.until) - time
 
 
 def _why_not(state: State, record: JobRecord, time: float) -> str:

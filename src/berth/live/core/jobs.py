@@ -6,6 +6,7 @@ Amounts are in whole thousandths (`berth.files.quantities`), times in seconds si
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -51,7 +52,8 @@ def _number(value: float | None, key: str, low: float = 0.0) -> None:
 class Role:
     """Equal tasks of a job: the job starts with at least `minimum` of them, and with up to `count` if there is room.
 
-    `demand` is what each task takes of its server; at most `per_server` tasks share a server.
+    `demand` is what each task takes of its server; at most `per_server` tasks share a server. `asked` is what its owner
+    asked for, if the engine says that a task takes more than that (`Sizing`).
     """
 
     name: str
@@ -59,6 +61,7 @@ class Role:
     demand: Amounts
     minimum: int = -1
     per_server: int | None = None
+    asked: Amounts | None = None
 
     def __post_init__(self) -> None:
         check_id(self.name, "roles.name")
@@ -73,6 +76,11 @@ class Role:
         for name, milli in self.demand.items():
             if milli < 0:
                 raise InvalidInput("an amount ≥ 0", value=milli, key=f"roles.{self.name}.demand.{name}")
+
+    @property
+    def requests(self) -> Amounts:
+        """What its owner asked for."""
+        return self.demand if self.asked is None else self.asked
 
     @property
     def each(self) -> int:
@@ -138,6 +146,11 @@ class Job:
         """Everything that decides where it fits: jobs of one shape fit in the same places."""
         roles = tuple((r.name, r.count, r.minimum, r.each, tuple(sorted(r.demand.items()))) for r in self.roles)
         return roles, tuple(sorted(self.needs.items()))
+
+    @cached_property
+    def kind(self) -> str:
+        """Its user, type, and a digest of its shape: see `berth.live.core.refusals`."""
+        return f"{self.user} {self.type} {hashlib.sha256(repr(self.shape).encode()).hexdigest()[:16]}"
 
     @cached_property
     def total(self) -> Amounts:

@@ -16,6 +16,7 @@ from berth.live.core.jobs import Job
 from berth.live.core.kernels import Gangs
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
+from berth.live.core.refusals import ANYWHERE
 from berth.live.core.state import State
 from berth.live.core.view import Mask, Placing, View, placed, placed_in_order, view_of
 from berth.live.core.waiting import part
@@ -29,6 +30,7 @@ __all__ = [
     "limits_of",
     "look_whether_fit",
     "make_view",
+    "may_be_tried",
     "ordered",
     "view_within_limits",
 ]
@@ -118,12 +120,27 @@ def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -
 
 
 def view_within_limits(state: State, time: float) -> View:
-    """The input of a decision now: all waiting jobs that no limit holds back."""
+    """The input of a decision now: all waiting jobs that no limit and no refusal holds back."""
     view = make_view(state, time)
+    if owners := state.refusals.owners(time):
+        refused = {r.job.kind: r for r in view.records if (r.job.user, r.job.type) in owners}
+        nowhere = {kind for kind, record in refused.items() if not may_be_tried(state, record, time)}
+        if nowhere:
+            view = view.only([i for i, r in enumerate(view.records) if r.job.kind not in nowhere])
     blocked = blocked_by_limits(state, view.records, time)
     if not blocked:
         return view
     return view.only([i for i, record in enumerate(view.records) if record.job.id not in blocked])
+
+
+def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
+    """Whether a job would fit on an empty cluster without the servers that refused its kind lately."""
+    refused = state.refusals.of(record.job, time)
+    if ANYWHERE in refused:
+        return False
+    whole = state.capacity.copy()
+    whole[[state.servers[name].index for name in refused if name in state.servers]] = 0
+    return not refused or bool(len(placed_in_order(view_of(state, time, (record,), whole)).job))
 
 
 def make_view(state: State, time: float) -> View:

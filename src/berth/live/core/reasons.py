@@ -15,7 +15,15 @@ import numpy as np
 
 from berth.files.quantities import Amounts
 from berth.files.wording import tasks_of
-from berth.live.core.order import CHUNK, blocked_by_limits, fits_empty, limits_of, look_whether_fit, ordered
+from berth.live.core.order import (
+    CHUNK,
+    blocked_by_limits,
+    fits_empty,
+    limits_of,
+    look_whether_fit,
+    may_be_tried,
+    ordered,
+)
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
 from berth.live.core.view import View, placed_in_order, view_of
@@ -121,7 +129,8 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
         return {}
     windows, everything = Windows(state, time), view_of(state, time, records)
     view = everything.within(windows.open)
-    next_ = {start.job for part in windows.views(everything) for start in part.starts(placed_in_order(part))}
+    tried = everything.only([i for i, r in enumerate(everything.records) if may_be_tried(state, r, time)])
+    next_ = {start.job for part in windows.views(tried) for start in part.starts(placed_in_order(part))}
     rooms, later = _rooms(view).tolist(), _rooms(everything).tolist()
     others_gone = replace(everything, free=np.maximum(state.capacity - state.used + state.taken, 0))
     without = _rooms(others_gone.within(windows.open)).tolist() if state.taken.any() else rooms
@@ -129,9 +138,12 @@ def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, 
     for i, record in enumerate(view.records):
         mine = slice(int(view.gangs.start[i]), int(view.gangs.start[i + 1]))
         here = rooms[mine]
+        refused = windows.why_refused(record)
         short = next(((role, n) for role, n in zip(record.job.roles, here, strict=True) if n < role.minimum), None)
         if record.job.id in next_:
             said[record.job.id] = "it may start with the next decision"
+        elif refused:
+            said[record.job.id] = "; ".join(refused)
         elif short is not None and all(n >= r.minimum for r, n in zip(record.job.roles, later[mine], strict=True)):
             kept = sorted(set(state.reserved.values()))
             said[record.job.id] = f"room is reserved for job {kept[0]}" if kept else "servers with room close too soon"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from berth.live.core.events import Command
 from berth.live.core.jobs import Job, Place, Server
 from berth.live.core.queues import Queues
+from berth.live.core.refusals import Refusal
 
 __all__ = ["ENDED", "HOLDING", "DumpedState", "Handled", "JobRecord", "Outcome", "Phase", "ServerRecord"]
 
@@ -107,3 +108,4 @@ class DumpedState:
     shadow: str | None = None
     foresight: Mapping[str, Any] = field(default_factory=dict)
     calibration: tuple[float, ...] = ()
+    refusals: Mapping[str, Mapping[str, Refusal]] = field(default_factory=dict)

@@ -43,13 +43,14 @@ from berth.live.core.jobs import Job, Server
 from berth.live.core.learning import Calibration, Foresight, Range, learn
 from berth.live.core.queues import Queues
 from berth.live.core.records import HOLDING, DumpedState, Handled, JobRecord, Phase
+from berth.live.core.refusals import ANYWHERE, Refusals
 from berth.live.core.speeds import Learned
 from berth.live.core.waiting import WaitingJobs, own_copy
 
 __all__ = ["State"]
 
-UNLUCKY = 20
-"""How often a job is retried after faults that were not its own."""
+STEADY = 60.0
+"""Seconds that an attempt must run to count as taken by its servers."""
 
 
 class State(Holdings):
@@ -77,6 +78,8 @@ class State(Holdings):
         """Scores of start forecasts."""
         self.calibration = Calibration()
         """Scores of run time predictions."""
+        self.refusals = Refusals()
+        """Which servers did not take which jobs lately."""
         self.submissions = 0
         self.time = 0.0
         self._usage: dict[str, tuple[float, float]] = {}
@@ -87,6 +90,7 @@ class State(Holdings):
         made.held = {owner: dict(held) for owner, held in self.held.items()}
         made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned).over(made.servers)
         made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
+        made.refusals = self.refusals.copied()
         return made
 
     def dump(self) -> DumpedState:
@@ -105,6 +109,7 @@ class State(Holdings):
             self.shadow,
             self.foresight.dump(),
             tuple(self.calibration.dump()),
+            self.refusals.copied().known,
         )
 
     @classmethod
@@ -124,6 +129,7 @@ class State(Holdings):
         state.learned = Learned.load(dumped.learned, learn_by).over(state.servers)
         state.foresight = Foresight.load(dumped.foresight)
         state.calibration = Calibration.load(dumped.calibration)
+        state.refusals = Refusals({kind: dict(servers) for kind, servers in dumped.refusals.items()})
         state.submissions, state.time = dumped.submissions, dumped.time
         state._usage = dict(dumped.usage)
         return state
@@ -158,6 +164,7 @@ class State(Holdings):
                 record = self.server(event.server)
                 self.servers[event.server] = replace(record, drained=isinstance(event, ServerDrained))
                 self._refit()
+                self.refusals.changed(event.server)
                 return Handled()
             case QueuesChanged():
                 self.queues = event.queues
@@ -260,6 +267,7 @@ class State(Holdings):
         if record is None or record.phase == "running":
             return Handled()
         record = replace(record, started=event.time, details=event.details)
+        self.refusals.took(record.job, (place.server for place in record.places))
         if record.phase == "starting":
             record = replace(record, phase="running", since=event.time)
         return Handled(changed=(self._keep(record),))
@@ -282,6 +290,7 @@ class State(Holdings):
             return Handled()
         self.hold(record, -1)
         self._charge(record, event.time)
+        self._note_refusal(record, event)
         if isinstance(event, Finished):
             outcome = learn(self.learned, self.calibration, record, event, self.alike(record.places))
             phase: Phase = "finished"
@@ -302,14 +311,31 @@ class State(Holdings):
             since=event.time,
             last_output=last_line(event.last_output),
         )
-        if record.failures > record.job.retries or record.unlucky > UNLUCKY:
+        if record.failures > record.job.retries:
             return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)
         again = self._keep(replace(record, phase="waiting", places=(), started=None, overran=False))
         return Handled(changed=(again,), outcome=cut)
 
+    def _note_refusal(self, record: JobRecord, event: Finished | Failed) -> None:
+        """Remember who would not take an attempt that has ended, or that its servers took it."""
+        servers = tuple(dict.fromkeys(place.server for place in record.places))
+        began, lost = record.started, record.phase == "ending"
+        ran = began is not None and (event.time - began >= STEADY or record.overran)
+        if isinstance(event, Finished) or ran or (event.fault == "job" and began is not None):
+            self.refusals.took(record.job, (ANYWHERE, *servers))
+        elif not record.unwanted and not record.overran and (lost or event.fault in ("server", "engine")):
+            if began is not None:
+                self.refusals.note(record.job, (), began, event.time, record.reason or event.reason)
+            elif not lost:
+                named = servers if event.fault == "server" else ()
+                named = named if event.refused_by is None else event.refused_by
+                by = tuple(name for name in named if name in self.servers)
+                self.refusals.note(record.job, by, record.since, event.time, event.reason)
+
     def _server(self, server: Server, there: bool) -> Handled:
         if self.put_server(server, there):
             self._refit()
+            self.refusals.changed(server.name)
             self.waiting.shapes.fleet_changed(self.resources)
         return Handled()
 

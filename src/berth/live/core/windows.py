@@ -1,9 +1,10 @@
-"""Servers on which a job may start only if it ends in time.
+"""Servers on which a job may not start now, or only if it ends in time.
 
 * A server is reserved for a job that has waited too long. Others may start there (backfill) if, by their calibrated
   run time, they end before the reservation is expected to start; so it keeps its start.
 * An engine closes a server at a time (`Server.until`), for example for maintenance. Only jobs whose time limit ends
   before may start there.
+* A server refused jobs of its kind lately (`berth.live.core.refusals`), and is left out for a while.
 
 Axes: R servers.
 """
@@ -11,13 +12,15 @@ Axes: R servers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
 from berth.files.wording import counted, spoken
 from berth.live.core.records import JobRecord
+from berth.live.core.refusals import ANYWHERE, Refusal
 from berth.live.core.runtimes import latest_end, seconds_left, slowest
 from berth.live.core.state import State
 from berth.live.core.view import Mask, View, holdings, placed_in_order, view_of
@@ -26,7 +29,8 @@ from berth.model import Floats, Ints
 __all__ = ["Windows"]
 
 PARTS = 8
-"""The most sets of servers with different windows that are decided one after another."""
+"""The most sets of servers with different windows, or of jobs with different refusals, that are decided one after
+another."""
 CANDIDATES = 1000
 """The number of waiting jobs, in their order, that are considered for a window."""
 NAMED = 4
@@ -46,6 +50,7 @@ class Windows:
         self.until: Floats = np.array(
             [math.inf if r.server.until is None else r.server.until for r in state.servers.values()], dtype=np.float64
         )
+        self._owners = state.refusals.owners(time)
 
     @property
     def open(self) -> Mask:
@@ -104,8 +109,19 @@ class Windows:
         """Whether a job ends before the reservation starts, or owns the reservation."""
         return record.job.id in self.jobs or self.latest_end(record) <= self.start
 
+    def refused(self, record: JobRecord) -> Mapping[str, Refusal]:
+        """The servers that are left out for a job because they refused its kind; also `ANYWHERE`, while it rests."""
+        if (record.job.user, record.job.type) not in self._owners:  # mostly so, and quicker
+            return {}
+        return self._state.refusals.of(record.job, self.time)
+
     def allows(self, record: JobRecord) -> Mask:
-        """Servers (R,) that a job may use now."""
+        """Servers (R,) that a job may use now, or once it has rested."""
+        found: Mask = self._in_time(record) & ~self._among(self.refused(record))
+        return found
+
+    def _in_time(self, record: JobRecord) -> Mask:
+        """Servers (R,) on which a job would end in time."""
         limit = math.inf if record.job.limit is None else record.job.limit
         found: Mask = np.isinf(self.until) | (self.until >= self.time + limit)
         if self.reserved and not self.backfills(record):
@@ -145,22 +161,68 @@ class Windows:
         for (until, reason), number in sorted(closing.items()):
             left = spoken(max(until - self.time, 0.0))
             said.append(f"{counted(number, 'server')} must be free in {left} ({reason}); {limit}")
+        return [*said, *self.why_refused(record)]
+
+    def why_refused(self, record: JobRecord) -> list[str]:
+        """Who refused a job, in words, why, and when it is tried there again."""
+        refused = dict(self.refused(record))
+        rest, said = refused.pop(ANYWHERE, None), []
+        for reason in dict.fromkeys(refusal.reason for refusal in refused.values()):
+            same = {name: refusal for name, refusal in refused.items() if refusal.reason == reason}
+            names = ", ".join(list(same)[:NAMED]) + (", …" if len(same) > NAMED else "")
+            again = spoken(min(refusal.until for refusal in same.values()) - self.time)
+            many = counted(len(same), "server")
+            said.append(f"{many} refused such jobs ({names}), the next try is in {again}: {reason or 'no reason'}")
+        if rest is not None and (rest.reason or not said):
+            times, again = counted(rest.count, "time"), spoken(rest.until - self.time)
+            why = rest.reason or "no reason"
+            said.append(f"the cluster refused such jobs {times} in a row, the next try is in {again}: {why}")
         return said
 
     def views(self, view: View) -> list[View]:
         """The inputs of the decision, one after another: servers without a window, then those of each window.
 
-        Each has the jobs that may use its servers; the caller drops jobs that an earlier one started. The job with a
-        reservation is in none: it starts as soon as it fits, before all others.
+        Each has the jobs that may use its servers; the caller drops jobs that an earlier one started, and takes what
+        they hold from the servers of the next. The job with a reservation is in none: it starts as soon as it fits,
+        before all others.
         """
         if self.reserved:
             view = view.only([i for i, record in enumerate(view.records) if record.job.id not in self.jobs])
-        found = [view.within(self.open)]
+        found = self._without_refusals(view.within(self.open))
         if self.open.all():
             return found
-        allowed = [(i, self.allows(record)) for i, record in enumerate(view.records[:CANDIDATES])]
+        allowed = [(i, self._in_time(record)) for i, record in enumerate(view.records[:CANDIDATES])]
         for part in self.parts:
             rows = [i for i, mask in allowed if mask[part].all()]
             if rows:
-                found.append(view.within(part).only(rows))
+                found += self._without_refusals(view.within(part).only(rows))
+        return found
+
+    def _without_refusals(self, view: View) -> list[View]:
+        """Split a view, so that no server of a part refused one of its jobs.
+
+        Levels are kept apart, from the highest on, while that gives few parts; all lower levels are taken together.
+        """
+        refused = {i: names for i, record in enumerate(view.records) if (names := frozenset(self.refused(record)))}
+        if not refused:
+            return [view]
+        groups: list[tuple[frozenset[str], list[int]]] = []
+        rest: dict[frozenset[str], list[int]] = {}
+        for _, level in groupby(range(len(view.records)), key=view.level.tolist().__getitem__):
+            alike: dict[frozenset[str], list[int]] = {}
+            for i in level:
+                alike.setdefault(refused.get(i, frozenset()), []).append(i)
+            for names, rows in alike.items():
+                if groups and not rest and groups[-1][0] == names:
+                    groups[-1][1].extend(rows)
+                elif len(groups) < PARTS:
+                    groups.append((names, rows))
+                else:
+                    rest.setdefault(names, []).extend(rows)
+        return [view.within(~self._among(names)).only(rows) for names, rows in (*groups, *rest.items())]
+
+    def _among(self, names: Iterable[str]) -> Mask:
+        """These servers (R,)."""
+        found = np.zeros(len(self._state.servers), dtype=bool)
+        found[[self._state.servers[name].index for name in names if name in self._state.servers]] = True
         return found

@@ -8,17 +8,19 @@ that an engine needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from berth.errors import BerthError
+from berth.errors import BerthError, InvalidInput
 from berth.live.core.events import Cancel, Command, Event, Failed, Finished, ServerJoined, ServerLost, Start, Started
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.engines.clock import Clock
 
 __all__ = [
+    "ADOPTED",
     "Attempt",
     "Engine",
     "EngineError",
@@ -27,15 +29,50 @@ __all__ = [
     "NoLogs",
     "Noting",
     "Owner",
+    "Paused",
+    "Pausing",
     "Refusing",
+    "Remembering",
+    "Sizing",
     "Snapshot",
+    "check_name",
 ]
 __all__ += ["Cancel", "Command", "Event", "Failed", "Finished", "ServerJoined", "ServerLost", "Start", "Started"]
 __all__ += ["Clock", "Job", "Place", "Role", "Server"]
 
+ADOPTED = {
+    "slurm": re.compile(r"slurm-\d+-\d+", re.ASCII),
+    "kubernetes": re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII),
+}
+"""The names of jobs that users submit to an engine itself, by engine."""
+
+
+def check_name(job: str) -> None:
+    """Refuse a name that an engine gives to its own jobs: a user who took it first could act on such a job.
+
+    >>> check_name("train-1")
+    >>> check_name("slurm-17-1700000000")
+    Traceback (most recent call last):
+        ...
+    berth.errors.InvalidInput: name: got 'slurm-17-1700000000', expected another form: berth gives such names to jobs \
+that users submit to slurm itself
+    """
+    for engine, names in ADOPTED.items():
+        if names.fullmatch(job):
+            expected = f"another form: berth gives such names to jobs that users submit to {engine} itself"
+            raise InvalidInput(expected, value=job, key="name")
+
 
 class EngineError(BerthError):
     """The engine cannot be reached, or failed for now; the caller retries later."""
+
+
+class Paused(EngineError):
+    """The engine takes no starts now, and the start had no effect; the caller retries after `seconds`."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True)
@@ -112,6 +149,34 @@ class Refusing(Protocol):
 
     def refusal(self, job: Job) -> str | None:
         """Why the engine could never run a job, and what to do instead; None if it could."""
+        ...
+
+
+@runtime_checkable
+class Pausing(Protocol):
+    """An engine that may take no starts for a while; its `execute` then raises `Paused`."""
+
+    @property
+    def paused(self) -> str | None:
+        """Why the engine takes no starts now; None if it takes them."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An engine that must remember the ends of attempts until the journal has them, or it would start them again."""
+
+    def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
+        """Forget these attempts whenever it suits: the journal has their ends."""
+        ...
+
+
+@runtime_checkable
+class Sizing(Protocol):
+    """An engine on which a task may take more of its server than its owner asks for."""
+
+    def sized(self, job: Job) -> Job:
+        """The job with what its tasks really take as `demand`, and what its owner asked for as `asked`."""
         ...
 
 

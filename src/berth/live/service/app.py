@@ -161,10 +161,11 @@ def create_app(
 
     @app.get("/readyz", tags=["service"], responses={503: {"description": "not ready"}})
     async def ready(response: Response) -> dict[str, Any]:
-        """Whether the store and the engine can be reached."""
+        """Whether the store and the engine can be reached; `paused` says why the engine takes no starts for a while."""
         health = await scheduler.checked_health()
         response.status_code = 200 if health.ready else 503
-        return {"ready": health.ready, "store": health.store, "engine": health.engine, "sequence": health.seq}
+        troubles = {"store": health.store, "engine": health.engine, "paused": health.paused}
+        return {"ready": health.ready, **troubles, "sequence": health.seq}
 
     app.mount("/", StaticFiles(directory=PAGES, html=True), name="pages")
     app.add_middleware(Headers, trouble=lambda: scheduler.health.trouble)

@@ -27,6 +27,8 @@ __all__ = ["Database", "InUse", "StoreDamaged", "StoreError", "is_new"]
 
 ADVISORY = 0x6265727468
 """The number of the advisory lock: one scheduler a database."""
+READ_ONLY = "25006"
+"""PostgreSQL's code for a write on a server that takes none, as after a failover."""
 LOCK_SECONDS = 2.0
 BUSY_MILLISECONDS = 20_000
 T = TypeVar("T")
@@ -97,11 +99,14 @@ class Database:
         return self._connection
 
     def _error(self, error: exc.DBAPIError) -> BerthError:
-        if self._connection is not None and error.connection_invalidated:
+        words = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+        read_only = getattr(error.orig, "sqlstate", None) == READ_ONLY
+        if self._connection is not None and (error.connection_invalidated or read_only):
+            if read_only:  # a new connection may lead to the server that takes writes now
+                self._connection.invalidate()
             self._connection.close()
             self._connection = None
-        words = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-        if isinstance(error, exc.OperationalError | exc.InterfaceError):
+        if isinstance(error, exc.OperationalError | exc.InterfaceError) or read_only:
             return StoreError(f"the store {self.where}: {words[0]}")
         return StoreDamaged(f"the store {self.where} is damaged or not a berth store: {words[0]}")
 

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -70,6 +71,8 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
                 lambda state, now: None if state is None else explain(state, job, now),
             )
             if found is not None:
+                if found.phase in ("waiting", "starting") and (paused := scheduler.health.paused) is not None:
+                    found = replace(found, blocks=(*found.blocks, paused))
                 return ExplanationView(job=job, phase=found.phase, text=str(found), why=found.as_dict())
             record = await known_job(scheduler, job)  # it ended in between
         shown = Visibility(caller).record(record)
@@ -82,6 +85,7 @@ def explaining_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None
         job = spec.job(spec.name or "planned", caller.user)
         check_ceilings(scheduler, job, caller)
         scheduler.dispatcher.state.check_queue(job)
+        job = scheduler.sized(job)
         found = await scheduler.think(spare_of, lambda spare, now: plan(spare, [_unused(job, spare)], now)[0])
         places = found.chosen or (found.fallback if found.note else ())
         return PlanView(

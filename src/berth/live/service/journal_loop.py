@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher, Dumped
-from berth.live.core.events import Command, Event
+from berth.live.core.events import Command, Event, Failed, Finished, QueuesChanged
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
 from berth.live.service.rounds import Round, Submission, look_up
@@ -105,6 +105,10 @@ class JournalLoop:
         """Whether decisions may be made: not before the first contact with the engine."""
         self.act: Callable[[Sequence[Command]], None] = lambda commands: None
         """Executes commands."""
+        self.settle: Callable[[Sequence[tuple[str, int]]], None] = lambda ended: None
+        """Tells the engine of attempts whose ends are in the journal."""
+        self.queues_changed: Callable[[], None] = lambda: None
+        """Called when queues have changed."""
         self._settings, self._store, self._dispatcher, self._clock = settings, store, dispatcher, clock
         self._inbox: deque[_Request | Event] = deque()
         self._taken: Sequence[_Request] = ()
@@ -266,6 +270,9 @@ class JournalLoop:
             elif is_news(self._dispatcher.state, item):
                 round_.note(item)
         await self._finish(round_)
+        ends = [(item.job, item.attempt) for item in items if isinstance(item, Finished | Failed)]
+        if ends:  # written now, or before, or of no job
+            self.settle(ends)
         self._changed |= bool(round_.batch.events)
         for answer in answers:
             with suppress(asyncio.InvalidStateError):  # it was refused, or the client has gone
@@ -316,6 +323,8 @@ class JournalLoop:
             self.seq = batch.last
             self._recent.extend(Journaled(seq, event) for seq, event in enumerate(batch.events, batch.first))
             self._publish()
+            if any(isinstance(event, QueuesChanged) for event in batch.events):
+                self.queues_changed()
         self.act(round_.commands)
         busy = self._snapshotting is not None and not self._snapshotting.done()
         new = self.seq - self._snapshot_seq

@@ -24,7 +24,7 @@ from berth.live.core.jobs import Job
 from berth.live.core.queues import Queues
 from berth.live.core.records import ENDED, JobRecord, Phase, ServerRecord
 from berth.live.core.shadow import Baseline, Shadow
-from berth.live.engines import Owner
+from berth.live.engines import Owner, check_name
 from berth.live.engines.clock import Clock
 from berth.live.engines.registry import make_engine
 from berth.live.service.engine_link import EngineLink
@@ -54,11 +54,15 @@ class Page:
 
 @dataclass(frozen=True)
 class Health:
-    """Health of the service: `store` and `engine` are their errors, or None."""
+    """Health of the service: `store` and `engine` are their errors, or None.
+
+    `paused` says why the engine takes no starts for a while; all else works then.
+    """
 
     seq: int
     store: str | None
     engine: str | None
+    paused: str | None = None
 
     @property
     def ready(self) -> bool:
@@ -160,9 +164,15 @@ class Scheduler:
     async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
         """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
         for job in jobs:
+            check_name(job.id)
             self._link.check(job)
         submission = Submission.of(jobs, user, key)
+        submission = replace(submission, jobs=tuple(self.sized(job) for job in jobs))
         return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)
+
+    def sized(self, job: Job) -> Job:
+        """The job with what its tasks take of their servers, which may be more than it asks for."""
+        return self._link.sized(job)
 
     async def cancel(self, job_id: str, by: str = "") -> JobRecord | None:
         """Cancel a job; returns its current record, None if it does not exist. A job that has ended stays as it is."""
@@ -301,7 +311,7 @@ class Scheduler:
     def health(self) -> Health:
         """Whether store and engine can be reached."""
         stopped = "the scheduler has stopped" if self._journal.task.done() else None
-        return Health(self._journal.seq, self._journal.trouble or stopped, self._link.trouble)
+        return Health(self._journal.seq, self._journal.trouble or stopped, self._link.trouble, self._link.paused)
 
     async def checked_health(self) -> Health:
         """The same, after a query to the store."""

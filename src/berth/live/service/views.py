@@ -128,7 +128,7 @@ def job_view(record: JobRecord, sight: Visibility) -> JobView:
         queue=job.queue,
         priority=job.priority,
         roles={
-            role.name: RoleView(count=role.count, minimum=role.minimum, resources=format_amounts(role.demand))
+            role.name: RoleView(count=role.count, minimum=role.minimum, resources=format_amounts(role.requests))
             for role in job.roles
         },
         needs=dict(job.needs),

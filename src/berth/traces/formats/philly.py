@@ -7,7 +7,8 @@ first attempt. `cluster_machine_list` beside it gives the machines.
 The extract made for Pollux is an unsorted CSV: `timestamp`, `duration` s, `num_gpus`, `gpu_time`, `cluster`.
 
 Dates become seconds from the first midnight, given by the note `zero`. The file is read twice, since the first date may
-be anywhere in it. A job's group is its virtual cluster.
+be anywhere in it. They are read as printed, without a zone: a job that ran while the clocks were set back, on
+2017-11-05, may count an hour too little. A job's group is its virtual cluster.
 """
 
 from __future__ import annotations

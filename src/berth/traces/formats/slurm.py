@@ -1,7 +1,8 @@
 """Slurm accounting: the output of `sacct --parsable2`, with a header and `|` between columns.
 
-A good call is `sacct -a -X -P -S 2024-01-01 -o JobID,User,Account,Partition,State,Submit,Start,End,Elapsed,Timelimit,`
-`NNodes,ReqCPUS,ReqMem,ReqTRES,AllocTRES`. Only `JobID` and `Submit` are required.
+A good call is `TZ=UTC sacct -a -X -P -S 2024-01-01 -o JobID,User,Account,Partition,State,Submit,Start,End,Elapsed,`
+`Timelimit,NNodes,ReqCPUS,ReqMem,ReqTRES,AllocTRES`. Only `JobID` and `Submit` are required. The dates have no zone:
+without `TZ=UTC` they jump by an hour when the clocks change, and so do waits across that moment.
 
 A job has one piece per node; each takes an equal part of the cores, memory (GiB) and GPUs that the job requested
 (`ReqTRES`), or else was allocated (`AllocTRES`), or else of `ReqCPUS` and `ReqMem`. A job that requested one type of

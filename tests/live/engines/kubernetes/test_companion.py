@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.live.core.jobs import Place
-from berth.live.engines.kubernetes.companion import GATE, Companion, Way, binding, is_theirs, release
+from berth.live.engines import ADOPTED
+from berth.live.engines.kubernetes.companion import GATE, Companion, Way, binding, release
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod, seen
@@ -120,7 +121,7 @@ def test_a_group_waits_until_all_of_it_is_there(size: int) -> None:
     pods = [pod(f"p{i:02}", {"kueue.x-k8s.io/pod-group-name": "g"}, notes) for i in range(size)]
     assert waiting(settings, *pods[:-1]).waiting == {}
     (group,) = waiting(settings, *pods).waiting.values()
-    assert is_theirs(group.job.id)
+    assert ADOPTED["kubernetes"].fullmatch(group.job.id)
     assert group.job.roles[0].count == size
     role = group.job.roles[0].name
     members = group.members([Place("a", role, 1), Place("b", role, size - 1)])
@@ -136,7 +137,8 @@ def test_what_annotations_say_and_names_of_resources() -> None:
     (group,) = waiting(settings, one).waiting.values()
     job = group.job
     assert (job.type, job.work, job.priority, dict(job.needs)) == ("train/resnet", 7200.0, 7, selector)
-    assert dict(job.roles[0].demand) == {"gpu": 2000}
+    assert dict(job.roles[0].requests) == {"gpu": 2000}
+    assert dict(job.roles[0].demand) == {"gpu": 2000, "pods": 1000}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -26,6 +25,7 @@ from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod, seconds_of, seen
 from berth.live.engines.kubernetes.template import NotPossible, go_map, pods_of
+from berth.live.engines.locks import Locks
 from berth.live.kubernetes_api import Api, ApiError, ClusterRefused
 
 __all__ = ["Attempts"]
@@ -53,7 +53,7 @@ class Attempts:
     def __init__(self, api: Api, settings: KubernetesSettings, state: State, tell: Callable[[Event], None]) -> None:
         self._api, self._settings, self._state, self._tell = api, settings, state, tell
         self._way = Way(settings.companion)
-        self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks = Locks[Key]()
         self._tasks: set[asyncio.Task[None]] = set()
         self._queued: set[Key] = set()
         self._tries: dict[Key, int] = {}
@@ -63,7 +63,7 @@ class Attempts:
     async def start(self, start: Start, job: Job) -> None:
         """Start an attempt, unless its record says that it was started."""
         key = start.job, start.attempt
-        async with self._locks[key]:
+        async with self._locks.of(key):
             record = self._state.records.get(key)
             if record is None:
                 record = Record(key, name_of(self._state.store, key), start.places, asked=time.time())
@@ -77,7 +77,7 @@ class Attempts:
     async def place(self, start: Start, group: Group | None) -> None:
         """Place a group of pods that another program created; None if it waits no more."""
         key = start.job, start.attempt
-        async with self._locks[key]:
+        async with self._locks.of(key):
             if key not in self._state.records:
                 record = Record(key, name_of(self._state.store, key), start.places, asked=time.time())
                 record.end = self._away(record)
@@ -90,7 +90,7 @@ class Attempts:
 
     async def cancel(self, key: Key) -> None:
         """End an attempt; one that is not known will never start."""
-        async with self._locks[key]:
+        async with self._locks.of(key):
             record = self._state.records.get(key)
             if record is None:
                 record = Record(key, name_of(self._state.store, key), (), asked=time.time())
@@ -148,7 +148,8 @@ class Attempts:
         results = await asyncio.gather(*(create(pod) for pod in missing), return_exceptions=True)
         if refused := [one for one in results if isinstance(one, ClusterRefused) and one.status in FINAL]:
             fault: Fault = "job" if refused[0].status in WRONG else "engine"
-            await self._condemn(record, _failed(record, f"Kubernetes refused a pod: {refused[0]}", fault))
+            failed = _failed(record, f"Kubernetes refused a pod: {refused[0]}", fault)
+            await self._condemn(record, replace(failed, refused_by=()))
             return
         for one in results:
             if isinstance(one, BaseException):
@@ -183,19 +184,18 @@ class Attempts:
             timer.cancel()
 
     async def tend(self, key: Key) -> None:
-        """Look at an attempt; try again later if the API server does not do what is asked."""
+        """Look at an attempt; try again later if that fails."""
         self._queued.discard(key)
         self._cancel_timer(key)
         try:
-            async with self._locks[key]:
+            async with self._locks.of(key):
                 await self._tend(key)
             self._tries.pop(key, None)
-            if key not in self._state.records:
-                self._locks.pop(key, None)
-        except ApiError as error:
+        except Exception as error:  # whatever it is, an attempt that nobody looks at would hang for ever
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             wait = min(FIRST_RETRY * 2 ** min(tries, 10), LONGEST_RETRY)
-            log.warning("attempt %d of %s: %s; retrying in %.2g s", key[1], key[0], error, wait)
+            trace = None if isinstance(error, ApiError) else error
+            log.warning("attempt %d of %s: %s; retrying in %.2g s", key[1], key[0], error, wait, exc_info=trace)
             self.tend_soon(key, wait)
 
     async def _tend(self, key: Key) -> None:
@@ -302,7 +302,7 @@ class Attempts:
         for pod in pods:
             if pod.phase == "Failed":
                 reason, fault = pod.failure()
-                return _failed(record, reason, fault, seconds_of(pods))
+                return replace(_failed(record, reason, fault, seconds_of(pods)), refused_by=(pod.node,))
         for pod in pods:
             if pod.deleting and not pod.ended:
                 where = f" from {pod.node}" if pod.node else ""
@@ -328,14 +328,18 @@ class Attempts:
     def _unbound(self, record: Record, waiting: list[SeenPod], clock: float) -> Failed | None:
         """Whether pods have waited too long for their nodes."""
         since, limit = record.since.setdefault("created", clock), self._settings.bind_seconds
-        if unfit := next((why for pod in waiting if (why := pod.unschedulable)), ""):
+        if unfit := {pod.name: why for pod in waiting if (why := pod.unschedulable)}:
             if clock - record.since.setdefault("unfit", clock) > UNFIT_SECONDS:
-                return _failed(record, f"kube-scheduler found no room: {unfit}", "server")
+                names = [name for _, name, _ in record.members] or map(record.pod, range(len(record.tasks)))
+                tasks = zip(names, record.tasks, strict=True)
+                by = tuple(dict.fromkeys(server for name, (_, server) in tasks if name in unfit))
+                failed = _failed(record, f"kube-scheduler found no room: {next(iter(unfit.values()))}", "server")
+                return replace(failed, refused_by=by)
             self.tend_soon(record.key, UNFIT_SECONDS / 3)
             return None
         record.since.pop("unfit", None)
         if clock - since > limit:
-            return _failed(record, f"it was not bound in {limit:g} s", "engine")
+            return replace(_failed(record, f"it was not bound in {limit:g} s", "engine"), refused_by=())
         self.tend_soon(record.key, min(limit, 5.0))
         return None
 
@@ -400,10 +404,10 @@ class Attempts:
             self._tell(record.end)
 
     async def sweep(self) -> None:
-        """Remove records of attempts that ended long ago; their pods go with them."""
+        """Remove records of attempts that ended long ago and whose ends the journal has; their pods go with them."""
         before = time.time() - self._settings.retention
         for record in list(self._state.records.values()):
-            if record.end is not None and record.end.time < before:
+            if record.settled and record.end is not None and record.end.time < before:
                 try:
                     await self.ask("DELETE", f"configmaps/{record.name}", {"propagationPolicy": "Background"})
                 except BerthError as error:

@@ -36,7 +36,7 @@ from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod
 from berth.live.kubernetes_api import Api, ApiError, ClusterRefused
 
-__all__ = ["GATE", "ORIGIN", "SCHEDULER", "Companion", "Group", "Way", "is_theirs"]
+__all__ = ["GATE", "ORIGIN", "SCHEDULER", "Companion", "Group", "Way"]
 
 ORIGIN, SCHEDULER, GATE = "kubernetes", "berth", "berth.io/place"
 SAID = "berth.io/"
@@ -44,18 +44,12 @@ SIZES = (f"{SAID}gang-size", "kueue.x-k8s.io/pod-group-total-count", "pod-group.
 """Annotations and labels that say how many pods a group has."""
 OF_KUBE_SCHEDULER = ("preemption",)
 """What is not modelled but does no harm if berth places a pod."""
-ID = re.compile(r"kubernetes-[a-z0-9.-]+-[0-9a-f]{12}", re.ASCII)
 WARNINGS = 1000
 """The most warnings that are remembered, so as not to repeat them."""
 Name = tuple[str, str, str]
 """Namespace, kind and name of a group."""
 Mode = Literal["off", "scheduler", "gates"]
 log = logging.getLogger(__name__)
-
-
-def is_theirs(job: str) -> bool:
-    """Whether a job is a group of pods that others created."""
-    return ID.fullmatch(job) is not None
 
 
 @dataclass(frozen=True)
@@ -344,7 +338,8 @@ def _group_of(key: Name, pods: Sequence[SeenPod], models: Sequence[Pod], setting
         Role(
             _word(one.role.name),
             one.role.count,
-            {names.get(n, n): milli for n, milli in one.role.demand.items() if n != PODS},
+            {names.get(n, n): milli for n, milli in one.role.demand.items()},
+            asked={names.get(n, n): milli for n, milli in one.role.demand.items() if n != PODS},
         )
         for one in gang.pods
     )

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -34,7 +34,7 @@ from berth.live.core.jobs import Job, Place
 from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, Snapshot
 from berth.live.engines.clock import Clock
 from berth.live.engines.kubernetes.attempts import Attempts
-from berth.live.engines.kubernetes.companion import ORIGIN, Companion, Group, is_theirs
+from berth.live.engines.kubernetes.companion import ORIGIN, Companion, Group
 from berth.live.engines.kubernetes.lease import Lease, own_identity
 from berth.live.engines.kubernetes.logs import read_logs
 from berth.live.engines.kubernetes.pod_events import IGNORED, PLACED, WAITS, write_events
@@ -42,7 +42,7 @@ from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.settings import KubernetesSettings, read_settings
 from berth.live.engines.kubernetes.state import State
 from berth.live.engines.kubernetes.status import SeenPod
-from berth.live.engines.kubernetes.template import NotPossible, pods_of
+from berth.live.engines.kubernetes.template import NotPossible, pods_of, sized
 from berth.live.engines.kubernetes.watching import Watching
 from berth.live.kubernetes_api import ApiError, connect
 
@@ -89,6 +89,13 @@ class KubernetesEngine:
         except NotPossible as error:
             return str(error)
         return None
+
+    def sized(self, job: Job) -> Job:
+        """What the pods of a job take of their nodes; pods of others say so themselves."""
+        try:
+            return job if job.origin == ORIGIN else sized(job, self.settings, self.store)
+        except (NotPossible, InvalidInput, ValueError):  # it is refused, or fails with the reason
+            return job
 
     async def snapshot(self) -> Snapshot:
         """The current state of the cluster, read from the API server."""
@@ -220,8 +227,10 @@ class KubernetesEngine:
         self._lease.check()
         try:
             if isinstance(command, Cancel):
-                await self._cancel(command)
-            elif is_theirs(command.job):
+                await self._cancel(command, job)
+            elif job is None:
+                raise InvalidInput("the job that is to start", value=None, key="job")
+            elif job.origin == ORIGIN:
                 group = self._companion.waiting.get(command.job)
                 await self._attempts.place(command, group)
                 if group is not None:
@@ -229,21 +238,27 @@ class KubernetesEngine:
                     pods = [pod for those in group.pods.values() for pod in those]
                     text = f"attempt {command.attempt} of {command.job} on {nodes}"
                     self._attempts.aside(self._write_events(pods, PLACED, text))
-            elif job is None:
-                raise InvalidInput("the job that is to start", value=None, key="job")
             else:
                 await self._attempts.start(command, job)
         except ApiError as error:
             raise EngineError(str(error)) from None
         self._attempts.tend_soon(key)
 
-    async def _cancel(self, command: Cancel) -> None:
+    async def _cancel(self, command: Cancel, job: Job | None) -> None:
         group = self._companion.waiting.get(command.job)
         record = self._state.records.get((command.job, command.attempt))
-        if group is not None and (record is None or record.end is not None):
+        theirs = record is None or bool(record.members) if job is None else job.origin == ORIGIN
+        if group is not None and theirs and (record is None or record.end is not None):
             await self._companion.delete(group)
         else:
             await self._attempts.cancel((command.job, command.attempt))
+
+    def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
+        """Note that the journal has the ends of these attempts."""
+        for key in ended:
+            record = self._state.records.get(key)
+            if record is not None and record.end is not None:
+                record.settled = True
 
     async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
         """The last lines of each task of an attempt, or of one task."""

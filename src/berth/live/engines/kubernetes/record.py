@@ -17,7 +17,7 @@ from berth.errors import BerthError, InvalidInput
 from berth.live.core.events import Failed, Finished, read_event, write_event
 from berth.live.core.jobs import Place
 
-__all__ = ["ATTEMPT", "JOB", "RANK", "RECORD", "ROLE", "STORE", "Key"]
+__all__ = ["ATTEMPT", "COUNTED", "JOB", "RANK", "RECORD", "ROLE", "STORE", "Key"]
 __all__ += ["Record", "go_name", "is_go", "name_of", "read_record"]
 
 Key = tuple[str, int]
@@ -26,6 +26,8 @@ STORE, RECORD, PART = f"{PREFIX}store", f"{PREFIX}record", f"{PREFIX}part"
 """Labels: the store whose attempt it is, the name of the record, and what an object is to it."""
 JOB, ATTEMPT, ROLE, RANK = (f"{PREFIX}{name}" for name in ("job", "attempt", "role", "rank"))
 """Annotations, as labels could not hold every id."""
+COUNTED = f"{PREFIX}counted"
+"""The annotation of a pod with what berth counts for it, in thousandths of each resource."""
 GO = "go"
 
 
@@ -70,6 +72,8 @@ class Record:
     """Whether its pods were let go."""
     reported: bool = False
     """Whether its end was reported."""
+    settled: bool = False
+    """Whether the journal has its end."""
     gone: bool = False
     """Whether its record was removed by another program."""
     since: dict[str, float] = field(default_factory=dict)

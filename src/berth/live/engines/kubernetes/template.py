@@ -7,20 +7,24 @@ a ConfigMap that is created when all of them have their nodes: until then no kub
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from berth.errors import BerthError
 from berth.files.quantities import MILLI
 from berth.live.core.events import Start
-from berth.live.core.jobs import Job
+from berth.live.core.jobs import Job, Place
 from berth.live.engines.kubernetes.affinity import REQUIRED, here
+from berth.live.engines.kubernetes.objects import PodObject
+from berth.live.engines.kubernetes.pods import requests_of
 from berth.live.engines.kubernetes.quantities import is_bytes
-from berth.live.engines.kubernetes.record import ATTEMPT, JOB, RANK, ROLE, Record, go_name, labels
+from berth.live.engines.kubernetes.record import ATTEMPT, COUNTED, JOB, RANK, ROLE, Record, go_name, labels
 from berth.live.engines.kubernetes.settings import KubernetesSettings, as_given
 
-__all__ = ["MAIN", "NotPossible", "go_map", "pods_of"]
+__all__ = ["MAIN", "NotPossible", "go_map", "pods_of", "sized"]
 
 MAIN = "main"
 """The container that runs the task, unless the template names its first one."""
@@ -131,7 +135,7 @@ def pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings
 
 def _pods_of(start: Start, job: Job, record: Record, settings: KubernetesSettings, store: str) -> list[dict[str, Any]]:
     template, command = _template(job, settings), _command(job)
-    demand = {role.name: role.demand for role in job.roles}
+    roles = {role.name: role for role in job.roles}
     main = template["spec"]["containers"][0]
     main.setdefault("name", MAIN)
     main["image"] = main.get("image") or job.payload.get("image") or settings.image
@@ -160,7 +164,8 @@ def _pods_of(start: Start, job: Job, record: Record, settings: KubernetesSetting
         own = made["containers"][0]
         own["env"] = [*(own.get("env") or []), *_environment(job, start, role, rank, server)]
         limits = {**((own.get("resources") or {}).get("limits") or {})}
-        asked = _resources(demand[role], settings)
+        asked = _resources(roles[role].requests, settings)
+        counted = {settings.kubernetes_name(name): milli for name, milli in roles[role].demand.items() if milli}
         own["resources"] = {**asked, "limits": {**limits, **asked.get("limits", {})}}
         made["affinity"] = {**(made.get("affinity") or {}), "nodeAffinity": _affinity(server)}
         metadata = template["metadata"]
@@ -177,12 +182,32 @@ def _pods_of(start: Start, job: Job, record: Record, settings: KubernetesSetting
                         ATTEMPT: str(start.attempt),
                         ROLE: role,
                         RANK: str(rank),
+                        COUNTED: json.dumps(counted),
                     },
                 },
                 "spec": made,
             }
         )
     return pods
+
+
+def sized(job: Job, settings: KubernetesSettings, store: str) -> Job:
+    """A job with all that its pods take: one of a node's pods each, sidecars, init containers and overhead.
+
+    The node selector of its template becomes labels that its servers must have.
+    """
+    places = tuple(Place("any", role.name, 1) for role in job.roles)
+    record, names = Record((job.id, 1), "any", places), settings.names()
+    pods = pods_of(Start(job.id, 1, places), job, record, settings, store)
+    roles = []
+    for role, pod in zip(job.roles, pods, strict=True):
+        demand = dict(role.requests)
+        for name, milli in requests_of(PodObject.model_validate(pod).spec).items():
+            name = names.get(name, name)
+            demand[name] = max(demand.get(name, 0), milli)
+        roles.append(replace(role, demand=demand, asked=role.requests))
+    selector = pods[0]["spec"].get("nodeSelector") or {}
+    return job.replace(roles=tuple(roles), needs={**{str(k): str(v) for k, v in selector.items()}, **job.needs})
 
 
 def go_map(record: Record, namespace: str, store: str) -> dict[str, Any]:

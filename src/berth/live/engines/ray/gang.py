@@ -27,6 +27,8 @@ WORKER = 60.0
 """Seconds within which Ray must start a process on a node: on a busy node it takes long."""
 GRACE = 2.0
 """Seconds that a task has to end by itself."""
+EPS = 1e-4
+"""Ray counts resources in ten thousandths."""
 FIRST_LOOK, LAST_LOOK = 0.01, 0.5
 """Seconds between two checks of the group, at first and at last."""
 
@@ -89,6 +91,8 @@ class Gang:
     started: bool = False
     verdict: tuple[str, str, str] | None = None
     """Why it must end, and by whose fault; only the first counts."""
+    refused_by: Sequence[str] | None = None
+    """The servers that had no room for it, if that is why it ends."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -155,12 +159,29 @@ class Gang:
                 return True
             if state == "REMOVED" or time.monotonic() > until:
                 why = "was removed" if state == "REMOVED" else f"did not get ready in {PATIENCE:g} s"
+                if state != "REMOVED":
+                    self.refused_by = self._full() or [part.server for part in self.parts]
                 self.end(f"its placement group {why}", "engine")
                 break
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
             wait = min(1.5 * wait, LAST_LOOK)
         return False
+
+    def _full(self) -> list[str]:
+        """The servers that have too little free for their tasks: other programs hold it."""
+        from ray._private.state import available_resources_per_node
+
+        free = available_resources_per_node()
+        asked: dict[tuple[str, str, str], float] = {}
+        for part in self.parts:
+            for name, amount in part.bundle.items():
+                key = part.server, part.node.id, name
+                asked[key] = asked.get(key, 0.0) + amount
+        lacking = (
+            server for (server, node, name), amount in asked.items() if free.get(node, {}).get(name, 0.0) < amount - EPS
+        )
+        return list(dict.fromkeys(lacking))
 
     async def _devices(self, group: Any, index: int, part: Part) -> dict[str, str]:
         """Environment variables that select this task's devices: those that Ray sets for a task in its bundle."""

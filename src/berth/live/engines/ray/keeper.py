@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -183,7 +184,7 @@ class Keeper:
         await gang.run(lambda: self._tell(started))
         del self._gangs[key]
         if gang.verdict is not None:
-            self._end(key, *gang.verdict)
+            self._end(key, *gang.verdict, refused_by=gang.refused_by)
             return
         if gang.payload.get("callable"):
             order = {role: number for number, role in enumerate(dict.fromkeys(part.role for part in gang.parts))}
@@ -203,8 +204,11 @@ class Keeper:
         elif key not in self._known and self._write(key, [], None, new=True):
             self._end(key, "cancelled before it began", "cancelled")
 
-    def _end(self, key: Key, reason: str, fault: str, last_output: str = "") -> None:
-        self._close(key, {"kind": "failed", "reason": reason, "fault": fault, "last_output": last_output})
+    def _end(
+        self, key: Key, reason: str, fault: str, last_output: str = "", refused_by: Sequence[str] | None = None
+    ) -> None:
+        end = {"kind": "failed", "reason": reason, "fault": fault, "last_output": last_output}
+        self._close(key, {**end, "refused_by": refused_by})
 
     def _close(self, key: Key, end: Json) -> None:
         """Record the end of an attempt, then report it."""

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
 from berth.live.core.events import Cancelled, Event, Failed, Finished, Started
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.commands import Refused, Slurm
-from berth.live.engines.slurm.companion import ORIGIN, is_theirs
+from berth.live.engines.slurm.companion import ORIGIN
 from berth.live.engines.slurm.hooks import Hooks
 from berth.live.engines.slurm.interpret import FORGOT, how_it_ended, requeued, twice, when_it_began
 from berth.live.engines.slurm.outputs import Mark, Outputs
@@ -33,6 +33,11 @@ SLOW = 3.0
 """Seconds after which berth logs why Slurm does not start a job."""
 LAUNCHING = 10.0
 """Seconds for which tasks must be missing until they count as lost: they may be about to begin."""
+OVER = re.compile("no longer pending|Invalid job id|already (finished|started|completing)")
+"""Refusals to hold a job that has begun or ended, which the next poll shows."""
+OF_NODES = ("None", "Priority", "Resources", "ReqNodeNotAvail", "Reserved", "Node")
+"""How Slurm's reasons begin for which a job waits for its nodes; of others, such as limits and licences, any node is
+as good."""
 log = logging.getLogger(__name__)
 
 
@@ -87,7 +92,7 @@ class Attempts:
                     self._wake.set()
                     return
                 end = twice(end, parts, self.nodes, self.boot)
-            if isinstance(end, Failed) and end.fault == "job" and not is_theirs(record.key):
+            if isinstance(end, Failed) and end.fault == "job" and not record.theirs:
                 end = replace(end, last_output=self._outputs.last_words(record))
                 late = any("TIMEOUT" in job.states for job in parts)
                 if not late and self._outputs.mark(record) is None and self._outputs.has_lost_its_script(record):
@@ -96,14 +101,14 @@ class Attempts:
                     self._runs(record, now)  # so that its number and its output are reported
             self._gone(record, end)
             return
-        if is_theirs(record.key):
+        if record.theirs:
             if parts[0].pending and record.began:
                 self._stop(record, "Slurm put it back into its queue")
         elif any(requeued(job) for job in parts):
             self._stop(record, "Slurm wanted to run it again")
         elif record.began and any(job.pending for job in parts):
             self._stop(record, FORGOT, self._outputs.mark(record))
-        if any(job.ended for job in parts) or (record.verdict and not is_theirs(record.key)):
+        if any(job.ended for job in parts) or (record.verdict and not record.theirs):
             self.unwanted.update(job.id for job in parts if not job.ended and not is_ending([job]))
         if all(job.running for job in parts):
             self._runs(record, now)
@@ -115,12 +120,13 @@ class Attempts:
                 record.kept = reason
                 log.warning("Slurm has not started job %s yet: %s", record.key[0], reason)
             if clock - record.since > self._patience:
-                self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})")
+                by = tuple(place.server for place in record.places) if reason.startswith(OF_NODES) else ()
+                self._stop(record, f"Slurm did not start it in {self._patience:g} s ({reason})", refused_by=by)
 
     async def look_for_tasks(self) -> None:
         """Stop attempts whose tasks were lost while Slurm says that they run."""
         for record in self._spool.open:
-            ours = not record.verdict and not is_theirs(record.key)
+            ours = not record.verdict and not record.theirs
             if ours and (why := await self._parted(record)) is not None:
                 self._stop(record, why, self._outputs.mark(record))
 
@@ -153,15 +159,17 @@ class Attempts:
     def details(self, record: AttemptRecord) -> dict[str, str]:
         """Facts about it for users; companion jobs choose their own output."""
         number = {} if record.slurm is None else {"slurm job": str(record.slurm)}
-        return number if is_theirs(record.key) else {**number, "output": str(self._outputs.output(record))}
+        return number if record.theirs else {**number, "output": str(self._outputs.output(record))}
 
-    def _stop(self, record: AttemptRecord, reason: str, mark: Mark | None = None) -> None:
+    def _stop(
+        self, record: AttemptRecord, reason: str, mark: Mark | None = None, refused_by: tuple[str, ...] | None = None
+    ) -> None:
         """Let Slurm end it; then this reason is reported. A companion job is held again instead."""
         if record.verdict is not None:
             return
-        failed = _failed(record, reason, "engine")
+        failed = replace(_failed(record, reason, "engine"), refused_by=refused_by)
         record.since = time.monotonic()
-        if is_theirs(record.key):
+        if record.theirs:
             record.verdict = failed
             self._returned.append((record, failed))
         else:
@@ -179,7 +187,7 @@ class Attempts:
     def _gone(self, record: AttemptRecord, end: Finished | Failed) -> None:
         """It has ended, and Slurm has no trace of it; a companion job cannot be retried."""
         self.end(record, end)
-        if is_theirs(record.key) and isinstance(end, Failed) and end.fault in ("server", "engine"):
+        if record.theirs and isinstance(end, Failed) and end.fault in ("server", "engine"):
             self._told.append(Cancelled(end.time, record.key[0], ORIGIN))
 
     def end(self, record: AttemptRecord, end: Finished | Failed) -> None:
@@ -195,12 +203,16 @@ class Attempts:
         while self._returned:
             record, end = self._returned[-1]
             assert record.slurm is not None
-            with suppress(Refused):  # it has ended meanwhile, which the next poll shows
+            try:
                 await self._slurm.hold(record.slurm)
                 # a job that ran would have to wait for two minutes more
                 changes = {"ReqNodeList": "", **({"StartTime": "now"} if record.began else {})}
                 await self._slurm.update(record.slurm, changes)
                 self.end(record, end)
+            except Refused as error:
+                if not OVER.search(str(error)):
+                    log.warning("job %s cannot be held again yet: %s", record.key[0], error)
+                    return
             self._returned.pop()
 
 

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from berth.errors import InvalidInput
 from berth.files.quantities import MILLI, parse_duration
 from berth.live.core.jobs import Job, Place, Role
+from berth.live.engines import ADOPTED
 from berth.live.engines.slurm.parsing import NUMBER, SlurmJob, parse_gres
 from berth.live.engines.slurm.spool import Key, Spool
 from berth.live.engines.slurm.submission import MIB, read_tag
 
-__all__ = ["ORIGIN", "Companion", "HeldJob", "is_own", "is_theirs", "pinned", "request"]
+__all__ = ["ORIGIN", "Companion", "HeldJob", "is_own", "pinned", "request"]
 
 ORIGIN = "slurm"
-ID = re.compile(r"slurm-\d+-\d+", re.ASCII)
 SAID = "berth:"
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,9 @@ class HeldJob:
     slurm: int
 
 
-def is_theirs(key: Key) -> bool:
-    """Whether an attempt is of a companion job."""
-    return ID.fullmatch(key[0]) is not None
-
-
 def is_own(key: Key, job: SlurmJob) -> bool:
     """Whether an attempt is of this job; users write the comments of their jobs, and might name another's."""
-    return is_theirs(key) and key[0].split("-")[1] == str(job.id)
+    return ADOPTED[ORIGIN].fullmatch(key[0]) is not None and key[0].split("-")[1] == str(job.id)
 
 
 def _tag(job: SlurmJob, instance: str) -> Key | None:

@@ -12,8 +12,7 @@ import os
 import pwd
 import secrets
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -34,11 +33,13 @@ from berth.live.core.events import (
 from berth.live.core.jobs import Job, Place
 from berth.live.engines import Attempt, EngineError, EngineKind, Owner, Snapshot
 from berth.live.engines.clock import Clock
+from berth.live.engines.locks import Locks
 from berth.live.engines.slurm.commands import Away, Refused, Slurm, SlurmCommands
-from berth.live.engines.slurm.companion import is_theirs, pinned
+from berth.live.engines.slurm.companion import ORIGIN, pinned
 from berth.live.engines.slurm.environment import NotPossible
 from berth.live.engines.slurm.foreign_jobs import asked_for, room
 from berth.live.engines.slurm.outputs import Outputs, check_shared, make_shared
+from berth.live.engines.slurm.pauses import Pauses, Turn, fault_of
 from berth.live.engines.slurm.rest import SlurmRest
 from berth.live.engines.slurm.settings import SlurmSettings, read_settings
 from berth.live.engines.slurm.spool import AttemptRecord, Key, Spool
@@ -92,8 +93,14 @@ class SlurmEngine:
         except BaseException:
             self._spool.close()
             raise
-        self._locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks = Locks[Key]()
+        self._pauses = Pauses()
         self._checked = False
+
+    @property
+    def paused(self) -> str | None:
+        """Why nothing is submitted now."""
+        return self._pauses.said
 
     def _make_outputs(self) -> None:
         outputs = self.settings.outputs
@@ -169,24 +176,27 @@ class SlurmEngine:
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Execute a command."""
         key = command.job, command.attempt
-        async with self._locks[key]:
+        async with self._locks.of(key):
             if isinstance(command, Cancel):
-                await self._cancel(key)
-            elif is_theirs(key):
-                await self._place(command)
+                await self._cancel(key, job)
             elif job is None:
                 raise InvalidInput("the job that is to start", value=None, key="job")
+            elif job.origin == ORIGIN:
+                await self._place(command)
             else:
                 await self._start(command, job)
-        record = self._spool.records.get(key)
-        if record is None or record.end is not None:
-            self._locks.pop(key, None)
         self._watch.wake.set()
 
     async def _start(self, start: Start, job: Job) -> None:
         if await self._known((start.job, start.attempt)):
             return
+        whose = job.user if self.settings.users else ""
+        self._pauses.check(whose)
         await self._watch.confirm()
+        with self._pauses.turn(whose) as turn:
+            await self._submit(start, job, turn)
+
+    async def _submit(self, start: Start, job: Job, turn: Turn) -> None:
         secret = secrets.token_hex(8)
         told = self._submission(start, job, secret)
         user = told.user.pw_name if isinstance(told, Submission) and told.user is not None else ""
@@ -201,25 +211,33 @@ class SlurmEngine:
         try:
             number = await self.slurm.submit(told)
         except Refused as error:
-            self._fail(record, f"Slurm refused it: {error}", "job")
+            fault = fault_of(str(error), told.minutes is not None)
+            if fault == "engine":
+                turn.refusal = str(error)
+            self._fail(record, f"Slurm refused it: {error}", fault)
         except Away as error:
-            if not error.heard:
+            if error.heard:
+                turn.refusal = str(error)
+            else:
                 self._spool.forgotten(record)
             raise
         else:
+            turn.taken = True
             record.since = time.monotonic()
             self._spool.taken(record, number)
         finally:
             record.sending, record.asked = False, time.time()
 
-    def _room(self, key: Key) -> dict[str, dict[str, int]]:
-        """What each server has free for a start."""
-        others = [record for record in self._spool.open if record.key != key and record.demands is not None]
-        return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
+    def _room(self, start: Start) -> dict[str, dict[str, int]]:
+        """What each server of a start has free for it, in Slurm's order of servers."""
+        names = {place.server for place in start.places}
+        others = [r for r in self._spool.open_on(names) if r.key != (start.job, start.attempt)]
+        servers = [server for name, server in self._watch.servers.items() if name in names]
+        return room(servers, [asked_for(r.places, r.demands) for r in others if r.demands is not None])
 
     def _submission(self, start: Start, job: Job, secret: str) -> Submission | NotPossible:
         """The submission to Slurm, once its user has an output directory; or why the job cannot run."""
-        known = self._watch.config, self._room((start.job, start.attempt)), self._watch.partition
+        known = self._watch.config, self._room(start), self._watch.partition
         try:
             told = submission(start, job, self.settings, self._spool.instance, *known, secret=secret)
             if told.user is not None:
@@ -236,7 +254,7 @@ class SlurmEngine:
         if start.job not in self._watch.waiting:
             await self._watch.look()
         there = self._watch.waiting.get(start.job)
-        record = self._spool.asked(key, start.places, job=None if there is None else there.job)
+        record = self._spool.asked(key, start.places, job=None if there is None else there.job, theirs=True)
         if there is None:
             self._fail(record, "it no longer waits in Slurm", "cancelled")
             return
@@ -282,9 +300,10 @@ class SlurmEngine:
             return True
         return False
 
-    async def _cancel(self, key: Key) -> None:
+    async def _cancel(self, key: Key, job: Job | None) -> None:
         known, there = await self._known(key), self._watch.waiting.get(key[0])
-        if there is not None and (not known or self._spool.records[key].end is not None):
+        theirs = not known or self._spool.records[key].theirs if job is None else job.origin == ORIGIN
+        if there is not None and theirs and (not known or self._spool.records[key].end is not None):
             await self.slurm.cancel([there.slurm])
         elif not known:
             self._fail(self._spool.asked(key, ()), "cancelled before it began", "cancelled")
@@ -294,6 +313,10 @@ class SlurmEngine:
                 await self.slurm.cancel([record.slurm, *(job.id for job in record.parts if job.id != record.slurm)])
                 record.verdict = record.verdict or Failed(time.time(), *key, "cancelled", "cancelled")
                 record.since = time.monotonic()
+
+    def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
+        """Note that the journal has the ends of these attempts."""
+        self._spool.settled(ended)
 
     async def close(self) -> None:
         """Close; jobs go on running."""

@@ -26,10 +26,10 @@ from berth.live.core.events import (
     Submitted,
 )
 from berth.live.core.jobs import Place, Server
-from berth.live.engines import EngineError
+from berth.live.engines import ADOPTED, EngineError
 from berth.live.engines.slurm.attempts import Attempts, is_ending
 from berth.live.engines.slurm.commands import Slurm
-from berth.live.engines.slurm.companion import ORIGIN, Companion, HeldJob, is_own, is_theirs
+from berth.live.engines.slurm.companion import ORIGIN, Companion, HeldJob, is_own
 from berth.live.engines.slurm.foreign_jobs import Taken, asked_for
 from berth.live.engines.slurm.hooks import Hooks
 from berth.live.engines.slurm.interpret import server
@@ -139,7 +139,7 @@ class Watch:
                 await self._look_at_nodes()
             jobs = await self._slurm.jobs()
             self._highest = max([self._highest, *(job.id for job in jobs)])
-            self._numbered = {r.slurm: r for r in self._spool.open if r.slurm is not None and not is_theirs(r.key)}
+            self._numbered = {r.slurm: r for r in self._spool.open if r.slurm is not None and not r.theirs}
             tags = {self._key(job) for job in jobs}
             if any(record.key not in tags and not record.sending for record in self._spool.open):
                 self._confirmed = 0.0  # another slurmctld may have answered
@@ -245,7 +245,7 @@ class Watch:
                 continue
             key = self._key(job)
             record = None if key is None else self._spool.records.get(key)
-            if record is None or (record.end is not None and is_theirs(record.key)):  # released by hand
+            if record is None or (record.end is not None and record.theirs):  # released by hand
                 taken.add(job)
             elif record.end is None and record.demands is not None:
                 taken.add(job, asked_for(record.places, record.demands))
@@ -290,10 +290,11 @@ class Watch:
             if record is None and not key[1]:
                 continue
             if record is None:
-                record = self._spool.asked(key, tuple(Place(name, "", 1) for job in parts for name in job.nodes))
+                places = tuple(Place(name, "", 1) for job in parts for name in job.nodes)
+                record = self._spool.asked(key, places, theirs=is_own(key, parts[0]))
             if record.end is None:
                 self.attempts.follow(record, self.attempts.one_job(record, parts), began)
-            elif not is_theirs(key):
+            elif not record.theirs:
                 self.attempts.unwanted.update(job.id for job in parts if not job.ended)
         for record in self._spool.open:
             if record.key not in jobs_of and record.slurm is not None and not record.sending and record.since < clock:
@@ -314,7 +315,7 @@ class Watch:
                 return None
             return known.key if abs((job.submit or 0.0) - known.asked) < SURE else None
         record = self._spool.records.get(key)
-        if is_theirs(key):
+        if ADOPTED[ORIGIN].fullmatch(key[0]) is not None if record is None else record.theirs:
             ours = is_own(key, job)
         elif record is not None and record.user:
             ours = job.user == record.user
