@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.real.slurm.shared import SharedSlurm
-from tests.real.slurm.site import SlurmSite, driven
-
 from berth.live.core.events import Failed, Started
 from berth.live.core.jobs import Place
 from tests.live.service.live import serving
+from tests.real.slurm.shared import SharedSlurm
+from tests.real.slurm.site import SlurmSite, driven
 
 
 def test_slurm_says_whether_its_nodes_or_something_else_held_a_job_back(site: SlurmSite) -> None:
