@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -42,20 +43,20 @@ async def note_some(think: Think, note: Note, noted: dict[str, str]) -> dict[str
 
     `noted` are the jobs that were explained before, in that order, and how; the answer is the next such list.
     """
-    waiting: list[str] = []
+    waiting: dict[str, None] = {}
 
     def look(dispatcher: Dispatcher) -> Question | None:
         records = dispatcher.state.jobs.values()
-        waiting.extend(one.job.id for one in records if one.job.origin and one.phase == "waiting")
+        waiting.update((one.job.id, None) for one in records if one.job.origin and one.phase == "waiting")
         order = {job: place for place, job in enumerate(noted)}
-        chosen = sorted(waiting, key=lambda job: order.get(job, -1))[:MANY]
+        chosen = heapq.nsmallest(MANY, waiting, key=lambda job: order.get(job, -1))
         return (dispatcher.state.copied(), chosen) if chosen else None
 
     for job, text in await think(look, _explained):
         if noted.pop(job, None) != text:
             await note(job, text)
         noted[job] = text
-    return {job: text for job, text in noted.items() if job in set(waiting)}
+    return {job: text for job, text in noted.items() if job in waiting}
 
 
 def _explained(question: Question | None, now: float) -> Notes:

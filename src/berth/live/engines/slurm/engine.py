@@ -212,14 +212,16 @@ class SlurmEngine:
         finally:
             record.sending, record.asked = False, time.time()
 
-    def _room(self, key: Key) -> dict[str, dict[str, int]]:
-        """What each server has free for a start."""
-        others = [record for record in self._spool.open if record.key != key and record.demands is not None]
-        return room(self._watch.servers.values(), [asked_for(r.places, r.demands or {}) for r in others])
+    def _room(self, start: Start) -> dict[str, dict[str, int]]:
+        """What each server of a start has free for it, in Slurm's order of servers."""
+        names = {place.server for place in start.places}
+        others = [r for r in self._spool.open_on(names) if r.key != (start.job, start.attempt)]
+        servers = [server for name, server in self._watch.servers.items() if name in names]
+        return room(servers, [asked_for(r.places, r.demands) for r in others if r.demands is not None])
 
     def _submission(self, start: Start, job: Job, secret: str) -> Submission | NotPossible:
         """The submission to Slurm, once its user has an output directory; or why the job cannot run."""
-        known = self._watch.config, self._room((start.job, start.attempt)), self._watch.partition
+        known = self._watch.config, self._room(start), self._watch.partition
         try:
             told = submission(start, job, self.settings, self._spool.instance, *known, secret=secret)
             if told.user is not None:

@@ -11,8 +11,9 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -50,6 +51,8 @@ class AttemptRecord:
     verdict: Finished | Failed | None = None
     """The end to report when Slurm has ended it for berth."""
     # the following fields are not stored
+    lines: list[str] = field(default_factory=list)
+    """Its lines in the file."""
     sending: bool = False
     """Whether it is being submitted."""
     ours: bool = False
@@ -78,7 +81,8 @@ class AttemptRecord:
 class Spool:
     """The records in a directory, which belongs to one process at a time, and to one owner.
 
-    Another owner may take it over when all attempts of the first have ended; their records are then dropped.
+    Another owner may take it over when all attempts of the first have ended; their records are then dropped. The
+    file is written anew, without the attempts that are no longer remembered, when most of its lines are of no use.
     """
 
     def __init__(self, directory: Path, owner: Owner | None = None) -> None:
@@ -98,13 +102,19 @@ class Spool:
                 key="spool",
             ) from None
         self.records: dict[Key, AttemptRecord] = {}
-        path = directory / "attempts.jsonl"
+        self._open: dict[Key, AttemptRecord] = {}
+        self._on: dict[str, dict[Key, AttemptRecord]] = {}
+        """Open attempts by the servers of their places."""
+        self._path = directory / "attempts.jsonl"
         try:
-            self._load(path)
+            self._load(self._path)
             if owner is not None:
                 self._claim(directory / "owner", owner)
             self.instance = self._named(directory / "instance")
-            self._file = self._compacted(path)
+            for record in self.records.values():
+                if record.end is None:
+                    self._opened(record)
+            self._file = self._compacted()
         except BaseException:
             self._lock.close()
             raise
@@ -115,11 +125,12 @@ class Spool:
             if not name:
                 _written(path, f"{owner.name} {owner.where}")
             return
-        if self.open:
-            jobs = ", ".join(record.key[0] for record in self.open[:3])
+        left = [record for record in self.records.values() if record.end is None]
+        if left:
+            jobs = ", ".join(record.key[0] for record in left[:3])
             raise InvalidInput(
                 "a directory of its own: there are jobs of another store in this one, which it would have to end "
-                f"({len(self.open)}, such as {jobs}; of {where}). Serve that store, or remove the directory if they "
+                f"({len(left)}, such as {jobs}; of {where}). Serve that store, or remove the directory if they "
                 "are over",
                 value=str(self.directory),
                 key="spool",
@@ -137,13 +148,13 @@ class Spool:
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         for number, line in enumerate(lines, 1):
             try:
-                self._take(json.loads(line))
+                self._take(json.loads(line), line)
             except (ValueError, KeyError, TypeError, BerthError):
                 if number == len(lines):  # cut off when the process was killed
                     break
                 raise InvalidInput("a line about an attempt", found=line[:80], file=path, line=number) from None
 
-    def _take(self, found: dict[str, Any]) -> None:
+    def _take(self, found: dict[str, Any], line: str) -> None:
         key = str(found["job"]), int(found["attempt"])
         record = self.records.setdefault(key, AttemptRecord(key))
         match found["what"]:
@@ -167,39 +178,63 @@ class Spool:
                 record.end, record.began, record.verdict = end, True, None
             case other:
                 raise ValueError(other)
+        record.lines.append(f"{line}\n")
 
-    def _compacted(self, path: Path) -> TextIO:
-        ended = [key for key, record in self.records.items() if record.end is not None]
-        for key in ended[:-REMEMBERED]:
-            del self.records[key]
-        beside = path.with_name(f"{path.name}.new")
+    def _compacted(self) -> TextIO:
+        """Write the file anew, with the lines of the remembered attempts."""
+        self._forget_old()
+        beside = self._path.with_name(f"{self._path.name}.new")
         with beside.open("w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), 0o600)  # it has the secrets of marks
             for record in self.records.values():
-                file.writelines(self._lines(record))
-        beside.replace(path)
-        return path.open("a", encoding="utf-8")
+                file.writelines(record.lines)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
+        self._lines = sum(len(record.lines) for record in self.records.values())
+        self._compact_at = 2 * (self._lines + REMEMBERED)
+        return self._path.open("a", encoding="utf-8")
 
-    def _lines(self, record: AttemptRecord) -> Iterator[str]:
-        places = [[p.server, p.role, p.count] for p in record.places]
-        demands = record.demands and {role: dict(demand) for role, demand in record.demands.items()}
-        more = {name: value for name, value in (("user", record.user), ("secret", record.secret)) if value}
-        yield _line(record.key, "asked", at=record.asked, places=places, steps=record.steps, demands=demands, **more)
-        if record.slurm is not None:
-            yield _line(record.key, "taken", slurm=record.slurm)
-        if record.verdict is not None:
-            yield _line(record.key, "stopped", end=json.loads(write_event(record.verdict)))
-        if record.end is not None:
-            yield _line(record.key, "ended", end=json.loads(write_event(record.end)))
+    def _forget_old(self) -> None:
+        many = len(self.records) - len(self._open) - REMEMBERED
+        if many > 0:
+            ended = (key for key, record in self.records.items() if record.end is not None)
+            for key in list(islice(ended, many)):
+                del self.records[key]
 
-    def _write(self, line: str) -> None:
+    def _write(self, record: AttemptRecord, line: str) -> None:
+        record.lines.append(line)
         self._file.write(line)
         self._file.flush()
+        self._lines += 1
+        if self._lines > self._compact_at:
+            before, self._file = self._file, self._compacted()
+            before.close()
+
+    def _opened(self, record: AttemptRecord) -> None:
+        self._open[record.key] = record
+        for place in record.places:
+            self._on.setdefault(place.server, {})[record.key] = record
+
+    def _closed(self, record: AttemptRecord) -> None:
+        self._open.pop(record.key, None)
+        for place in record.places:
+            there = self._on.get(place.server, {})
+            there.pop(record.key, None)
+            if not there:
+                self._on.pop(place.server, None)
 
     @property
     def open(self) -> list[AttemptRecord]:
         """Attempts whose end is unknown."""
-        return [record for record in self.records.values() if record.end is None]
+        return list(self._open.values())
+
+    def open_on(self, servers: Iterable[str]) -> list[AttemptRecord]:
+        """Attempts whose end is unknown, with places on some of these servers."""
+        found: dict[Key, AttemptRecord] = {}
+        for server in servers:
+            found.update(self._on.get(server, {}))
+        return list(found.values())
 
     def asked(
         self,
@@ -212,34 +247,40 @@ class Spool:
     ) -> AttemptRecord:
         """Record an attempt before its submission as a user."""
         demands = None if job is None else {role.name: role.demand for role in job.roles}
+        if key in self.records:
+            self._closed(self.records[key])
         record = self.records[key] = AttemptRecord(key, places, time.time(), steps, demands, user, secret, ours=True)
-        for line in self._lines(record):
-            self._write(line)
+        self._opened(record)
+        given = [[p.server, p.role, p.count] for p in places]
+        asked = demands and {role: dict(demand) for role, demand in demands.items()}
+        more = {name: value for name, value in (("user", user), ("secret", secret)) if value}
+        self._write(record, _line(key, "asked", at=record.asked, places=given, steps=steps, demands=asked, **more))
         return record
 
     def taken(self, record: AttemptRecord, slurm: int) -> None:
         """Record that Slurm has accepted it."""
         if record.slurm != slurm:
             record.slurm = slurm
-            self._write(_line(record.key, "taken", slurm=slurm))
+            self._write(record, _line(record.key, "taken", slurm=slurm))
 
     def stopped(self, record: AttemptRecord, verdict: Finished | Failed) -> None:
         """Record that Slurm is to end it."""
         record.verdict = verdict
-        self._write(_line(record.key, "stopped", end=json.loads(write_event(verdict))))
+        self._write(record, _line(record.key, "stopped", end=json.loads(write_event(verdict))))
 
     def forgotten(self, record: AttemptRecord) -> None:
         """Drop an attempt that was not submitted after all."""
         self.records.pop(record.key, None)
-        self._write(_line(record.key, "forgotten"))
+        self._closed(record)
+        self._write(record, _line(record.key, "forgotten"))
 
     def ended(self, record: AttemptRecord, end: Finished | Failed) -> None:
         """Record its end."""
         record.end, record.parts, record.verdict = end, (), None
-        self._write(_line(record.key, "ended", end=json.loads(write_event(end))))
-        if len(self.records) > 2 * REMEMBERED:
-            for key in [r.key for r in self.records.values() if r.end is not None][:-REMEMBERED]:
-                del self.records[key]
+        self._closed(record)
+        self._write(record, _line(record.key, "ended", end=json.loads(write_event(end))))
+        if len(self.records) - len(self._open) > 2 * REMEMBERED:
+            self._forget_old()
 
     def close(self) -> None:
         """Close the file and release the directory."""
