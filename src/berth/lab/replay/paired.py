@@ -133,7 +133,7 @@ def over_samples(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def with_intervals(
     row: dict[str, Any], rows: Sequence[Mapping[str, Any]], found: Sequence[Difference]
 ) -> dict[str, Any]:
-    """The row of a policy with the intervals of its means, except of lower bounds, and its differences to the baseline."""
+    """The row of a policy with the intervals of its means (none of bounds), and its differences to the baseline."""
     if len(rows) < 2:
         return row
     names = [name for name in MEASURES if name not in BOUNDED or not row.get("never_started")]
