@@ -145,7 +145,7 @@ class SimulatedCluster:
         return True
 
     def go_on(self, start: Start, job: Job, began: float, time: float) -> None:
-        """Take over an attempt that runs since `began` on servers of this cluster; it ends at `time` at the earliest."""
+        """Take over an attempt that runs since `began` on these servers; it ends at `time` at the earliest."""
         key, takes = (start.job, start.attempt), _taken(job, start)
         seconds = self.truth.seconds(job, start, [self._server(place.server) for place in start.places])
         attempt = _Attempt(start, began, max(began + seconds, time), takes=takes)
