@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from berth.errors import InvalidInput
 from berth.live.core.dispatcher import Dispatcher, Dumped
-from berth.live.core.events import Event, ServerLost
+from berth.live.core.events import ClockStepped, Event, ServerLost
 from berth.live.engines.simulated.cluster import SimulatedCluster
 from berth.live.service import insight
 from berth.live.service.insight import play_again
@@ -95,3 +96,13 @@ def test_a_journal_with_retention_is_read_from_its_first_snapshot(journal: Store
     assert report["since"] == begin[1].state.time
     assert 0 < report["jobs"] < 150
     assert "the store keeps no older history" in text
+
+
+def test_a_clock_that_was_set_in_between_changes_nothing() -> None:
+    at = MIDDLE + 50
+    later = [replace(event, time=event.time + 36000.0) for event in history()[at:]]
+    events = [*history()[MIDDLE:at], ClockStepped(history()[at - 1].time, 36000.0), *later]
+    found = what_if(events, "in-order-best-fit", since=SINCE + 36000.0, begin=snapshot_after(MIDDLE))
+    plain = what_if(history()[MIDDLE:], "in-order-best-fit", since=SINCE, begin=snapshot_after(MIDDLE))
+    assert (found.jobs, found.wait.mean) == (plain.jobs, 0.0)
+    assert found.actual.turnaround == pytest.approx(plain.actual.turnaround)

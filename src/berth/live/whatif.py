@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from berth.files.wording import spoken
 from berth.live.core.dispatcher import FALLBACK, Dispatcher, Dumped
 from berth.live.core.events import (
     Cancel,
+    ClockStepped,
     Decided,
     Event,
     Failed,
@@ -168,6 +169,7 @@ def what_if(
     `actual` is the policy, and `queues` the settings, with which the history began; or `begin` is the snapshot with
     which it begins. Before `since` both replays follow the history, and only jobs that are submitted later are counted.
     """
+    events, begin = _on_one_clock(events, begin)
     truth = Measured.of(events, queues, begin)
     given = [
         event for event in events if not isinstance(event, Decided | Started | Finished | Failed | Foretold | Overran)
@@ -206,6 +208,24 @@ def what_if(
         _paired(_worth(other) - _worth(record) for record, other in pairs),
         first if first > since > -math.inf else None,
     )
+
+
+def _on_one_clock(events: Sequence[Event], begin: Dumped | None) -> tuple[Sequence[Event], Dumped | None]:
+    """The history as the present system clock would have shown it, if it was set in between."""
+    later = sum(event.seconds for event in events if isinstance(event, ClockStepped))
+    if not any(isinstance(event, ClockStepped) for event in events):
+        return events, begin
+    if begin is not None:
+        before = Dispatcher().load(begin)
+        before.state.handle(ClockStepped(begin.state.time, later))
+        begin = before.dump()
+    moved: list[Event] = []
+    for event in events:
+        if isinstance(event, ClockStepped):
+            later -= event.seconds
+        else:
+            moved.append(replace(event, time=event.time + later))
+    return moved, begin
 
 
 def _played(

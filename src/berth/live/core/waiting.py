@@ -222,6 +222,10 @@ class WaitingJobs:
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
 
+    def move(self, seconds: float) -> None:
+        """Move the times of submission, because the system clock was set."""
+        self._submitted = self._submitted + seconds
+
     def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
         """Rows of jobs that may start, in order, and their levels.
 

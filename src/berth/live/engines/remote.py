@@ -53,7 +53,7 @@ class RemoteEngine:
                     continue
                 if "event" in found:
                     events.put_nowait(read_event(json.dumps(found["event"])))
-                elif (waiting := self._asked.pop(found.get("id"), None)) is not None and not waiting.done():
+                elif (waiting := self._asked.pop(int(found.get("id") or 0), None)) is not None and not waiting.done():
                     waiting.set_result(found)
         except (OSError, ValueError):
             pass

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher, Dumped
-from berth.live.core.events import Command, Event
+from berth.live.core.events import ClockStepped, Command, Event
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
 from berth.live.service.rounds import Round, Submission, look_up
@@ -215,6 +215,7 @@ class JournalLoop:
         try:
             while True:
                 await self._wait_for_work()
+                await self._follow_clock()
                 items = [self._inbox.popleft() for _ in range(min(len(self._inbox), ROUND))]
                 if items:
                     await self._round(items)
@@ -246,6 +247,16 @@ class JournalLoop:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait if wait < 1e6 else None):
                 await self._wake.wait()
+
+    async def _follow_clock(self) -> None:
+        """If the system clock was set, note it before anything else happens."""
+        seconds = self._clock.step()
+        if seconds:
+            now = self._dispatcher.state.time
+            round_ = Round(self._dispatcher, self.seq + 1, now)
+            round_.note(ClockStepped(now, seconds))
+            await self._finish(round_)
+            self._changed = True
 
     def _now(self) -> float:
         return max(self._clock(), self._dispatcher.state.time)
