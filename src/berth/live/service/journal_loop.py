@@ -42,6 +42,8 @@ GIVE_UP, SILENT = 2.0, 10.0
 """Seconds for which requests wait for the store: after a failure, and after a query without an answer."""
 READ_SECONDS = 15.0
 """Seconds after which a read from the store times out."""
+READERS = 8
+"""Threads that read from the store."""
 SNAPSHOT_SECONDS = 600.0
 """Seconds after which a snapshot is written even after few events: what a shadow policy has seen is in no event."""
 CLOSE_SECONDS = 10.0
@@ -115,7 +117,7 @@ class JournalLoop:
         self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
         # one thread writes, so writes are ordered; decisions and reads do not wait for it
         self._writer, self._decider = ThreadPoolExecutor(1, "write"), ThreadPoolExecutor(1, "decide")
-        self._reader = ThreadPoolExecutor(2, "read")
+        self._reader, self._packer = ThreadPoolExecutor(READERS, "read"), ThreadPoolExecutor(1, "pack")
         self._snapshotting: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._run())
 
@@ -131,7 +133,7 @@ class JournalLoop:
             await asyncio.gather(self._snapshotting, return_exceptions=True)
         if ended_well and self.seq > self._snapshot_seq:
             await self._snapshot(self.seq, self._dispatcher.dump())
-        for pool in (self._writer, self._decider, self._reader):
+        for pool in (self._writer, self._decider, self._reader, self._packer):
             pool.shutdown()
 
     # ------------------------------------------------------------------ in and out
@@ -374,7 +376,7 @@ class JournalLoop:
         """Write a snapshot of the state after event `seq`; no request waits for it."""
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
         try:
-            body = await self._reading(packed, dumped)
+            body = await asyncio.get_running_loop().run_in_executor(self._packer, packed, dumped)
             given = seq, dumped.state.time, body, self._settings.retention
             await asyncio.get_running_loop().run_in_executor(self._writer, self._store.write_snapshot, *given)
         except BerthError as error:
