@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from berth.errors import InvalidInput
 from berth.files.wording import spoken
-from berth.live.core.dispatcher import FALLBACK, Dispatcher
+from berth.live.core.dispatcher import FALLBACK, Dispatcher, Dumped
 from berth.live.core.events import (
+    Cancel,
+    ClockStepped,
     Decided,
     Event,
     Failed,
@@ -32,7 +36,7 @@ from berth.live.core.events import (
 from berth.live.core.holdings import taken
 from berth.live.core.jobs import Job, Server
 from berth.live.core.queues import Queues
-from berth.live.core.records import JobRecord
+from berth.live.core.records import HOLDING, JobRecord
 from berth.live.core.runtimes import speeds
 from berth.live.core.shadow import Batches
 from berth.live.core.state import State
@@ -64,10 +68,10 @@ class Measured(Truth):
         return self.work.get(job.id, job.expected_seconds) / (slowest * self.luck.get(job.id, 1.0))
 
     @classmethod
-    def of(cls, events: Iterable[Event], queues: Queues | None = None) -> Measured:
-        """Learn from a history."""
-        state = State(queues)
-        outcomes, jobs = [], {}
+    def of(cls, events: Iterable[Event], queues: Queues | None = None, begin: Dumped | None = None) -> Measured:
+        """Learn from a history, which begins with this snapshot if one is given."""
+        state = State(queues) if begin is None else State.load(begin.state)
+        outcomes, jobs = [], {name: record.job for name, record in state.jobs.items()}
         for event in events:
             handled = state.handle(event)
             jobs.update({record.job.id: record.job for record in handled.changed})
@@ -119,6 +123,8 @@ class WhatIf:
     turnaround: Estimate
     run: Estimate
     value: Estimate
+    since: float | None = None
+    """From when on jobs count, if the history begins later than was asked for."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -142,6 +148,9 @@ class WhatIf:
         lines.append(f"  run time: {before:.4g} task-hours would be {after:.4g}, {self.run.mean * hours:+.3g}{sure}")
         lines.append(f"  makespan: {spoken(self.actual.makespan)} would be {spoken(self.other.makespan)}")
         lines.append(f"  utilisation: {self.actual.utilisation:.0%} would be {self.other.utilisation:.0%}")
+        if self.since is not None:
+            when = datetime.fromtimestamp(self.since, UTC).isoformat(" ", "seconds")
+            lines.append(f"  only jobs submitted from {when} on: the store keeps no older history")
         return "\n".join(lines)
 
 
@@ -153,23 +162,29 @@ def what_if(
     since: float = -math.inf,
     queues: Queues | None = None,
     seed: int = 0,
+    begin: Dumped | None = None,
 ) -> WhatIf:
     """Replay a history under another policy from some time on.
 
-    `actual` is the policy, and `queues` the settings, with which the history began. Before `since` both replays follow
-    the history, and only jobs that are submitted later are counted.
+    `actual` is the policy, and `queues` the settings, with which the history began; or `begin` is the snapshot with
+    which it begins. Before `since` both replays follow the history, and only jobs that are submitted later are counted.
     """
-    truth = Measured.of(events, queues)
+    events, begin = _on_one_clock(events, begin)
+    truth = Measured.of(events, queues, begin)
     given = [
         event for event in events if not isinstance(event, Decided | Started | Finished | Failed | Foretold | Overran)
     ]
-    first = max(since, min((event.time for event in events), default=0.0))
+    start = min((event.time for event in events), default=0.0) if begin is None else begin.state.time
+    first = max(since, start)
+    if begin is not None:
+        actual = begin.state.policy
+    play_on = partial(_played, truth=truth, queues=queues, seed=seed, begin=begin)
     kept = [event for event in given if not (isinstance(event, PolicyChanged) and event.time >= first)]
-    ours = _played(given, actual, truth, queues, seed)
-    if since == -math.inf:
-        theirs = _played(kept, policy, truth, queues, seed)
+    ours = play_on(given, actual)
+    if since == -math.inf and begin is None:
+        theirs = play_on(kept, policy)
     else:
-        theirs = _played([*kept, PolicyChanged(first, policy)], actual, truth, queues, seed)
+        theirs = play_on([*kept, PolicyChanged(first, policy)], actual)
     finished = [
         (record, theirs.ended[name])
         for name, record in ours.ended.items()
@@ -179,21 +194,61 @@ def what_if(
         raise InvalidInput("a history with jobs that finish with both policies", found="none", key="events")
     pairs = sorted(finished, key=lambda pair: pair[0].number)
     counted = sum(event.kind == "submitted" and event.time >= first for event in given)
+    servers = {} if begin is None else {one.server.name: one.server for one in begin.state.servers if not one.lost}
+    servers |= {event.server.name: event.server for event in given if isinstance(event, ServerJoined)}
     last = next((e.policy for e in reversed(given) if isinstance(e, PolicyChanged)), actual)
     return WhatIf(
         len(pairs),
         counted - len(pairs),
-        _figures(last, [pair[0] for pair in pairs], given, first),
-        _figures(policy, [pair[1] for pair in pairs], given, first),
+        _figures(last, [pair[0] for pair in pairs], servers.values(), first),
+        _figures(policy, [pair[1] for pair in pairs], servers.values(), first),
         _paired(_wait(other) - _wait(record) for record, other in pairs),
         _paired(_turnaround(other) - _turnaround(record) for record, other in pairs),
         _paired(_run(other) - _run(record) for record, other in pairs),
         _paired(_worth(other) - _worth(record) for record, other in pairs),
+        first if first > since > -math.inf else None,
     )
 
 
-def _played(given: Sequence[Event], policy: str, truth: Truth, queues: Queues | None, seed: int) -> Played:
-    return play(Dispatcher(policy, seed=seed, queues=queues), SimulatedCluster([], truth), given, lenient=True)
+def _on_one_clock(events: Sequence[Event], begin: Dumped | None) -> tuple[Sequence[Event], Dumped | None]:
+    """The history as the present system clock would have shown it, if it was set in between."""
+    later = sum(event.seconds for event in events if isinstance(event, ClockStepped))
+    if not any(isinstance(event, ClockStepped) for event in events):
+        return events, begin
+    if begin is not None:
+        before = Dispatcher().load(begin)
+        before.state.handle(ClockStepped(begin.state.time, later))
+        begin = before.dump()
+    moved: list[Event] = []
+    for event in events:
+        if isinstance(event, ClockStepped):
+            later -= event.seconds
+        else:
+            moved.append(replace(event, time=event.time + later))
+    return moved, begin
+
+
+def _played(
+    given: Sequence[Event], policy: str, *, truth: Truth, queues: Queues | None, seed: int, begin: Dumped | None
+) -> Played:
+    if begin is None:
+        return play(Dispatcher(policy, seed=seed, queues=queues), SimulatedCluster([], truth), given, lenient=True)
+    dispatcher = Dispatcher(seed=seed).load(begin)
+    dispatcher.replay(())
+    return play(dispatcher, _cluster_of(dispatcher.state, truth), given, lenient=True)
+
+
+def _cluster_of(state: State, truth: Truth) -> SimulatedCluster:
+    """A cluster on which the jobs of a state go on; attempts that were ending end at once."""
+    cluster = SimulatedCluster([record.server for record in state.servers.values()], truth)
+    cluster.lost = {name for name, record in state.servers.items() if record.lost}
+    for record in state.jobs.values():
+        if record.phase in HOLDING:
+            start, began = Start(record.job.id, record.attempt, record.places), record.started
+            cluster.go_on(start, record.job, record.since if began is None else began, state.time)
+            if record.phase == "ending":
+                cluster.execute(Cancel(record.job.id, record.attempt), None, state.time)
+    return cluster
 
 
 def _done(record: JobRecord) -> bool:
@@ -229,14 +284,11 @@ def _paired(values: Iterable[float]) -> Estimate:
     return found
 
 
-def _figures(policy: str, records: Sequence[JobRecord], given: Sequence[Event], first: float) -> Figures:
+def _figures(policy: str, records: Sequence[JobRecord], servers: Iterable[Server], first: float) -> Figures:
     end = max(record.submitted + _turnaround(record) for record in records)
-    there: dict[str, Mapping[str, int]] = {
-        e.server.name: e.server.capacity for e in given if isinstance(e, ServerJoined)
-    }
     capacity: dict[str, int] = {}
-    for amounts in there.values():
-        for name, milli in amounts.items():
+    for server in servers:
+        for name, milli in server.capacity.items():
             capacity[name] = capacity.get(name, 0) + milli
     used = dict.fromkeys(capacity, 0.0)
     for record in records:

@@ -353,3 +353,13 @@ def test_no_job_starves_that_another_server_would_take(count: int, data: st.Data
         if tried[-1] == willing:
             break
     assert len(set(tried)) == len(tried)
+
+
+@pytest.mark.parametrize("seconds", [36000.0, -36000.0])
+def test_a_step_of_the_system_clock_leaves_a_server_out_no_longer(seconds: float) -> None:
+    known = Refusals()
+    known.note(job("a"), ["n0"], 100.0, 100.0, "no")
+    (before,) = (one.until - 100.0 for name, one in known.of(job("a"), 100.0).items() if name == "n0")
+    known.move(seconds)
+    assert known.of(job("a"), 100.0 + seconds)["n0"].until - (100.0 + seconds) == before
+    assert known.of(job("a"), 101.0 + seconds + before) == {}

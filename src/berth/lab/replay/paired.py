@@ -29,6 +29,8 @@ __all__ = [
 
 MEASURES = ("mean_wait_seconds", "mean_bounded_slowdown", "utilisation")
 """Numbers that are compared between policies."""
+BOUNDED = ("mean_wait_seconds", "mean_bounded_slowdown")
+"""Those of them that are lower bounds where jobs never started."""
 LEVEL = 0.05
 SUMMED = ("jobs", "never_started", "broken_decisions", "simulation_seconds")
 """Numbers that are summed over samples; of all others the mean is taken."""
@@ -39,7 +41,8 @@ class Difference:
     """`policy` less `baseline` in one measure: the mean over samples, its interval, and p-values.
 
     `estimate` has the 95 % interval and the p-value of this difference alone; `adjusted` is the p-value after Holm's
-    correction for all differences of the table.
+    correction for all differences of the table. If jobs never started under one of the two policies, there is neither
+    interval nor test, and the difference is a bound or says nothing.
     """
 
     policy: str
@@ -47,10 +50,21 @@ class Difference:
     measure: str
     estimate: Estimate
     adjusted: float | None
+    censored: tuple[bool, bool] = (False, False)
+    """Whether jobs never started under the policy, and under the baseline."""
+
+    @property
+    def bound(self) -> str | None:
+        """How the difference stands to the true one, if jobs never started: "at least", "at most" or "unknown"."""
+        if not any(self.censored):
+            return None
+        if all(self.censored) or self.measure not in BOUNDED:
+            return "unknown"
+        return "at least" if self.censored[0] else "at most"
 
     @property
     def significant(self) -> bool | None:
-        """Whether the difference is not zero, at 5 % for all differences together; None with one sample."""
+        """Whether the difference is not zero, at 5 % for all differences together; None without a test."""
         return None if self.adjusted is None else self.adjusted < LEVEL
 
     def as_dict(self) -> dict[str, Any]:
@@ -62,14 +76,17 @@ class Difference:
             "p": self.estimate.chance,
             "p_holm": self.adjusted,
             "significant": self.significant,
+            "bound": self.bound,
         }
 
 
 def differences(each: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) -> list[Difference]:
     """Paired differences of all policies to `baseline`; `each` has the numbers of every sample by policy.
 
-    With eight samples or more the interval is a bootstrap-t interval, below that Student's.
+    With eight samples or more the interval is a bootstrap-t interval, below that Student's. Where jobs never started,
+    means are bounds: nothing is tested.
     """
+    starved = {policy: any(row.get("never_started") for row in rows) for policy, rows in each.items()}
     found: list[tuple[str, str, Estimate]] = []
     for policy, rows in each.items():
         if policy == baseline:
@@ -78,12 +95,16 @@ def differences(each: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) 
             pairs = [(row.get(measure), base.get(measure)) for row, base in zip(rows, each[baseline], strict=True)]
             if any(value is None for pair in pairs for value in pair):
                 continue
-            one = studentised(np.array(pairs, dtype=np.float64), lambda means: means[..., 0] - means[..., 1])
+            table = np.array(pairs, dtype=np.float64)
+            one = studentised(table, lambda means: means[..., 0] - means[..., 1])
+            if one is not None and (starved[policy] or starved[baseline]):
+                one = Estimate(one.mean, None, None, one.seeds)
             if one is not None:
                 found.append((policy, measure, one))
     adjusted = holm(one.chance for _, _, one in found)
     return [
-        Difference(policy, baseline, measure, one, p) for (policy, measure, one), p in zip(found, adjusted, strict=True)
+        Difference(policy, baseline, measure, one, p, (starved[policy], starved[baseline]))
+        for (policy, measure, one), p in zip(found, adjusted, strict=True)
     ]
 
 
@@ -112,10 +133,11 @@ def over_samples(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def with_intervals(
     row: dict[str, Any], rows: Sequence[Mapping[str, Any]], found: Sequence[Difference]
 ) -> dict[str, Any]:
-    """The row of a policy with the intervals of its means, and its differences to the baseline."""
+    """The row of a policy with the intervals of its means (none of bounds), and its differences to the baseline."""
     if len(rows) < 2:
         return row
-    estimates = {name: estimate(each[name] for each in rows if each.get(name) is not None) for name in MEASURES}
+    names = [name for name in MEASURES if name not in BOUNDED or not row.get("never_started")]
+    estimates = {name: estimate(each[name] for each in rows if each.get(name) is not None) for name in names}
     row = {**row, "samples": len(rows), "interval": {n: e.as_dict() for n, e in estimates.items() if e is not None}}
     own = [one for one in found if one.policy == row["policy"]]
     if own:
@@ -156,14 +178,17 @@ def spoken_difference(value: Estimate) -> str:
 def _told(one: Difference | None) -> str:
     if one is None:
         return MISSING
+    if one.bound == "unknown":
+        return "not comparable"
+    sign = {"at least": "≥ ", "at most": "≤ "}.get(one.bound or "", "")
     value, mark = one.estimate, " *" if one.significant else "  " if one.significant is not None else ""
     if one.measure == "mean_wait_seconds":
-        return spoken_difference(value) + mark
+        return sign + spoken_difference(value) + mark
     if one.measure == "utilisation":
         half = "" if value.half is None else f" ± {100 * value.half:.1f}"
         return f"{percent(value.mean, sign=True).removesuffix(' %')}{half} %{mark}"
     mean, half = plus_minus(value)
-    return f"{'+' if value.mean > 0 else ''}{mean} {half}".rstrip() + mark
+    return f"{sign}{'+' if value.mean > 0 else ''}{mean} {half}".rstrip() + mark
 
 
 def difference_cells(found: Sequence[Difference]) -> dict[str, list[str]]:
@@ -176,11 +201,16 @@ def differences_in_words(found: Sequence[Difference], samples: int, measurement:
     """Explain the table of differences."""
     kind = "replica" if measurement.get("replicas") is not None else "window"
     method = "bootstrap-t" if samples >= FEW else "Student's t"
-    tests = f"{len(found)} differences" if len(found) > 1 else "one difference"
-    return (
-        f"Difference to {found[0].baseline}, {kind} by {kind}: mean ± half of the 95 % interval ({method}, {samples} "
-        f"{kind}s). * significant at 5 % after Holm's correction for {tests}."
-    )
+    tested = sum(one.bound is None for one in found)
+    tests = f"{tested} differences" if tested > 1 else "one difference"
+    said = f"Difference to {found[0].baseline}, {kind} by {kind}: mean"
+    if tested:
+        said += f" ± half of the 95 % interval ({method}, {samples} {kind}s)"
+        said += f". * significant at 5 % after Holm's correction for {tests}"
+    if tested < len(found):
+        said += ". ≥, ≤ and not comparable: jobs never started under a policy, so that its means are lower bounds; "
+        said += "such differences are not tested"
+    return f"{said}."
 
 
 def print_differences(

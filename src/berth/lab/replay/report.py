@@ -74,13 +74,18 @@ def replay_verdict(result: Replay) -> list[str]:
         return ["No policy started all jobs.", *faults]
     best = min(rows, key=lambda row: row["mean_wait_seconds"])
     said = [f"Jobs wait least under {best['policy']}: {spoken_time(best['mean_wait_seconds'])} on average."]
+    if starved := [row["policy"] for row in result.rows if row.get("never_started")]:
+        said.append(f"Not ranked, because jobs never started under them: {', '.join(starved)}.")
     clear = [one for one in result.differences if one.significant]
-    if result.differences:
-        count = f"{len(clear)} of {len(result.differences)}"
+    tested = [one for one in result.differences if one.bound is None]
+    if tested:
+        count = f"{len(clear)} of {len(tested)}"
         said.append(
             f"{count} differences to {result.baseline} are significant at 5 % after Holm's correction"
             + (f": {_listed(clear)}." if clear else ".")
         )
+    elif result.differences:
+        said.append(f"No difference to {result.baseline} is tested.")
     else:
         said.append("One sample: no intervals. --windows or --replicas give them.")
     return [*said, *faults, *load_notes(result.rows)]

@@ -235,6 +235,8 @@ def print_replay(result: Replay, console: Console) -> None:
     for row in result.rows:
         for complaint in complaints(row):
             console.print(Text(f"{row['policy']}: {complaint}", style="yellow"))
+    if any(row["never_started"] for row in result.rows) and len(result.rows) > 1:
+        console.print(Text("Policies under which jobs never started are listed last, without a rank.", style="yellow"))
     if len(result.rows) > 1 and all(row.get("mean_wait_seconds") == 0 for row in result.rows):
         free = "No job waited under any policy: there is room for all, so this replay does not tell policies apart. "
         console.print(Text(free + "Fewer --processors, or a higher --load, would.", style="yellow"))

@@ -296,7 +296,9 @@ def print_replay_sweep(result: ReplaySweep, console: Console) -> None:
     lines, loads = [], "load" not in result.keys
     for point in result.points:
         marks = {one.policy for one in result.differences.get(point.number, ()) if _less_wait(one)}
-        for place, row in enumerate(result.rows.get(point.number, ())):
+        ranked = sorted(result.rows.get(point.number, ()), key=lambda row: row.get("never_started", 0) > 0)
+        for place, row in enumerate(ranked):
+            bound = "≥ " if row.get("never_started") else ""
             shown = (_shown(point.changes.get(key)) if place == 0 else "" for key in result.keys)
             if "mean_wait_seconds" not in row:
                 lines.append([*shown, row["policy"], "no job started"])
@@ -305,8 +307,8 @@ def print_replay_sweep(result: ReplaySweep, console: Console) -> None:
                 [
                     *shown,
                     row["policy"],
-                    spoken_time(row["mean_wait_seconds"]) + (" *" if row["policy"] in marks else "  "),
-                    number(row["mean_bounded_slowdown"]),
+                    bound + spoken_time(row["mean_wait_seconds"]) + (" *" if row["policy"] in marks else "  "),
+                    bound + number(row["mean_bounded_slowdown"]),
                     percent(row["utilisation"]),
                     *(["" if row["offered_load"] is None else number(row["offered_load"], 3)] if loads else []),
                 ]
@@ -319,6 +321,9 @@ def print_replay_sweep(result: ReplaySweep, console: Console) -> None:
         base = next(found[0].baseline for found in result.differences.values() if found)
         told = f"* waits differ from those under {base} at 5 %, after Holm's correction for the differences of a point."
         console.print(Text(told, style="dim"))
+    if any(row.get("never_started") for rows in result.rows.values() for row in rows):
+        told = "≥: jobs never started, so these are lower bounds; they are listed last, and not tested."
+        console.print(Text(told, style="yellow"))
     for who, why in result.left_out.items():
         console.print(Text(f"not here: {who}: {why}", style="dim"))
 

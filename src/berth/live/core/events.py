@@ -19,6 +19,7 @@ from berth.live.core.queues import Queues
 __all__ = [
     "Cancel",
     "Cancelled",
+    "ClockStepped",
     "Command",
     "Decided",
     "Event",
@@ -227,6 +228,18 @@ class ShadowChanged:
 
 
 @dataclass(frozen=True)
+class ClockStepped:
+    """The system clock was set ahead by `seconds` (back if negative): times from now on are those of the new clock.
+
+    Durations do not count it. So the state moves all times that durations are measured from.
+    """
+
+    time: float
+    seconds: float
+    kind: Literal["clock-stepped"] = "clock-stepped"
+
+
+@dataclass(frozen=True)
 class Decided:
     """A decision of the policy, or of the fallback: `refused` says why the policy's own decision was refused.
 
@@ -274,6 +287,7 @@ Event = (
     | QueuesChanged
     | PolicyChanged
     | ShadowChanged
+    | ClockStepped
     | Decided
     | Foretold
 )

@@ -86,7 +86,9 @@ def learn(
     if job.type == UNTYPED or (isinstance(event, Failed) and (event.fault == "engine" or record.started is None)):
         return None
     began = record.started if record.started is not None else record.since
-    seconds = event.time - began if event.seconds is None else event.seconds
+    seconds = event.time - began
+    if event.seconds is not None and not record.started_moved:  # else the engine's clock may have been set as well
+        seconds = event.seconds
     if not seconds > 0 or (record.unwanted and not cut):
         return None
     servers = list(dict.fromkeys(place.server for place in record.places))
@@ -155,6 +157,10 @@ class Foresight:
             if time - then > self.corrected(played).high:
                 made._score(played, time - then, False)
         return made
+
+    def move(self, seconds: float) -> None:
+        """Move the times of forecasts, because the system clock was set."""
+        self.pending = {job: (then + seconds, played) for job, (then, played) in self.pending.items()}
 
     def forget(self, job: str) -> None:
         """Drop the forecast of a job that ended without a start."""

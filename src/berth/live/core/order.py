@@ -26,6 +26,7 @@ __all__ = [
     "CHUNK",
     "Headroom",
     "blocked_by_limits",
+    "first_in_order",
     "fits_empty",
     "limits_of",
     "look_whether_fit",
@@ -93,12 +94,19 @@ class Headroom:
         return Placing(placing.job[rows], placing.role[rows], placing.server[rows], placing.count[rows])
 
 
-def blocked_by_limits(state: State, waiting: Sequence[JobRecord], time: float) -> dict[str, str]:
-    """Jobs that no decision may start now because of a limit, and why, in words."""
+def blocked_by_limits(
+    state: State, waiting: Sequence[JobRecord], time: float, late: Sequence[JobRecord] | None = None
+) -> dict[str, str]:
+    """Those of these jobs that no decision may start now because of a limit, and why, in words.
+
+    `late` are all jobs that have waited longer than the patience; by default those among `waiting`.
+    """
     room = Headroom(state)
     if not room.limits:
         return {}
-    late = [r for r in waiting if time - r.submitted > state.queues.patience and room.possible(r.job)]
+    if late is None:
+        late = [r for r in waiting if time - r.submitted > state.queues.patience]
+    late = [r for r in late if room.possible(r.job)]
     first: dict[str, JobRecord] = {}
     """The job for which a limit is set aside, by owner."""
     for record in sorted(late, key=lambda r: r.number):
@@ -190,6 +198,19 @@ def _shapes_fit(state: State, numbers: Ints) -> Mask:
     return fit & shapes.possible(numbers)
 
 
+def first_in_order(state: State, time: float, limit: int) -> tuple[int, list[JobRecord], list[JobRecord]]:
+    """How many jobs wait, the first of them in order, and all that have waited longer than the patience.
+
+    Jobs of paused queues come last, and are not among the late ones.
+    """
+    waiting, (rows, _) = state.waiting, _standing(state, time)
+    shown = [*waiting.records(rows[:limit])]
+    if len(shown) < limit:
+        shown += waiting.records(waiting.paused(_starting(state))[: limit - len(shown)])
+    late = waiting.late_of(rows, time, state.queues.patience) if limits_of(state) else rows[:0]
+    return len(waiting), shown, [*waiting.records(late)]
+
+
 def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
     """Waiting jobs of queues that start jobs, in order, each with its level."""
     rows, level = _standing(state, time)
@@ -204,14 +225,23 @@ def _standing(state: State, time: float) -> tuple[Ints, Ints]:
     used = {team: state.usage(team, time) for team in state.teams}
     whole = sum(used.values())
     over = {team: used[team] / whole - shares.get(team, 1.0) / total for team in used} if whole > 0 else {}
-    known = [queues.queues.get(name) or Queue(accepts=False) for name in waiting.queues]
     return waiting.standing(
         time,
-        np.array([queue.priority for queue in known], dtype=np.float64),
-        np.array([queue.starts for queue in known], dtype=np.int64),
+        np.array([queue.priority for queue in _queues(state)], dtype=np.float64),
+        _starting(state),
         np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
         queues.aging,
     )
+
+
+def _queues(state: State) -> list[Queue]:
+    """The queues of waiting jobs, by their numbers."""
+    return [state.queues.queues.get(name) or Queue(accepts=False) for name in state.waiting.queues]
+
+
+def _starting(state: State) -> Ints:
+    """Whether each of these queues starts jobs."""
+    return np.array([queue.starts for queue in _queues(state)], dtype=np.int64)
 
 
 def look_whether_fit(state: State, records: Sequence[JobRecord]) -> None:

@@ -18,11 +18,11 @@ from berth.files.wording import tasks_of
 from berth.live.core.order import (
     CHUNK,
     blocked_by_limits,
+    first_in_order,
     fits_empty,
     limits_of,
     look_whether_fit,
     may_be_tried,
-    ordered,
 )
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
@@ -30,7 +30,7 @@ from berth.live.core.view import View, placed_in_order, view_of
 from berth.live.core.windows import Windows
 from berth.model import Ints
 
-__all__ = ["WaitReason", "labels_nowhere", "out_of_reach", "waiting_in_order"]
+__all__ = ["QueuePage", "WaitReason", "labels_nowhere", "out_of_reach", "queue_page", "waiting_in_order"]
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,46 @@ class WaitReason:
     why: str
 
 
+@dataclass(frozen=True)
+class QueuePage:
+    """The number of waiting jobs, and the first of them, with all that their reasons are computed from.
+
+    It shares nothing with the state that changes, so `reasons` may be called in another thread.
+    """
+
+    time: float
+    waiting: int
+    shown: Sequence[JobRecord]
+    why: Mapping[str, str]
+    """Reasons that are known already."""
+    room: _Room | None
+
+    def reasons(self) -> list[WaitReason]:
+        """The first waiting jobs, each with the reason why it waits."""
+        why = {**self.why, **({} if self.room is None else self.room.reasons())}
+        return [WaitReason(record, why[record.job.id]) for record in self.shown]
+
+
 def waiting_in_order(state: State, time: float, limit: int = 200) -> tuple[int, list[WaitReason]]:
     """The number of waiting jobs, and the first of them; jobs of paused queues come last."""
-    order = [record for _, record in ordered(state, time)]
+    page = queue_page(state, time, limit)
+    return page.waiting, page.reasons()
+
+
+def queue_page(state: State, time: float, limit: int) -> QueuePage:
+    """The first waiting jobs, quickly: what takes a while is left to `QueuePage.reasons`."""
+    count, shown, late = first_in_order(state, time, limit)
     closed = {name for name, queue in state.queues.queues.items() if not queue.starts}
-    paused = [r for r in state.jobs.values() if r.phase == "waiting" and r.job.queue in closed] if closed else []
-    shown = [*order, *paused][:limit]
     why = {r.job.id: f"queue {r.job.queue} is paused" for r in shown if r.job.queue in closed}
     look_whether_fit(state, shown)
     why.update({r.job.id: _why_never(state, r) for r in shown if not fits_empty(state, r)})
-    why.update(_limited(state, order, time))
+    why.update(_limited(state, [record for record in shown if record.job.queue not in closed], late, time))
     kept: dict[str, list[str]] = {}
     for server, name in state.reserved.items():
         kept.setdefault(name, []).append(server)
     why.update({name: f"servers are reserved for it: {_named(servers)}" for name, servers in kept.items()})
     rest = [record for record in shown if record.job.id not in why]
-    why.update(_room(state, rest, time))
-    return len(order) + len(paused), [WaitReason(record, why[record.job.id]) for record in shown]
+    return QueuePage(time, count, shown, why, _Room.of(state, rest, time) if rest else None)
 
 
 def out_of_reach(state: State, records: Sequence[JobRecord]) -> list[str]:
@@ -115,46 +138,66 @@ def _named(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _limited(state: State, order: Sequence[JobRecord], time: float) -> dict[str, str]:
+def _limited(state: State, shown: Sequence[JobRecord], late: Sequence[JobRecord], time: float) -> dict[str, str]:
     if not limits_of(state):
         return {}
-    look_whether_fit(state, order)
-    blocked = blocked_by_limits(state, [record for record in order if fits_empty(state, record)], time)
-    return blocked
+    look_whether_fit(state, late)
+    fitting = ([record for record in records if fits_empty(state, record)] for records in (shown, late))
+    return blocked_by_limits(state, next(fitting), time, next(fitting))
 
 
-def _room(state: State, records: Sequence[JobRecord], time: float) -> dict[str, str]:
-    """Reasons for jobs that only lack room or wait for their turn."""
-    if not records:
-        return {}
-    windows, everything = Windows(state, time), view_of(state, time, records)
-    view = everything.within(windows.open)
-    tried = everything.only([i for i, r in enumerate(everything.records) if may_be_tried(state, r, time)])
-    next_ = {start.job for part in windows.views(tried) for start in part.starts(placed_in_order(part))}
-    rooms, later = _rooms(view).tolist(), _rooms(everything).tolist()
-    others_gone = replace(everything, free=np.maximum(state.capacity - state.used + state.taken, 0))
-    without = _rooms(others_gone.within(windows.open)).tolist() if state.taken.any() else rooms
-    said = {}
-    for i, record in enumerate(view.records):
-        mine = slice(int(view.gangs.start[i]), int(view.gangs.start[i + 1]))
-        here = rooms[mine]
-        refused = windows.why_refused(record)
-        short = next(((role, n) for role, n in zip(record.job.roles, here, strict=True) if n < role.minimum), None)
-        if record.job.id in next_:
-            said[record.job.id] = "it may start with the next decision"
-        elif refused:
-            said[record.job.id] = "; ".join(refused)
-        elif short is not None and all(n >= r.minimum for r, n in zip(record.job.roles, later[mine], strict=True)):
-            kept = sorted(set(state.reserved.values()))
-            said[record.job.id] = f"room is reserved for job {kept[0]}" if kept else "servers with room close too soon"
-        elif short is None:
-            said[record.job.id] = "free room goes to jobs ahead of it, or is fragmented"
-        else:
-            name = short[0].name if len(record.job.roles) > 1 else "task"
-            alone = all(n >= role.minimum for role, n in zip(record.job.roles, without[mine], strict=True))
-            others = ", others have taken the rest" if alone else ""
-            said[record.job.id] = f"room for {short[1]} of {tasks_of(short[0].minimum, name)}{others}"
-    return said
+@dataclass(frozen=True)
+class _Room:
+    """Views of jobs that only lack room or wait for their turn."""
+
+    now: View
+    """What is free until the next window closes."""
+    later: View
+    parts: Sequence[View]
+    others_gone: View | None
+    """What were free without foreign jobs, if there are any."""
+    kept: Sequence[str]
+    """Jobs for which servers are reserved."""
+    refused: Mapping[str, Sequence[str]]
+    """Who refused which jobs, in words."""
+
+    @classmethod
+    def of(cls, state: State, records: Sequence[JobRecord], time: float) -> _Room:
+        windows, everything = Windows(state, time), view_of(state, time, records)
+        tried = everything.only([i for i, r in enumerate(everything.records) if may_be_tried(state, r, time)])
+        gone = None
+        if state.taken.any():
+            gone = replace(everything, free=np.maximum(state.capacity - state.used + state.taken, 0))
+            gone = gone.within(windows.open)
+        parts, kept = list(windows.views(tried)), sorted(set(state.reserved.values()))
+        refused = {record.job.id: why for record in everything.records if (why := windows.why_refused(record))}
+        return cls(everything.within(windows.open), everything, parts, gone, kept, refused)
+
+    def reasons(self) -> dict[str, str]:
+        view = self.now
+        next_ = {start.job for part in self.parts for start in part.starts(placed_in_order(part))}
+        rooms, later = _rooms(view).tolist(), _rooms(self.later).tolist()
+        without = rooms if self.others_gone is None else _rooms(self.others_gone).tolist()
+        said = {}
+        for i, record in enumerate(view.records):
+            name, roles = record.job.id, record.job.roles
+            mine = slice(int(view.gangs.start[i]), int(view.gangs.start[i + 1]))
+            short = next(((role, n) for role, n in zip(roles, rooms[mine], strict=True) if n < role.minimum), None)
+            if name in next_:
+                said[name] = "it may start with the next decision"
+            elif name in self.refused:
+                said[name] = "; ".join(self.refused[name])
+            elif short is not None and all(n >= r.minimum for r, n in zip(roles, later[mine], strict=True)):
+                reserved = f"room is reserved for job {self.kept[0]}" if self.kept else ""
+                said[name] = reserved or "servers with room close too soon"
+            elif short is None:
+                said[name] = "free room goes to jobs ahead of it, or is fragmented"
+            else:
+                role = short[0].name if len(roles) > 1 else "task"
+                alone = all(n >= each.minimum for each, n in zip(roles, without[mine], strict=True))
+                others = ", others have taken the rest" if alone else ""
+                said[name] = f"room for {short[1]} of {tasks_of(short[0].minimum, role)}{others}"
+        return said
 
 
 def _rooms(view: View) -> Ints:

@@ -43,6 +43,10 @@ class JobRecord:
     """What its engine reports for users about its latest attempt that ran."""
     last_output: str = ""
     """Text of the job itself about its latest failure; only its owner and operators may see it."""
+    submitted_moved: float = 0.0
+    started_moved: float = 0.0
+    """By how many seconds these times were moved, so that durations from them are right although the system clock was
+    set later: less that, they are the moments that the system clock showed."""
 
 
 @dataclass(frozen=True)

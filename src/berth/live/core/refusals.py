@@ -12,7 +12,7 @@ a refusal is forgotten `FORGET` seconds after the server was last left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from berth.live.core.jobs import Job
 
@@ -92,6 +92,11 @@ class Refusals:
             del mine[server]
             if not mine:
                 del self.known[kind]
+
+    def move(self, seconds: float) -> None:
+        """Move all times, because the system clock was set."""
+        for mine in self.known.values():
+            mine.update({server: replace(one, until=one.until + seconds) for server, one in mine.items()})
 
     def of(self, job: Job, now: float) -> Mapping[str, Refusal]:
         """The servers that are left out for a job now; also `ANYWHERE`, while its kind rests."""

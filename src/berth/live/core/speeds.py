@@ -43,6 +43,8 @@ DOUBT, ROUNDS = 2.0, 15
 """How many groups the variance that is assumed of a factor counts, and rounds of estimation."""
 KEPT = 100.0
 """The most runs that a type on a server counts; older ones fade."""
+MOST_TYPES = 5_000
+"""The most types that are remembered; with more, the quarter that ran longest ago is forgotten."""
 EVERY = 50
 """Estimates change after as many runs as are this part of all."""
 SLACK, ALARM, CLIPPED = 0.75, 6.0, 3.0
@@ -73,6 +75,8 @@ class Learned:
         self._reference: dict[str, float] = {}
         self._total = self._fitted = 0
         """Runs in all, and when effects were estimated."""
+        self._latest: dict[str, int] = {}
+        """The number of the latest run of each type."""
         self._last: dict[str, int] = {}
         """The number of the latest run of each server."""
         self._sums: dict[str, tuple[float, float, int, int]] = {}
@@ -151,6 +155,7 @@ class Learned:
         credited = self._credited(type_, places)
         spread, alarmed = len(places) > 1, False
         self._total += 1
+        self._latest[type_] = self._total
         for server, expected in credited.items():
             self._fade(server)
             seen = math.log(speed) - self._stated(server)
@@ -158,9 +163,21 @@ class Learned:
             apart = 0.0 if not spread else math.log(self.apart(type_))
             off = math.log(speed) - expected - apart
             alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
+        alarmed |= self._forget_types()
         if alarmed or (self._total - self._fitted) * EVERY >= self._total:
             self._fitted = self._total
             self._fit()
+
+    def _forget_types(self) -> bool:
+        """Forget the types that ran longest ago, if there are too many; whether there were."""
+        if len(self._latest) <= MOST_TYPES:
+            return False
+        order = sorted(self._latest, key=lambda type_: self._latest[type_])
+        gone = set(order[: len(order) - MOST_TYPES * 3 // 4])
+        self._latest = {type_: run for type_, run in self._latest.items() if type_ not in gone}
+        self._cells = {cell: runs for cell, runs in self._cells.items() if cell[0] not in gone}
+        self._reference = {type_: work for type_, work in self._reference.items() if type_ not in gone}
+        return True
 
     def _credited(self, type_: str, places: Sequence[str]) -> dict[str, float]:
         """The servers that a gang is as slow as, and the logarithm of the speed that is expected of each."""
@@ -404,6 +421,7 @@ class Learned:
             "cells": [[*key, *value] for key, value in self._cells.items()],
             "reference": dict(self._reference),
             "runs": [self._total, self._fitted],
+            "latest": dict(self._latest),
             "last": dict(self._last),
             "sums": {server: list(sums) for server, sums in self._sums.items()},
             "recent": {server: [list(run) for run in runs] for server, runs in self._recent.items()},
@@ -420,6 +438,7 @@ class Learned:
             for type_, server, runs, mean, squares, *cut in dumped["channels"]:
                 value = float(runs), math.log(mean), squares / mean**2, int(runs), int(cut[0]) if cut else 0
                 learned._cells[type_, server, False] = value
+                learned._latest[type_] = 0
                 learned._total += int(runs)
             learned._fitted = learned._total
             learned._fit()
@@ -427,6 +446,8 @@ class Learned:
         for type_, server, spread, weight, mean, squares, runs, cut in dumped["cells"]:
             learned._cells[type_, server, bool(spread)] = weight, mean, squares, int(runs), int(cut)
         learned._total, learned._fitted = dumped["runs"]
+        latest = dumped.get("latest") or dict.fromkeys((*learned._reference, *(cell[0] for cell in learned._cells)), 0)
+        learned._latest = {type_: int(run) for type_, run in latest.items()}
         learned._last = {server: int(run) for server, run in dumped["last"].items()}
         for server, (up, down, above, below) in dumped["sums"].items():
             learned._sums[server] = up, down, int(above), int(below)

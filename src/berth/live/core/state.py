@@ -19,6 +19,7 @@ from berth.files.wording import spoken
 from berth.live.core.events import (
     Cancel,
     Cancelled,
+    ClockStepped,
     Decided,
     Event,
     Failed,
@@ -140,6 +141,8 @@ class State(Holdings):
         """Apply an event. An event that raises changes nothing."""
         handled = self._handle(event)
         self.time = max(self.time, event.time)
+        if isinstance(event, ClockStepped):
+            self.time += event.seconds
         return handled
 
     def _handle(self, event: Event) -> Handled:
@@ -175,10 +178,34 @@ class State(Holdings):
             case ShadowChanged():
                 self.shadow = event.policy
                 return Handled()
+            case ClockStepped():
+                return self._stepped(event.seconds)
             case Foretold():
                 if event.job in self.jobs and self.jobs[event.job].phase == "waiting":
                     self.foresight.forecast(event.job, event.time, Range(event.low, event.middle, event.high))
                 return Handled()
+
+    def _stepped(self, seconds: float) -> Handled:
+        """Move all times from which durations are measured."""
+        for name, record in self.jobs.items():
+            moved = replace(
+                record,
+                submitted=record.submitted + seconds,
+                submitted_moved=record.submitted_moved + seconds,
+                since=record.since + seconds,
+            )
+            if record.started is not None:
+                started, before = record.started + seconds, record.started_moved
+                moved = replace(moved, started=started, started_moved=before + seconds)
+            self.jobs[name] = moved
+            if moved.phase == "waiting":
+                self.waiting.put(moved)
+        self.waiting.move(seconds)
+        self.must_end = {job: ends + seconds for job, ends in self.must_end.items()}
+        self._usage = {team: (value, then + seconds) for team, (value, then) in self._usage.items()}
+        self.foresight.move(seconds)
+        self.refusals.move(seconds)
+        return Handled(changed=tuple(self.jobs.values()))
 
     def _submitted(self, event: Submitted) -> Handled:
         self.check_new(event.job)
@@ -266,7 +293,7 @@ class State(Holdings):
         record = self._attempt(event.job, event.attempt)
         if record is None or record.phase == "running":
             return Handled()
-        record = replace(record, started=event.time, details=event.details)
+        record = replace(record, started=event.time, started_moved=0.0, details=event.details)
         self.refusals.took(record.job, (place.server for place in record.places))
         if record.phase == "starting":
             record = replace(record, phase="running", since=event.time)
@@ -313,7 +340,7 @@ class State(Holdings):
         )
         if record.failures > record.job.retries:
             return replace(self._gone(replace(record, phase="failed", ended=event.time)), outcome=cut)
-        again = self._keep(replace(record, phase="waiting", places=(), started=None, overran=False))
+        again = self._keep(replace(record, phase="waiting", places=(), started=None, started_moved=0.0, overran=False))
         return Handled(changed=(again,), outcome=cut)
 
     def _note_refusal(self, record: JobRecord, event: Finished | Failed) -> None:

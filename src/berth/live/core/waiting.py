@@ -222,6 +222,10 @@ class WaitingJobs:
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
 
+    def move(self, seconds: float) -> None:
+        """Move the times of submission, because the system clock was set."""
+        self._submitted = self._submitted + seconds
+
     def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
         """Rows of jobs that may start, in order, and their levels.
 
@@ -234,6 +238,18 @@ class WaitingJobs:
         level = np.floor(standing).astype(np.int64)
         order = np.lexsort((self._number[rows], -level))
         return rows[order], level[order]
+
+    def paused(self, starts: Ints) -> Ints:
+        """Rows of jobs in queues that start none, in the order of submission; `starts` as in `standing`."""
+        rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
+        rows = rows[starts[self._queue[rows]] == 0]
+        held: Ints = rows[np.argsort(self._number[rows], kind="stable")]
+        return held
+
+    def late_of(self, rows: Ints, time: float, patience: float) -> Ints:
+        """Those of these rows whose jobs have waited longer than `patience`."""
+        late: Ints = rows[time - self._submitted[rows] > patience]
+        return late
 
     def late(self, time: float, patience: float) -> bool:
         """Whether a job has waited longer than `patience`."""

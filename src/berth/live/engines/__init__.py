@@ -88,7 +88,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt that an engine knows: its places, and its end if it has ended.
+    """An attempt that an engine knows: its places while it runs, and its end if it has ended.
 
     `began` is False until an engine that takes its time has started it. `details` are as in `Started`.
     """

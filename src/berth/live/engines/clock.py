@@ -1,4 +1,4 @@
-"""A clock that may run faster than the system clock, and never runs backwards or stands still."""
+"""A clock for durations and moments: it may run faster than the system clock, and runs on when that is set."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 
 __all__ = ["Clock", "elapsed"]
 
-SLEW = 0.5
-"""The most by which time runs slower or faster while it is adjusted to the system clock."""
+SLEW = 0.01
+"""The most by which time runs slower or faster while a small difference to the system clock is adjusted."""
 JUMP = 2.0
-"""Seconds of the system clock; a larger difference is logged."""
+"""Seconds of the system clock; a larger difference is not adjusted slowly: `step` moves the clock."""
 log = logging.getLogger(__name__)
 
 
@@ -20,37 +20,63 @@ def elapsed() -> float:
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
+def awake() -> float:
+    """Seconds of a clock that cannot be set, and stands still during a suspend."""
+    return time.monotonic()
+
+
+def wall() -> float:
+    """Seconds since the epoch, by the system clock."""
+    return time.time()
+
+
 class Clock:
     """Seconds since the epoch, from `start` or from now, `faster` times as fast as the system clock.
 
-    It follows the system clock from `anchor` on, or from `start`. When the system clock is set, this one does
-    not jump: it runs up to half as fast or half again as fast until both agree.
+    It runs as fast as a clock that cannot be set, so differences of its times are durations. With `anchor` it follows
+    the system clock, which is taken to show `anchor` now: when the system clock was set, `step` moves this one, and its
+    caller must move all times that it has kept.
     """
 
     def __init__(self, faster: float = 1.0, start: float | None = None, anchor: float | None = None) -> None:
         self.faster = faster
-        self._began, self._then = time.time(), elapsed()
+        self._began, self._then, self._awake = wall(), elapsed(), awake()
         self._now = self._began if start is None else start
-        self._anchor = self._now if anchor is None else anchor
-        self._adjusting = False
+        self._anchor = anchor
 
     def __call__(self) -> float:
         then, self._then = self._then, elapsed()
-        passed = max(self._then - then, 0.0) * self.faster
-        self._now += passed
-        off = self._anchor + (time.time() - self._began) * self.faster - self._now
-        self._now += min(max(off, -SLEW * passed), SLEW * passed)
-        self._tell(off / self.faster)
+        passed = max(self._then - then, 0.0)
+        self._tell_suspend(passed)
+        self._now += passed * self.faster
+        off = self._off
+        if abs(off) <= JUMP:
+            self._now += min(max(off, -SLEW * passed), SLEW * passed) * self.faster
         return self._now
 
-    def _tell(self, off: float) -> None:
-        """Log once when the system clock was set, and once when both agree again."""
-        if abs(off) > JUMP and not self._adjusting:
-            self._adjusting = True
-            log.warning("the system clock is %.1f s %s: time is adjusted", abs(off), "ahead" if off > 0 else "behind")
-        elif abs(off) < JUMP / 2 and self._adjusting:
-            self._adjusting = False
-            log.info("time agrees with the system clock again")
+    @property
+    def _off(self) -> float:
+        """How many seconds the system clock is ahead of this one."""
+        if self._anchor is None:
+            return 0.0
+        return (self._anchor - self._now) / self.faster + wall() - self._began
+
+    def step(self) -> float:
+        """Move this clock to the system clock, if that was set; returns by how many seconds, or 0."""
+        self()
+        off = self._off
+        if abs(off) <= JUMP:
+            return 0.0
+        way, seconds = "ahead" if off > 0 else "back", off * self.faster
+        log.warning("the system clock was set %.1f s %s: times follow it, and durations do not count it", abs(off), way)
+        self._now += seconds
+        return seconds
+
+    def _tell_suspend(self, passed: float) -> None:
+        before, self._awake = self._awake, awake()
+        slept = passed - (self._awake - before)
+        if slept > JUMP:
+            log.warning("the machine was suspended for %.1f s: what fell due in that time is decided now", slept)
 
     def wait(self, until: float) -> float:
         """Real seconds until then."""

@@ -13,7 +13,7 @@ from typing import Any
 from berth.live.core.events import Command, Event, read_event
 from berth.live.core.jobs import Job
 from berth.live.engines import EngineError, Snapshot
-from berth.live.engines.wire import LINE, read_snapshot, write_order
+from berth.live.engines.wire import LINE, Messages, read_snapshot, write_order
 
 __all__ = ["RemoteEngine"]
 
@@ -45,12 +45,15 @@ class RemoteEngine:
         return await asyncio.open_unix_connection(str(self._where), limit=LINE)
 
     async def _read(self, reader: asyncio.StreamReader, events: asyncio.Queue[Event | None]) -> None:
+        messages = Messages()
         try:
             while line := await reader.readline():
-                found = json.loads(line)
+                found = messages.read(line)
+                if found is None:
+                    continue
                 if "event" in found:
                     events.put_nowait(read_event(json.dumps(found["event"])))
-                elif (waiting := self._asked.pop(found.get("id"), None)) is not None and not waiting.done():
+                elif (waiting := self._asked.pop(int(found.get("id") or 0), None)) is not None and not waiting.done():
                     waiting.set_result(found)
         except (OSError, ValueError):
             pass

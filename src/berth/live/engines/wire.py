@@ -1,7 +1,11 @@
-"""Commands, snapshots and jobs as JSON, for files and sockets of engines."""
+"""Commands, snapshots and jobs as JSON, for files and sockets of engines.
+
+A message is a line of JSON; one that is too long for a line comes in parts, `{"part": text, "more": true or false}`.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,13 +15,49 @@ from berth.live.core.events import Cancel, Command, Start
 from berth.live.core.jobs import Job
 from berth.live.engines import Snapshot
 
-__all__ = ["LINE", "read_order", "read_snapshot", "write_order", "write_snapshot"]
+__all__ = ["LINE", "Messages", "read_order", "read_snapshot", "write_message", "write_order", "write_snapshot"]
 
 LINE = 64 * 2**20
-"""The longest line in bytes: a snapshot of a large cluster."""
+"""The longest line in bytes."""
+PART = 8 * 2**20
+"""The most characters of a message in a line."""
 _START, _CANCEL = TypeAdapter(Start), TypeAdapter(Cancel)
 _JOB: TypeAdapter[Job | None] = TypeAdapter(Job | None)
 _SNAPSHOT = TypeAdapter(Snapshot)
+
+
+def write_message(message: dict[str, Any]) -> str:
+    """Write a message as a line, or as several if it is long.
+
+    >>> write_message({"id": 1})
+    '{"id": 1}\\n'
+    """
+    text = json.dumps(message)
+    if len(text) <= PART:
+        return f"{text}\n"
+    parts = (text[at : at + PART] for at in range(0, len(text), PART))
+    return "".join(
+        json.dumps({"part": part, "more": (number + 1) * PART < len(text)}) + "\n" for number, part in enumerate(parts)
+    )
+
+
+class Messages:
+    """Reads messages line by line."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def read(self, line: bytes) -> dict[str, Any] | None:
+        """The message that ends with this line; None if the line is a part of a message that goes on."""
+        message: dict[str, Any] = json.loads(line)
+        if "part" not in message:
+            return message
+        self._parts.append(message["part"])
+        if message["more"]:
+            return None
+        whole, self._parts = "".join(self._parts), []
+        message = json.loads(whole)
+        return message
 
 
 def write_order(time: float, command: Command, job: Job | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from berth.files.wording import NAME, TYPE
 from berth.live.core import FALLBACK, LIVE
 from berth.live.core.events import write_event
 from berth.live.core.jobs import Job
-from berth.live.core.reasons import out_of_reach
+from berth.live.core.reasons import out_of_reach, queue_page
 from berth.live.core.records import JobRecord, Phase
 from berth.live.core.specs import JobSpec, sbatch_lines
 from berth.live.engines import EngineError, NoLogs
@@ -313,7 +313,8 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
     async def queue(caller: Caller = allow.read, limit: Limit = 200) -> QueueView:
         """Waiting jobs in queue order, and why each waits."""
         sight = Visibility(caller, scheduler.settings.show_commands)
-        return queue_view(scheduler.dispatcher.state, scheduler.clock(), limit, sight)
+        page = queue_page(scheduler.dispatcher.state, scheduler.clock(), limit)
+        return await asyncio.to_thread(queue_view, page, sight)
 
     @v1.get("/holders", tags=["cluster"])
     async def holders(caller: Caller = allow.read) -> list[HolderView]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from berth.live.core.events import Decided, Event, Failed, Finished, Started, Submitted
+from berth.live.core.events import ClockStepped, Decided, Event, Failed, Finished, Started, Submitted
 from berth.live.core.state import State
 
 __all__ = ["History", "Minute"]
@@ -59,6 +59,9 @@ class History:
     def note(self, event: Event) -> None:
         """Count an event that was handled."""
         minute = self._to(event.time)
+        if isinstance(event, ClockStepped):
+            self._move(event.time + event.seconds)
+            return
         match event:
             case Submitted():
                 minute.submitted += 1
@@ -80,6 +83,12 @@ class History:
         if event.time - self._looked >= LOOK * self.step or isinstance(event, Decided):
             self._looked = event.time
             self._look(minute)
+
+    def _move(self, now: float) -> None:
+        """Go on at another time, because the system clock was set; steps after it are dropped."""
+        self._now, self._looked = now, -math.inf
+        while self._minutes and self._minutes[-1].time > now:
+            self._minutes.pop()
 
     def _to(self, time: float) -> Minute:
         """The step of a time; usage until then is added to the steps in between."""
@@ -106,7 +115,7 @@ class History:
         whole = state.capacity[there].sum(axis=0)
         held = np.minimum(state.used, state.capacity)[there].sum(axis=0)
         self._share = {name: float(held[k] / whole[k]) for name, k in state.resources.items() if whole[k] > 0}
-        self._waiting = minute.waiting = sum(record.phase == "waiting" for record in state.jobs.values())
+        self._waiting = minute.waiting = len(state.waiting)
 
     def as_list(self, steps: int = KEPT) -> list[dict[str, Any]]:
         """The latest steps, for JSON."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from berth.errors import InvalidInput
 from berth.files.wording import Spec
 from berth.live.core.dispatcher import FALLBACK
 from berth.live.core.dry_run import Spare, plan, spare_of
@@ -193,12 +194,19 @@ def trying_routes(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
 
 
 def play_again(where: str, policy: str, since: float, seed: int) -> tuple[str, dict[str, Any]]:
-    """Replay the journal of a store; in a process of its own, since it may take minutes."""
+    """Replay the journal of a store; in a process of its own, since it may take minutes.
+
+    The replay begins with the newest snapshot before `since`, or else with the journal.
+    """
     store = Store(where)
     try:
-        events = [event for _, event in store.events(limit=MOST)]
+        seq, begin = store.begin_of(since)
+        events = [event for _, event in store.events(seq, limit=MOST + 1)]
     finally:
         store.close()
-    first = events[0].time if events else 0.0
-    found = what_if(events, policy, actual=FALLBACK, since=since if since > first else -math.inf, seed=seed)
+    if len(events) > MOST:
+        raise InvalidInput(f"hours with at most {MOST:,} events", found=f"more, after event {seq:,}", key="hours")
+    if begin is None:
+        since = since if events and since > events[0].time else -math.inf
+    found = what_if(events, policy, actual=FALLBACK, since=since, seed=seed, begin=begin)
     return str(found), found.as_dict()

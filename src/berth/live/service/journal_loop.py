@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher, Dumped
-from berth.live.core.events import Command, Event, Failed, Finished, QueuesChanged
+from berth.live.core.events import ClockStepped, Command, Event, Failed, Finished, QueuesChanged
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
 from berth.live.service.rounds import Round, Submission, look_up
@@ -42,6 +42,8 @@ GIVE_UP, SILENT = 2.0, 10.0
 """Seconds for which requests wait for the store: after a failure, and after a query without an answer."""
 READ_SECONDS = 15.0
 """Seconds after which a read from the store times out."""
+READERS = 8
+"""Threads that read from the store."""
 SNAPSHOT_SECONDS = 600.0
 """Seconds after which a snapshot is written even after few events: what a shadow policy has seen is in no event."""
 CLOSE_SECONDS = 10.0
@@ -119,7 +121,7 @@ class JournalLoop:
         self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
         # one thread writes, so writes are ordered; decisions and reads do not wait for it
         self._writer, self._decider = ThreadPoolExecutor(1, "write"), ThreadPoolExecutor(1, "decide")
-        self._reader = ThreadPoolExecutor(2, "read")
+        self._reader, self._packer = ThreadPoolExecutor(READERS, "read"), ThreadPoolExecutor(1, "pack")
         self._snapshotting: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._run())
 
@@ -135,7 +137,7 @@ class JournalLoop:
             await asyncio.gather(self._snapshotting, return_exceptions=True)
         if ended_well and self.seq > self._snapshot_seq:
             await self._snapshot(self.seq, self._dispatcher.dump())
-        for pool in (self._writer, self._decider, self._reader):
+        for pool in (self._writer, self._decider, self._reader, self._packer):
             pool.shutdown()
 
     # ------------------------------------------------------------------ in and out
@@ -219,6 +221,7 @@ class JournalLoop:
         try:
             while True:
                 await self._wait_for_work()
+                await self._follow_clock()
                 items = [self._inbox.popleft() for _ in range(min(len(self._inbox), ROUND))]
                 if items:
                     await self._round(items)
@@ -250,6 +253,16 @@ class JournalLoop:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait if wait < 1e6 else None):
                 await self._wake.wait()
+
+    async def _follow_clock(self) -> None:
+        """If the system clock was set, note it before anything else happens."""
+        seconds = self._clock.step()
+        if seconds:
+            now = self._dispatcher.state.time
+            round_ = Round(self._dispatcher, self.seq + 1, now)
+            round_.note(ClockStepped(now, seconds))
+            await self._finish(round_)
+            self._changed = True
 
     def _now(self) -> float:
         return max(self._clock(), self._dispatcher.state.time)
@@ -372,7 +385,7 @@ class JournalLoop:
         """Write a snapshot of the state after event `seq`; no request waits for it."""
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
         try:
-            body = await self._reading(packed, dumped)
+            body = await asyncio.get_running_loop().run_in_executor(self._packer, packed, dumped)
             given = seq, dumped.state.time, body, self._settings.retention
             await asyncio.get_running_loop().run_in_executor(self._writer, self._store.write_snapshot, *given)
         except BerthError as error:

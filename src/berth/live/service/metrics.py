@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter as Count
 from collections.abc import Iterator
 
@@ -21,6 +22,8 @@ __all__ = ["Metrics"]
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
+STALLS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+LOOK_SECONDS = 0.05
 LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0, 7 * 86400.0)
 
 
@@ -92,6 +95,16 @@ class Metrics:
         self._decide = histogram("berth_decision_seconds", "Time to decide.", FAST)
         self._wait = histogram("berth_wait_seconds", "From submission to start.", LONG)
         self._run = histogram("berth_run_seconds", "How long finished attempts ran.", LONG)
+        stall = "By how much the event loop, which answers requests, was late for a task that was due."
+        self._stall = histogram("berth_loop_stall_seconds", stall, STALLS)
+
+    async def watch_loop(self) -> None:
+        """Measure from inside how long the event loop stalls, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+            self._stall.observe(max(loop.time() - due, 0.0))
 
     def note(self, event: Event) -> None:
         """Count an event that was handled."""

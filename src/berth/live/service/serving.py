@@ -128,13 +128,16 @@ async def service(settings: ServiceSettings, address: Address) -> AsyncIterator[
             hosts = [address.host, *address.names, "localhost", "127.0.0.1", "[::1]"] if authenticator.open else None
             history = History(scheduler.dispatcher.state)
             app = create_app(scheduler, authenticator, metrics, history, hosts=hosts, names=address.names)
-            counting = asyncio.ensure_future(_count(scheduler, metrics, history))
+            beside = [asyncio.ensure_future(_count(scheduler, metrics, history))]
+            beside.append(asyncio.ensure_future(metrics.watch_loop()))
             try:
                 yield scheduler, app
             finally:
-                counting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await counting
+                for task in beside:
+                    task.cancel()
+                for task in beside:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
         finally:
             await scheduler.close()
     finally:

@@ -239,11 +239,28 @@ class Store:
 
         self._database.write(run)
 
-    def snapshot(self, time: float | None = None) -> tuple[int, Dumped] | None:
-        """The latest snapshot, or the latest not after `time`."""
+    def begin_of(self, time: float) -> tuple[int, Dumped | None]:
+        """Where a replay from `time` on begins: after the newest snapshot before it that the journal goes on from.
+
+        If there is none, it begins with the journal (0 and None), or, if that has lost its beginning, after the oldest
+        such snapshot.
+        """
+        first = self._rows(sa.select(sa.func.min(journal.c.seq)))[0][0] or 1
+        asked = sa.select(snapshots.c.seq, snapshots.c.time).where(snapshots.c.seq >= first - 1)
+        there = self._rows(asked.order_by(snapshots.c.seq.desc()))
+        before = next((seq for seq, taken in there if taken <= time), None)
+        if before is None and first > 1 and there:
+            before = there[-1][0]
+        found = None if before is None else self.snapshot(seq=before)
+        return found or (0, None)
+
+    def snapshot(self, time: float | None = None, *, seq: int | None = None) -> tuple[int, Dumped] | None:
+        """The latest snapshot, the latest not after `time`, or that after event `seq`."""
         asked = sa.select(snapshots.c.seq, snapshots.c.body).order_by(snapshots.c.seq.desc()).limit(1)
         if time is not None:
             asked = asked.where(snapshots.c.time <= time)
+        if seq is not None:
+            asked = asked.where(snapshots.c.seq == seq)
         for seq, body in self._rows(asked):
             try:
                 return seq, read_dump(zlib.decompress(body))

@@ -13,7 +13,7 @@ from berth.files.wording import Spec
 from berth.live.core.events import Decided
 from berth.live.core.jobs import Place
 from berth.live.core.order import limits_of
-from berth.live.core.reasons import waiting_in_order
+from berth.live.core.reasons import QueuePage
 from berth.live.core.records import HOLDING, JobRecord, ServerRecord
 from berth.live.core.speeds import Learned
 from berth.live.core.state import State
@@ -142,8 +142,8 @@ def job_view(record: JobRecord, sight: Visibility) -> JobView:
         attempt=record.attempt,
         failures=record.failures,
         places=places_view(record.places),
-        submitted=iso(record.submitted),
-        started=iso(record.started),
+        submitted=iso(record.submitted - record.submitted_moved),
+        started=None if record.started is None else iso(record.started - record.started_moved),
         ended=iso(record.ended),
         reason=record.reason,
         last_output=record.last_output,
@@ -190,16 +190,18 @@ class QueueView(_View):
     jobs: list[QueuedView]
 
 
-def queue_view(state: State, time: float, limit: int, sight: Visibility) -> QueueView:
+def queue_view(page: QueuePage, sight: Visibility) -> QueueView:
     """The queue, as JSON."""
-    waiting, first = waiting_in_order(state, time, limit)
     return QueueView(
-        waiting=waiting,
+        waiting=page.waiting,
         jobs=[
             QueuedView(
-                position=i, waits=max(time - one.record.submitted, 0.0), why=one.why, job=job_view(one.record, sight)
+                position=i,
+                waits=max(page.time - one.record.submitted, 0.0),
+                why=one.why,
+                job=job_view(one.record, sight),
             )
-            for i, one in enumerate(first, 1)
+            for i, one in enumerate(page.reasons(), 1)
         ],
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from berth.live.core.events import Finished, Start
 from berth.live.core.jobs import Job, Place, Role, Server
+from berth.live.engines import EngineError
 from berth.live.engines.slurm import spool as spools
 from berth.live.engines.slurm.engine import SlurmEngine
 from berth.live.engines.slurm.foreign_jobs import asked_for
@@ -82,4 +85,26 @@ def test_the_room_of_a_start_is_computed_from_those_alone(tmp_path: Path, monkey
     free = engine._room(Start("new", 1, (Place("n9", "w", 1), Place("n4", "w", 1))))
     assert list(free.items()) == [("n4", {"cpu": 6000}), ("n9", {"cpu": 6000})]
     assert len(computed) == 4
+    engine._spool.close()
+
+
+@pytest.mark.parametrize("jump", [36000.0, -36000.0])
+def test_the_age_of_a_submission_does_not_count_a_step_of_the_system_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """A submission that failed halfway stays unknown for a few seconds, and is then tried again."""
+    engine = SlurmEngine(SlurmSettings(spool=tmp_path / "spool", output=tmp_path / "output"))
+    monkeypatch.setattr(type(engine._watch), "has_looked", True)
+
+    async def look(everything: bool = False) -> None:
+        pass
+
+    monkeypatch.setattr(engine._watch, "look", look)
+    engine._spool.asked(("j", 1), PLACE)
+    wall, clock = time.time, time.monotonic
+    monkeypatch.setattr("time.time", lambda: wall() + jump)
+    with pytest.raises(EngineError, match="not known yet"):
+        asyncio.run(engine._known(("j", 1)))
+    monkeypatch.setattr("time.monotonic", lambda: clock() + 3600.0)
+    assert not asyncio.run(engine._known(("j", 1)))
     engine._spool.close()

@@ -18,7 +18,7 @@ from berth.live.engines.ray import agent as ray_agent
 from berth.live.engines.ray import gang as ray_gang
 from berth.live.engines.ray import guard as ray_guard
 from berth.live.engines.ray import keeper as ray_keeper
-from berth.live.engines.wire import LINE
+from berth.live.engines.wire import LINE, write_message
 
 __all__ = ["keeper_of", "main"]
 
@@ -113,7 +113,7 @@ class Bridge:
 
 
 def _say(what: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.write(write_message(what))
     sys.stdout.flush()
 
 

@@ -63,7 +63,7 @@ class Keeper:
         self._born = time.monotonic()
         self._gangs: dict[Key, Gang] = {}
         self._known: dict[Key, Json] = {}
-        """Every attempt: its places, and its end once it has ended."""
+        """Every attempt: its places, or its end once it has ended."""
         self._ended: deque[Key] = deque()
         self._results: dict[Key, list[bytes | None]] = {}
         self._events: deque[Json] = deque(maxlen=EVENTS)
@@ -146,7 +146,7 @@ class Keeper:
 
     def _snapshot(self) -> Json:
         attempts = [
-            {"job": job, "attempt": attempt, "places": known["places"], "end": known["end"]}
+            {"job": job, "attempt": attempt, "places": [] if known["end"] else known["places"], "end": known["end"]}
             for (job, attempt), known in self._known.items()
         ]
         servers = [node.server for node in self._nodes.values() if node.heard is not None]
@@ -213,7 +213,7 @@ class Keeper:
     def _close(self, key: Key, end: Json) -> None:
         """Record the end of an attempt, then report it."""
         end = {"time": time.time(), "job": key[0], "attempt": key[1], **end}
-        self._write(key, self._known[key]["places"], end)
+        self._write(key, [], end)
         self._ended.append(key)
         self._tell(end)
         if len(self._ended) > REMEMBERED:

@@ -144,6 +144,16 @@ class SimulatedCluster:
         self._told.append(Started(began, *key))
         return True
 
+    def go_on(self, start: Start, job: Job, began: float, time: float) -> None:
+        """Take over an attempt that runs since `began` on these servers; it ends at `time` at the earliest."""
+        key, takes = (start.job, start.attempt), _taken(job, start)
+        seconds = self.truth.seconds(job, start, [self._server(place.server) for place in start.places])
+        attempt = _Attempt(start, began, max(began + seconds, time), takes=takes)
+        self._attempts[key], self.started[key] = attempt, 1
+        for what, milli in takes.items():
+            self._used[what] = self._used.get(what, 0) + milli
+        heapq.heappush(self._ends, (attempt.ends, next(self._order), key))
+
     def _refusal(self, start: Start, takes: Mapping[tuple[str, str], int], time: float) -> Failed | None:
         """Why an attempt cannot start as a whole, if it cannot."""
         for place in start.places:

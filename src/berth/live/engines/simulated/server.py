@@ -20,7 +20,7 @@ from berth.errors import BerthError
 from berth.live.core.events import Event, Failed, Finished, Start, write_event
 from berth.live.engines.clock import Clock
 from berth.live.engines.simulated.engine import SimulatedEngine, example_cluster, read_cluster
-from berth.live.engines.wire import LINE, read_order, write_snapshot
+from berth.live.engines.wire import LINE, read_order, write_message, write_snapshot
 
 __all__ = ["SimulatedServer", "main"]
 
@@ -63,7 +63,7 @@ class SimulatedServer:
         try:
             while line := await reader.readline():
                 asked = json.loads(line)
-                writer.write(json.dumps({"id": asked.get("id"), **await self._answer(asked)}).encode() + b"\n")
+                writer.write(write_message({"id": asked.get("id"), **await self._answer(asked)}).encode())
                 await writer.drain()
         except (ConnectionError, ValueError):
             pass

@@ -226,7 +226,8 @@ class SlurmEngine:
             record.since = time.monotonic()
             self._spool.taken(record, number)
         finally:
-            record.sending, record.asked = False, time.time()
+            record.sending = False
+            self._spool.sent(record)
 
     def _room(self, start: Start) -> dict[str, dict[str, int]]:
         """What each server of a start has free for it, in Slurm's order of servers."""
@@ -270,7 +271,8 @@ class SlurmEngine:
         except Refused as error:
             self._fail(record, f"Slurm refused it: {error}", "engine")
         finally:
-            record.sending, record.asked = False, time.time()
+            record.sending = False
+            self._spool.sent(record)
 
     def _is_away(self, start: Start, record: AttemptRecord) -> bool:
         away = [place.server for place in start.places if place.server not in self._watch.servers]
@@ -292,7 +294,7 @@ class SlurmEngine:
             await self._watch.look()
         if record.end is not None or record.slurm is not None:
             return True
-        age, config = time.time() - record.asked, self._watch.config
+        age, config = time.monotonic() - record.asked_clock, self._watch.config
         if age < (SURE if record.ours else self.settings.command_seconds + SURE):
             raise EngineError(f"it is not known yet whether Slurm took attempt {key[1]} of {key[0]}")
         if not record.ours and config is not None and age > 0.9 * config.min_job_age:

@@ -55,6 +55,8 @@ class AttemptRecord:
     # the following fields are not stored
     settled: bool = False
     """Whether the journal has its end."""
+    asked_clock: float = field(default_factory=time.monotonic)
+    """When it was submitted, by a clock that cannot be set."""
     lines: list[str] = field(default_factory=list)
     """Its lines in the file."""
     sending: bool = False
@@ -116,6 +118,7 @@ class Spool:
                 self._claim(directory / "owner", owner)
             self.instance = self._named(directory / "instance")
             for record in self.records.values():
+                record.asked_clock -= max(time.time() - record.asked, 0.0)
                 if record.end is None:
                     self._opened(record)
             self._file = self._compacted()
@@ -229,6 +232,11 @@ class Spool:
             there.pop(record.key, None)
             if not there:
                 self._on.pop(place.server, None)
+
+    @staticmethod
+    def sent(record: AttemptRecord) -> None:
+        """Note that the submission has just been tried."""
+        record.asked, record.asked_clock = time.time(), time.monotonic()
 
     @property
     def open(self) -> list[AttemptRecord]:

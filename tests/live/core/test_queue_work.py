@@ -1,0 +1,43 @@
+"""The first page of the queue looks at the jobs on the page, however many wait behind them."""
+
+from __future__ import annotations
+
+import pytest
+
+from berth.live.core.events import QueuesChanged, Submitted
+from berth.live.core.queues import Queue, Queues
+from berth.live.core.reasons import waiting_in_order
+from berth.live.core.waiting import WaitingJobs
+from berth.model import Ints
+from tests.live.core.builders import dispatcher, job, server
+
+LIMITED = Queues({"default": Queue(), "slow": Queue(starts=False)}, quotas={"team:a": {"cpu": 1000}}, patience=1e6)
+
+
+@pytest.mark.parametrize("queues", [Queues(), LIMITED])
+def test_records_behind_the_page_are_not_looked_at(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = dispatcher(server("n1"))
+    made.handle(QueuesChanged(0.0, queues))
+    for i in range(1000):
+        made.handle(Submitted(1.0, job(f"j{i}", priority=-i, team="ab"[i % 2])))
+    looked, real = [], WaitingJobs.records
+
+    def counted(self: WaitingJobs, rows: Ints) -> object:
+        looked.append(len(rows))
+        return real(self, rows)
+
+    monkeypatch.setattr(WaitingJobs, "records", counted)
+    count, first = waiting_in_order(made.state, 2.0, 10)
+    assert (count, [one.record.job.id for one in first]) == (1000, [f"j{i}" for i in range(10)])
+    assert sum(looked) <= 10
+
+
+def test_jobs_of_paused_queues_come_last_and_are_counted() -> None:
+    made = dispatcher(server("n1"))
+    made.handle(QueuesChanged(0.0, LIMITED))
+    for i in range(6):
+        made.handle(Submitted(1.0, job(f"j{i}", queue="slow" if i % 2 else "default")))
+    for limit, names in ((2, "02"), (4, "0241"), (10, "024135")):
+        count, first = waiting_in_order(made.state, 2.0, limit)
+        assert (count, [one.record.job.id for one in first]) == (6, [f"j{name}" for name in names])
+    assert {one.why for one in waiting_in_order(made.state, 2.0)[1][3:]} == {"queue slow is paused"}
