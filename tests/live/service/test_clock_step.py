@@ -139,7 +139,7 @@ def test_a_service_whose_system_clock_is_set_ahead(tmp_path: Path) -> None:
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    with serving(tmp_path, "--engine", "wall", module=("tests.live.service.wall_engine",), env=env) as live:
+    with serving_process(tmp_path, "--engine", "wall", module=("tests.live.service.wall_engine",), env=env) as live:
 
         def submit_and_run(name: str, limit: float) -> None:
             spec = {"name": name, "resources": {"cpu": 1}, "command": ["true"], "work": 1e7, "limit": limit}
