@@ -63,7 +63,7 @@ def starts(world: PlacementWorld, policy: Any) -> Floats:
         (Conservative, {}, "conservative", False),
     ],
 )
-@examples(60)
+@examples(20)
 @given(log=logs())
 def test_on_one_pool_they_are_the_kernel(
     policy: Any, options: dict[str, Any], backfill: str, shortest: bool, log: tuple[list[batch.Job], float]
@@ -221,7 +221,7 @@ def test_easy_never_delays_the_first_that_waits(fit: str, world: PlacementWorld)
 
 
 @pytest.mark.parametrize("fit", ["first", "best"])
-@examples(60)
+@examples(20)
 @given(world=gang_worlds(exact=True))
 def test_conservative_keeps_every_promise(fit: str, world: PlacementWorld) -> None:
     """With times that hold, nobody starts later than was planned when it came."""

@@ -40,7 +40,7 @@ def overtaker(wait: float, estimate: float, size: float, submit: float) -> float
     list(itertools.product(["none", "any", "easy", "shadow"], [False, True], [False, True])),
 )
 @pytest.mark.parametrize("score", SCORES)
-@examples(60)
+@examples(20)
 @given(log=logs())
 def test_the_kernel_is_the_reference(
     score: str, backfill: str, committed: bool, singly: bool, log: tuple[list[batch.Job], float]
@@ -56,7 +56,7 @@ def test_the_kernel_is_the_reference(
 
 
 @pytest.mark.parametrize("backfill", ["none", "any", "easy"])
-@examples(60)
+@examples(20)
 @given(log=logs())
 def test_a_score_that_does_not_change_is_a_key(backfill: str, log: tuple[list[batch.Job], float]) -> None:
     jobs, processors = log
@@ -69,7 +69,7 @@ def test_a_score_that_does_not_change_is_a_key(backfill: str, log: tuple[list[ba
 @pytest.mark.parametrize("backfill", ["none", "any", "easy", "shadow"])
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@examples(60)
+@examples(20)
 @given(log=logs())
 def test_ties_are_by_the_key(backfill: str, committed: bool, sign: float, log: tuple[list[batch.Job], float]) -> None:
     """Sizes as scores: whole numbers, of which many are equal."""
