@@ -21,7 +21,7 @@ from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store
 from tests.harness.waiting import eventually, eventually_async
 from tests.live.service import wall_engine
-from tests.live.service.live import serving
+from tests.live.service.live import serving_process
 
 HOURS = 36000.0
 
