@@ -48,7 +48,7 @@ def submit(live: Live, name: str, needs: dict[str, str]) -> None:
     live.ask("POST", "/v1/jobs", [spec])
 
 
-def test_jobs_leave_out_a_node_that_another_program_holds(ray_cluster: LocalRay, tmp_path: Path) -> None:
+def test_jobs_leave_out_a_node_that_another_program_holds(alone: None, ray_cluster: LocalRay, tmp_path: Path) -> None:
     with serving(tmp_path, "--engine", f"ray:{ray_cluster.address}") as live:
         with held(ray_cluster, "n1"):
             for name in ("first", "second"):

@@ -116,7 +116,7 @@ def test_devices(site: SlurmSite) -> None:
             await driver.execute(*site.simple("huge", 1.0, Place("n3", "w", 1), memory=10**15 * MILLI))
             end = await driver.ended("huge")
             assert isinstance(end, Failed)
-            assert end.fault == "job"
+            assert end.fault == "server"
 
     asyncio.run(run())
 

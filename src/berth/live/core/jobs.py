@@ -61,7 +61,7 @@ class Role:
     demand: Amounts
     minimum: int = -1
     per_server: int | None = None
-    asked: Amounts | None = None
+    asked: Amounts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_id(self.name, "roles.name")
