@@ -36,19 +36,23 @@ def snapshot_after(seq: int) -> Dumped:
 
 
 MIDDLE = 600
-SINCE = history()[MIDDLE + 100].time
+
+
+def since() -> float:
+    """The moment from which histories are compared."""
+    return history()[MIDDLE + 100].time
 
 
 def test_a_replay_from_a_snapshot_is_that_of_the_whole_history() -> None:
     begin = snapshot_after(MIDDLE)
     assert {record.phase for record in begin.state.jobs} >= {"running"}
     late = history()[MIDDLE:]
-    same = what_if(late, "in-order-best-fit", since=SINCE, begin=begin)
+    same = what_if(late, "in-order-best-fit", since=since(), begin=begin)
     assert (same.wait.mean, same.turnaround.mean, same.since) == (0.0, 0.0, None)
-    whole = what_if(history(), "in-order-best-fit", since=SINCE)
+    whole = what_if(history(), "in-order-best-fit", since=since())
     assert (same.jobs, same.left_out) == (whole.jobs, 0)
     assert same.actual.turnaround == pytest.approx(whole.actual.turnaround, rel=1e-9)
-    learned = what_if(late, "cucb", since=SINCE, begin=begin)
+    learned = what_if(late, "cucb", since=since(), begin=begin)
     assert learned.turnaround.high is not None
     assert learned.turnaround.high < 0.0
 
@@ -73,20 +77,20 @@ def test_a_long_journal_is_read_from_the_newest_snapshot_before_the_hours(
     most = len(history()) - MIDDLE + 200
     monkeypatch.setattr(insight, "MOST", most)
     assert most < len(history()) - 100
-    text, report = play_again(journal.where, "cucb", SINCE, 0)
-    whole = what_if(history(), "cucb", since=SINCE)
+    text, report = play_again(journal.where, "cucb", since(), 0)
+    whole = what_if(history(), "cucb", since=since())
     assert report["jobs"] == whole.jobs
     assert report["since"] is None
     assert "keeps no older" not in text
     monkeypatch.setattr(insight, "MOST", 50)
     with pytest.raises(InvalidInput, match=r"hours: got more, after event .*at most 50 events"):
-        play_again(journal.where, "cucb", SINCE, 0)
+        play_again(journal.where, "cucb", since(), 0)
 
 
 def test_a_journal_with_retention_is_read_from_its_first_snapshot(journal: Store) -> None:
     last, now = len(history()), history()[-1].time
     body = snapshot_after(last)
-    journal.write_snapshot(last, body.state.time, packed(body), retention=now - SINCE)
+    journal.write_snapshot(last, body.state.time, packed(body), retention=now - since())
     first = next(seq for seq, _ in journal.events())
     assert first > MIDDLE
     text, report = play_again(journal.where, "cucb", 0.0, 0)
@@ -102,7 +106,7 @@ def test_a_clock_that_was_set_in_between_changes_nothing() -> None:
     at = MIDDLE + 50
     later = [replace(event, time=event.time + 36000.0) for event in history()[at:]]
     events = [*history()[MIDDLE:at], ClockStepped(history()[at - 1].time, 36000.0), *later]
-    found = what_if(events, "in-order-best-fit", since=SINCE + 36000.0, begin=snapshot_after(MIDDLE))
-    plain = what_if(history()[MIDDLE:], "in-order-best-fit", since=SINCE, begin=snapshot_after(MIDDLE))
+    found = what_if(events, "in-order-best-fit", since=since() + 36000.0, begin=snapshot_after(MIDDLE))
+    plain = what_if(history()[MIDDLE:], "in-order-best-fit", since=since(), begin=snapshot_after(MIDDLE))
     assert (found.jobs, found.wait.mean) == (plain.jobs, 0.0)
     assert found.actual.turnaround == pytest.approx(plain.actual.turnaround)
