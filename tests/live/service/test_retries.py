@@ -204,3 +204,22 @@ def test_paused_starts_wait_as_long_as_the_engine_says_and_go_on_together(caplog
 
     in_virtual_time(run)
     assert not caplog.records
+
+
+def test_a_pause_waits_for_the_command_that_runs_and_no_other_begins() -> None:
+    async def run() -> None:
+        engine = Engine(failures=0, seconds=10.0)
+        made = commander(engine)
+        made.want([START])
+        await asyncio.sleep(1.0)
+        assert engine.parallel == 1
+        await made.pause()
+        assert (engine.parallel, asyncio.get_running_loop().time()) == (0, 10.0)
+        made.want([CANCEL])
+        await asyncio.sleep(100.0)
+        assert [command for _, command in engine.calls] == [START]
+        made.go_on()
+        await asyncio.sleep(1.0)
+        assert [command for _, command in engine.calls] == [START, CANCEL]
+
+    in_virtual_time(run)
