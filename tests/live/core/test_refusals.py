@@ -89,7 +89,7 @@ def test_other_kinds_use_the_server_and_nothing_is_given_twice(policy: str) -> N
     made.handle(Submitted(0.0, job("j", cpu=2)))
     refused_at(made, 1.0, "j", "a")
     made.handle(Submitted(2.0, job("same", cpu=2)))
-    made.handle(Submitted(2.0, job("else", cpu=2, user="somebody")))
+    made.handle(Submitted(2.0, job("else", cpu=2, user="other")))
     found = decide(made, 2.0)
     assert len(found) == 2
     assert found["else"] == {"a"}
@@ -100,8 +100,8 @@ def test_a_higher_level_is_still_decided_first() -> None:
     made = dispatcher(server("a", cpu=2), server("b", cpu=2))
     made.handle(Submitted(0.0, job("late", cpu=2, priority=1)))
     refused_at(made, 1.0, "late", "a")
-    made.handle(Submitted(2.0, job("low-1", cpu=2, user="somebody")))
-    made.handle(Submitted(2.0, job("low-2", cpu=2, user="somebody")))
+    made.handle(Submitted(2.0, job("low-1", cpu=2, user="other")))
+    made.handle(Submitted(2.0, job("low-2", cpu=2, user="other")))
     assert decide(made, 2.0) == {"late": {"b"}, "low-1": {"a"}}
 
 

@@ -59,4 +59,4 @@ class Check:
     remark: str = ""
     """What follows from it."""
     optional: bool = False
-    """Whether it is left out, if it is not named, where its files are not there."""
+    """Whether a run without names skips it when its files are missing."""

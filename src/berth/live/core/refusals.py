@@ -21,7 +21,7 @@ __all__ = ["ANYWHERE", "Refusal", "Refusals"]
 ANYWHERE = ""
 """The name under which a kind rests on all servers."""
 FIRST, LONGEST = 5.0, 3600.0
-"""Seconds for which a server is left out, at first and at most."""
+"""Seconds for which a server is excluded: the first time, and the most."""
 TWICE, TOOK = 2.0, 60.0
 """How many times the seconds that the attempt took are added to `FIRST`, and the most seconds that count: after an
 outage of the engine, an attempt may seem to have taken hours."""
@@ -137,7 +137,7 @@ def _count(known: Refusal | None, began: float) -> int:
 
 
 def _pause(count: int, first: float, longest: float) -> float:
-    """Seconds for which a server is left out, or a kind rests, after this number of refusals in a row."""
+    """Seconds for which a server is excluded, or a kind rests, after this number of consecutive refusals."""
     return min(first * 2.0 ** min(count - 1, 30), longest)
 
 
