@@ -3,7 +3,8 @@
 `python3 scripts/changed.py [--since REV]` prints one path a line for pytest. A file is changed if it differs from REV
 (default: HEAD, so the work that is not committed yet). A test file is touched if it is changed itself, or imports a
 changed module, directly or through others; its distance is the number of imports between. Names such as
-"berth.x.y:Class" in strings count as imports: berth loads policies, engines and families by them.
+"berth.x.y:Class" in strings count as imports: berth loads policies, engines and families by them. So do names of
+engines with an address or file, such as "slurm:slurm.yaml".
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src/berth", "tests", "benchmarks", "scripts")
 LAZY = re.compile(r"""["'](berth(?:\.\w+)+):\w+""")
+ENGINE = re.compile(r"""["'](\w+):""")
 
 
 def git(*words: str) -> list[str]:
@@ -34,7 +36,7 @@ def module(path: str) -> str:
 
 def imported(path: str, text: str, known: set[str]) -> set[str]:
     """The modules among `known` that a file imports."""
-    names = set(LAZY.findall(text))
+    names = {*LAZY.findall(text), *(f"berth.live.engines.{kind}.engine" for kind in ENGINE.findall(text))}
     home = module(path).split(".") + (["__init__"] if path.endswith("__init__.py") else [])
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

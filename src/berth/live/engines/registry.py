@@ -21,7 +21,12 @@ from berth.registry import load, offered
 __all__ = ["check_engine", "engine_in", "engine_names", "make_engine"]
 
 GROUP = "berth.engines"
-BUILTIN = {kind: f"berth.live.engines.{kind}.engine:ENGINE" for kind in ("simulated", "slurm", "ray", "kubernetes")}
+BUILTIN = {
+    "simulated": "berth.live.engines.simulated.engine:ENGINE",
+    "slurm": "berth.live.engines.slurm.engine:ENGINE",
+    "ray": "berth.live.engines.ray.engine:ENGINE",
+    "kubernetes": "berth.live.engines.kubernetes.engine:ENGINE",
+}
 
 
 def engine_names() -> dict[str, str]:
