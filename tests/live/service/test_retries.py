@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from berth.live.core.events import Cancel, Command, Start
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import Cancel, Command, Event, Start
 from berth.live.core.jobs import Job, Place, Role
-from berth.live.engines import EngineError, Paused
-from berth.live.service.engine_link import FIRST_RETRY, LONGEST_RETRY, Commander
+from berth.live.engines import EngineError, Paused, Snapshot
+from berth.live.service.engine_link import FIRST_RETRY, LONGEST_RETRY, Commander, EngineLink
 from berth.live.service.journal_loop import REISSUE
 
 JOB = Job("a", "t", (Role("w", 1, {"cpu": 1000}),))
@@ -221,5 +222,61 @@ def test_a_pause_waits_for_the_command_that_runs_and_no_other_begins() -> None:
         made.go_on()
         await asyncio.sleep(1.0)
         assert [command for _, command in engine.calls] == [START, CANCEL]
+
+    in_virtual_time(run)
+
+
+class Slow:
+    """An engine whose connection breaks after 5 s each, while a command of 10 s runs."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.found: list[tuple[float, int]] = []
+        """When it was asked for snapshots, and how many commands ran then."""
+
+    async def snapshot(self) -> Snapshot:
+        self.found.append((asyncio.get_running_loop().time(), self.running))
+        return Snapshot((), ())
+
+    async def events(self) -> AsyncIterator[Event]:
+        await asyncio.sleep(5.0)
+        return
+        yield
+
+    async def execute(self, command: Command, job: Job | None, /) -> None:
+        self.running += 1
+        await asyncio.sleep(10.0)
+        self.running -= 1
+
+    async def close(self) -> None:
+        pass
+
+
+class Rounds:
+    """The journal's loop, as far as the link uses it."""
+
+    deciding = False
+
+    async def ask(self, run: object, **_: object) -> None:
+        pass
+
+    def settle(self, ended: object) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+
+def test_the_journal_is_reconciled_while_no_command_runs() -> None:
+    """The command that runs may or may not be in what the engine says."""
+
+    async def run() -> None:
+        engine, journal = Slow(), Rounds()
+        link = EngineLink(engine, Dispatcher(), journal)  # type: ignore[arg-type]
+        await link.tried.wait()
+        journal.act([CANCEL])  # type: ignore[attr-defined]
+        await asyncio.sleep(12.0)
+        assert engine.found == [(0.0, 0), (pytest.approx(10.0), 0)]
+        await link.close()
 
     in_virtual_time(run)

@@ -135,6 +135,14 @@ def test_thinned(times: list[float], retention: float | None) -> None:
         assert young == {int(time // HOUR) for time in kept if now - time < DAY}
 
 
+def test_one_snapshot_of_each_hour_is_kept_for_a_day_and_then_one_of_each_day() -> None:
+    there = [(i, i * HOUR / 2) for i in range(2 * 24 * 40 + 1)]
+    gone = set(_thinned(there, 40 * DAY, None))
+    days = [day * DAY - HOUR / 2 for day in range(1, 40)]
+    hours = [39 * DAY + hour * HOUR + HOUR / 2 for hour in range(24)]
+    assert [time for i, time in there if i not in gone] == [*days, 39 * DAY, *hours, 40 * DAY]
+
+
 def test_tokens(where: str) -> None:
     store = Store(where)
     token = Token("laptop", "ab" * 32, "submit", "ada", 1.0)

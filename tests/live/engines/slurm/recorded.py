@@ -108,12 +108,16 @@ class RecordedSlurm(SlurmCommands):
     async def skip(self, number: int) -> None:
         """Numbers are never used twice here."""
 
+    def give(self, job: dict[str, Any], like: str) -> None:
+        """A job, or a component of one, gets the state of a recorded one."""
+        state = self._templates[like][0]
+        job.update({key: state[key] for key in ("job_state", "exit_code", "derived_exit_code", "state_reason")})
+
     def end(self, name: str, like: str) -> None:
         """A job ends as another one did."""
-        (end,) = self._templates[like]
         for job in self.there:
             if job["name"] == name:
-                job.update({key: end[key] for key in ("job_state", "exit_code", "derived_exit_code", "state_reason")})
+                self.give(job, like)
                 job["end_time"] = int(time.time())
 
 

@@ -15,7 +15,7 @@ import pytest
 from berth.errors import InvalidInput
 from berth.files.quantities import MILLI
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Event, Failed, Finished, ServerJoined, Start, Started, Submitted
+from berth.live.core.events import Cancel, Event, Failed, Finished, ServerJoined, Start, Started, Submitted
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines import EngineError
 from berth.live.engines.slurm import SlurmEngine, SlurmSettings, read_settings
@@ -334,6 +334,48 @@ def test_ends(version: str, like: str, fault: str, reason: str, tmp_path: Path) 
         end = (await told(engine))[-1]
         assert isinstance(end, Failed)
         assert (end.fault, end.reason) == (fault, reason)
+
+    run(engine, play)
+
+
+def test_an_attempt_that_was_cancelled_before_it_began_never_begins(tmp_path: Path) -> None:
+    """Neither in the process that cancelled it, nor in the next one."""
+
+    async def play() -> None:
+        for _ in range(2):
+            engine, slurm = engine_on(tmp_path)
+            try:
+                await engine.snapshot()
+                await engine.execute(Cancel("j", 1), a_job())
+                await engine.execute(Start("j", 1, (Place("n3", "w", 1),)), a_job())
+                ((job, attempt, end),) = [(a.job, a.attempt, a.end) for a in (await engine.snapshot()).attempts]
+                assert (job, attempt) == ("j", 1)
+                assert isinstance(end, Failed)
+                assert (end.fault, end.reason) == ("cancelled", "cancelled before it began")
+                assert not slurm.submissions
+            finally:
+                await engine.close()
+
+    asyncio.run(play())
+
+
+@both_versions
+def test_a_gang_of_components_starts_when_all_of_them_run_and_ends_with_one_of_them(
+    version: str, tmp_path: Path
+) -> None:
+    """Slurm starts and ends the components of a job one by one."""
+    engine, slurm = engine_on(tmp_path, version, ["components"])
+    first, second = slurm.there
+
+    async def play() -> None:
+        slurm.give(second, "busy")
+        assert [a.began for a in (await engine.snapshot()).attempts] == [False]
+        slurm.give(second, "components")
+        assert [a.began for a in (await engine.snapshot()).attempts] == [True]
+        assert not slurm.asked
+        slurm.give(first, "bad")
+        await engine.snapshot()
+        assert slurm.asked == [("scancel", "--quiet", str(second["job_id"]))]
 
     run(engine, play)
 
