@@ -1,4 +1,4 @@
-"""Second tries, the watchdog and what is left behind, on small runs of pytest of their own."""
+"""Second tries, the watchdog, random examples and what is left behind, on small runs of pytest of their own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import dev
 from berth.live.clusters import alive
+from tests.harness.examples import FAST
+from tests.harness.second_try import CLUSTERS
 
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+DEFINED = re.compile(rf"^def ({'|'.join(CLUSTERS)})\(", re.MULTILINE)
 CONFTEST = """
 import pytest
 import tests.harness.leftovers
@@ -95,6 +100,11 @@ def test_a_test_that_fails_twice_fails(tmp_path: Path) -> None:
             "        raise ExceptionGroup('all', [ValueError(), InvariantBroken('twice')])",
             "broken among others",
         ),
+        (
+            "@pytest.fixture\ndef after():\n    yield\n    raise InvariantBroken('left')\n\n"
+            "def test_it(slurm_cluster, after):\n    assert tries('it') == 2",
+            "broken in a fixture",
+        ),
     ],
 )
 def test_no_second_try(tmp_path: Path, test: str, why: str) -> None:
@@ -105,10 +115,13 @@ def test_no_second_try(tmp_path: Path, test: str, why: str) -> None:
 
 
 def test_more_than_three_shaky_tests_fail_the_run(tmp_path: Path) -> None:
-    test = "@pytest.mark.parametrize('i', range(4))\ndef test_it(slurm_cluster, i):\n    assert tries(f'it{i}') == 2"
-    status, said = run(tmp_path, test)
+    test = "@pytest.mark.parametrize('i', range({}))\ndef test_it(slurm_cluster, i):\n    assert tries(f'it{}') == 2"
+    status, said = run(tmp_path, test.format(4, "{i}"))
     assert status == 1
     assert "4 tests on real clusters failed: more than 3 get no second try" in said
+    status, said = run(tmp_path, test.format(3, "-{i}"))
+    assert status == 0
+    assert "3 shaky" in said
 
 
 def test_a_shaky_test_does_not_hide_a_failure(tmp_path: Path) -> None:
@@ -122,6 +135,54 @@ def test_only_the_fixture_of_a_cluster_gives_the_marker(tmp_path: Path) -> None:
     status, said = run(tmp_path, "@pytest.mark.cluster\ndef test_it():\n    pass")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "test_it.py::test_it: the marker `cluster` comes from the fixture of a cluster alone" in said
+
+
+def test_the_fixtures_of_clusters_are_those_of_real_ones() -> None:
+    """Only files of `tests/real` define them, so that no other test can have the marker."""
+    found = {(path.parent, name) for path in TESTS.rglob("*.py") for name in DEFINED.findall(path.read_text("utf-8"))}
+    assert {name for folder, name in found if (TESTS / "real") in folder.parents} == CLUSTERS
+    assert {folder for folder, _ in found if (TESTS / "real") not in folder.parents} == {TESTS / "harness"}
+
+
+DRAWING = """
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_draws(number):
+    print("drawn", number)
+"""
+
+
+def drawn(folder: Path, options: list[str], **more: str) -> list[str]:
+    """What a property test draws with these options, and with more in the environment."""
+    (folder / "pytest.ini").write_text(SETTINGS)
+    (folder / "test_it.py").write_text(DRAWING)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HYPOTHESIS"))},
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+        **more,
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "0", "-s"]
+    done = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    return re.findall(r"drawn (\S+)", done.stdout)
+
+
+def test_the_gate_draws_the_same_whatever_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(dev, "setup", lambda: None)
+    monkeypatch.setattr(dev, "run", lambda *_: None)
+    monkeypatch.setattr(dev, "run_together", lambda first, *_: commands.append([str(word) for word in first]))
+    for tier in ([], ["--slow"]):
+        dev.test(tier)
+    assert (ROOT / ".ci" / "run").read_text("utf-8").splitlines()[-1].endswith("python3 dev.py test")
+    gate, slow = ([word for word in command if "hypothesis" in word] for command in commands)
+    plain = drawn(tmp_path, gate)
+    assert len(plain) == FAST
+    given = {"HYPOTHESIS_PROFILE": "explore", "PYTEST_ADDOPTS": "--hypothesis-profile=explore --hypothesis-seed=7"}
+    assert drawn(tmp_path, gate, CI="", **given) == plain
+    assert drawn(tmp_path, gate, CI="true") == plain
+    assert drawn(tmp_path, slow) != drawn(tmp_path, slow)
 
 
 SLEEPER = "'-c', 'import time\\ndef stuck_in_a_child():\\n    time.sleep(600)\\nstuck_in_a_child()'"

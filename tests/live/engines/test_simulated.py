@@ -19,14 +19,15 @@ from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.simulated.cluster import REMEMBERED
 from berth.live.engines.simulated.engine import SimulatedEngine, example_cluster, read_cluster
 from berth.live.engines.simulated.server import SimulatedServer
+from tests.harness.waiting import DEADLINE, eventually_async
 
 JOB = Job("j", "x", (Role("w", 1, {"cpu": 1000}),), work=100.0)
 START = Start("j", 1, (Place("cpu-0", "w", 1),))
 
 
-async def heard(engine: Engine, count: int) -> list[Event]:
-    """The next events."""
-    found: list[Event] = []
+async def heard(engine: Engine, count: int, found: list[Event] | None = None) -> list[Event]:
+    """The next events, which are added to a list as they come."""
+    found = [] if found is None else found
     async for event in engine.events():
         found.append(event)
         if len(found) == count:
@@ -61,7 +62,7 @@ def test_attempts_begin_once_and_end(kind: str, tmp_path: Path) -> None:
             for _ in range(3):
                 await engine.execute(START, JOB)
             await engine.execute(Cancel("k", 4), None)
-            first, second, third = sorted(await asyncio.wait_for(heard(engine, 3), 30), key=lambda e: e.kind)
+            first, second, third = sorted(await asyncio.wait_for(heard(engine, 3), DEADLINE), key=lambda e: e.kind)
             assert isinstance(first, Failed)
             assert (first.job, first.attempt, first.fault) == ("k", 4, "cancelled")
             assert isinstance(second, Finished)
@@ -81,10 +82,12 @@ def test_engine_that_is_gone(tmp_path: Path) -> None:
     async def run() -> None:
         async with engines("there", tmp_path) as engine:
             await engine.snapshot()
-            listening = asyncio.create_task(heard(engine, 1))
-            await asyncio.sleep(0.05)
+            found: list[Event] = []
+            listening = asyncio.create_task(heard(engine, 3, found))
+            await engine.execute(Cancel("k", 4), None)
+            await eventually_async(lambda: found, what="it listens")
         with pytest.raises(EngineError, match="is gone"):
-            await asyncio.wait_for(listening, 10)
+            await asyncio.wait_for(listening, DEADLINE)
         with pytest.raises(EngineError, match="not connected"):
             await engine.execute(START, JOB)
         with pytest.raises(EngineError, match="no engine at"):

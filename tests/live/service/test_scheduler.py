@@ -401,15 +401,27 @@ async def is_ready(scheduler: Scheduler) -> None:
     await until(check)
 
 
-def test_engine_that_fails_every_other_time(tmp_path: Path, unreliable: Callable[[], Unreliable]) -> None:
+def test_engine_that_fails_every_other_time(
+    tmp_path: Path, unreliable: Callable[[], Unreliable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, snapshot = asyncio.Event(), Unreliable.snapshot
+
+    async def held(engine: Unreliable) -> Snapshot:
+        if engine.calls:
+            await looked.wait()
+        return await snapshot(engine)
+
+    monkeypatch.setattr(Unreliable, "snapshot", held)
+
     async def run() -> None:
         async with opened(settings(tmp_path / "db")) as scheduler:
             assert scheduler.health.engine == "not now"
+            looked.set()
             names = [f"j{i}" for i in range(40)]
             await scheduler.submit([job(name, 100.0) for name in names])
             await is_ready(scheduler)
             for _ in range(3):
-                await asyncio.sleep(0.1)
+                await eventually_async(lambda: not unreliable().cut.is_set(), what="it listens again")
                 unreliable().cut.set()
             await ended(scheduler, names)
             assert await phases(scheduler, names) == {"finished"}

@@ -15,8 +15,7 @@ from berth.errors import InvalidInput
 from berth.live.engines import EngineError
 from berth.live.engines.kubernetes.lease import Lease, own_identity
 from berth.live.kubernetes_api import ClusterRefused, ClusterSilent
-
-LIMIT = 60.0
+from tests.harness.waiting import eventually_async
 
 
 class Leases:
@@ -78,12 +77,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def test_the_first_process_creates_the_lease_and_the_second_is_refused() -> None:
@@ -185,9 +178,9 @@ def test_a_change_of_other_fields_does_not_cost_the_lease() -> None:
         note = copy.deepcopy(api.object)
         note["metadata"]["annotations"] = {"team": "x"}
         api.before_write = lambda: api.put(note)
-        await until(lambda: api.before_write is None)
+        await eventually_async(lambda: api.before_write is None)
         before = api.spec["renewTime"]
-        await until(lambda: bool(api.spec["renewTime"] != before))
+        await eventually_async(lambda: bool(api.spec["renewTime"] != before))
         assert api.object["metadata"]["annotations"] == {"team": "x"}
         assert lease.held
         assert lost == []
@@ -202,7 +195,7 @@ def test_a_removed_lease_is_created_again() -> None:
         lease = Lease(api, "jobs", "berth", "a", renew=0.02)
         await lease.acquire()
         api.object = None
-        await until(lambda: api.object is not None)
+        await eventually_async(lambda: api.object is not None)
         assert lease.held
         await lease.release()
 
@@ -215,7 +208,7 @@ def test_a_lease_that_another_process_took_is_lost() -> None:
         lease = Lease(api, "jobs", "berth", "a", renew=0.02, on_lost=lost.append)
         await lease.acquire()
         api.held_by("b")
-        await until(lambda: bool(lost))
+        await eventually_async(lambda: bool(lost))
         assert lost == ["another berth leads: b"]
         assert not lease.held
         await lease.release()
@@ -230,8 +223,8 @@ def test_a_holder_without_the_api_server_gives_up_before_the_lease_expires() -> 
         lease = Lease(api, "jobs", "berth", "a", duration=3.0, renew=0.05, on_lost=lost.append)
         await lease.acquire()
         api.failure = ClusterSilent("no answer")
-        await until(lambda: not lease.held)
-        await until(lambda: bool(lost))
+        await eventually_async(lambda: not lease.held)
+        await eventually_async(lambda: bool(lost))
         assert lost == ["the lease was not renewed for 2 s (no answer)"]
         api.failure = None
         await lease.acquire()
