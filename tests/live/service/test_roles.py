@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from berth.cli import main
+from berth.live.service.authenticator import Authenticator
+from berth.live.service.problems import Refused
 from berth.live.service.store import Store, Token
 from berth.live.service.tokens import ROLES, digest, new_secret
 from tests.harness.waiting import eventually
@@ -186,6 +189,21 @@ def test_the_command_line_names_the_ceiling(guarded: Guarded, run: Run, monkeypa
     code, _, err = run("submit", "-r", "cpu=1", "--priority", "1000000")
     assert code == 4
     assert "queue default allows priority up to 0 (max_priority), and the job asks for 1000000" in err
+
+
+@pytest.mark.parametrize("seconds", [-0.001, 0.0])
+def test_a_token_is_good_until_it_expires(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, secret = Store(str(tmp_path / "berth.db")), new_secret()
+    store.add_token(Token("ann", digest(secret), "submit", "ann", 1.0, expires=1000.0))
+    monkeypatch.setattr("berth.live.service.authenticator.time.time", lambda: 1000.0 + seconds)
+    asking = Authenticator(store, open_=False).caller(f"Bearer {secret}")
+    if seconds < 0:
+        assert asyncio.run(asking).user == "ann"
+    else:
+        with pytest.raises(Refused) as refused:
+            asyncio.run(asking)
+        assert (refused.value.status, refused.value.title) == (401, "expired token")
+    store.close()
 
 
 def until_code(run: Run, code: int, *words: str) -> str:
