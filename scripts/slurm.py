@@ -1,7 +1,9 @@
 """Slurm for tests and benchmarks: `berth.live.clusters.slurm` starts it; this installs its programs and two kinds of
 MPI.
 
-python3 scripts/slurm.py install   installs them with apt, where they are not there (needs root)
+python3 scripts/slurm.py install [--accounting]   installs them with apt, where they are not there (needs root)
+
+`--accounting` adds slurmdbd and MariaDB, which one slow test needs.
 """
 
 from __future__ import annotations
@@ -27,25 +29,37 @@ PACKAGES = (
     "libc6-dev",
 )
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "slurmrestd", "munged")
+ACCOUNTING = {
+    "slurmdbd": "slurmdbd",
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",
+}
+"""Programs of the accounting, and their packages."""
 MPI = ("mpicc.mpich", "mpirun.mpich", "mpicc.openmpi", "mpirun.openmpi", "gcc")
 
 
-def install() -> None:
-    """Install what is not there; no service of Slurm or munge is started."""
+def install(accounting: bool = False) -> None:
+    """Install what is not there; no service of Slurm, munge or MariaDB is started."""
     where = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-    missing = [program for program in (*PROGRAMS, *MPI) if shutil.which(program, path=where) is None]
+    missing = [
+        program
+        for program in (*PROGRAMS, *MPI, *(ACCOUNTING if accounting else ()))
+        if shutil.which(program, path=where) is None
+    ]
     if not missing:
         return
     if shutil.which("apt-get") is None:
         sys.exit(
             f"slurm: there is no apt-get here; install Slurm, munge and MPI so that these are in the PATH: {missing}"
         )
+    packages = [*PACKAGES, *(set(ACCOUNTING.values()) if accounting else ())]
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     subprocess.run(["apt-get", "update", "-q"], check=True, env=quiet)
-    subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *PACKAGES], check=True, env=quiet)
+    subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages], check=True, env=quiet)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["install"]:
+    if sys.argv[1:] not in (["install"], ["install", "--accounting"]):
         sys.exit(__doc__)
-    install()
+    install("--accounting" in sys.argv)

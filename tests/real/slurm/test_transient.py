@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,24 @@ def phases(live: Live) -> dict[str, str]:
     return {job["id"]: job["phase"] for job in live.ask("GET", "/v1/jobs?limit=1000")["jobs"]}
 
 
+def submissions_wait(live: Live, names: Sequence[str], said: str, end: Callable[[], object]) -> None:
+    """No job fails while Slurm says this; health and explain tell it. After `end`, all jobs finish."""
+    spec = {"resources": {"cpu": 1}, "command": ["true"], "retries": 0}
+    live.ask("POST", "/v1/jobs", [{**spec, "name": name} for name in names])
+    ready = eventually(lambda: health(live), lambda found: said in str(found["paused"]), "health")
+    assert ready["ready"] is True
+    text = eventually(lambda: live.ask("GET", f"/v1/jobs/{names[-1]}/explain")["text"], lambda text: said in text)
+    assert "one is tried" in text
+    longer = re.compile(r"in ([2-9]|\d\d) s")
+    eventually(lambda: health(live), lambda found: longer.search(str(found["paused"])), "a second refusal")
+    assert refused(live) < PARALLEL + 10  # those that were under way when Slurm refused the first, and one a pause
+    assert set(phases(live).values()) <= {"waiting", "starting"}
+    end()
+    ended = eventually(lambda: phases(live), lambda found: set(found.values()) <= {"finished", "failed"}, "the end")
+    assert ended == dict.fromkeys(names, "finished")
+    assert health(live)["paused"] is None
+
+
 @pytest.mark.parametrize("trouble", [closed_partition, full_disk])
 def test_no_job_fails_and_all_run_when_slurm_takes_jobs_again(
     trouble: Callable[[SharedSlurm], AbstractContextManager[tuple[str, Callable[[], object]]]],
@@ -85,19 +103,5 @@ def test_no_job_fails_and_all_run_when_slurm_takes_jobs_again(
 ) -> None:
     settings = tmp_path / "slurm.yaml"
     settings.write_text(f"conf: {slurm_cluster.conf}\nspool: {tmp_path / 'spool'}\npoll: 0.5\n")
-    spec = {"resources": {"cpu": 1}, "command": ["true"], "retries": 0}
-    jobs = [{**spec, "name": f"j{i}"} for i in range(JOBS)]
     with trouble(slurm_cluster) as (said, end), serving(tmp_path, "--engine", f"slurm:{settings}") as live:
-        live.ask("POST", "/v1/jobs", jobs)
-        ready = eventually(lambda: health(live), lambda found: said in str(found["paused"]), "health")
-        assert ready["ready"] is True
-        text = eventually(lambda: live.ask("GET", f"/v1/jobs/j{JOBS - 1}/explain")["text"], lambda text: said in text)
-        assert "one is tried" in text
-        longer = re.compile(r"in ([2-9]|\d\d) s")
-        eventually(lambda: health(live), lambda found: longer.search(str(found["paused"])), "a second refusal")
-        assert refused(live) < PARALLEL + 10  # those that were under way when Slurm refused the first, and one a pause
-        assert set(phases(live).values()) <= {"waiting", "starting"}
-        end()
-        ended = eventually(lambda: phases(live), lambda found: set(found.values()) <= {"finished", "failed"}, "the end")
-        assert ended == {f"j{i}": "finished" for i in range(JOBS)}
-        assert health(live)["paused"] is None
+        submissions_wait(live, [f"j{i}" for i in range(JOBS)], said, end)

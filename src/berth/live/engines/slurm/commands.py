@@ -207,10 +207,10 @@ class SlurmCommands:
                 process.wait()
 
     async def jobs(self) -> list[SlurmJob]:
-        return read_jobs(await self._ask("squeue", "--json", "--states=all"))
+        return await asyncio.to_thread(read_jobs, await self._ask("squeue", "--json", "--states=all"))
 
     async def nodes(self) -> list[Node]:
-        return read_nodes(await self._ask("scontrol", "-o", "show", "nodes"))
+        return await asyncio.to_thread(read_nodes, await self._ask("scontrol", "-o", "show", "nodes"))
 
     async def partitions(self) -> dict[str, Partition]:
         return read_partitions(await self._ask("scontrol", "-o", "--all", "show", "partitions"))

@@ -7,7 +7,6 @@ settings are the operator's; the format of `scontrol` has been stable for many y
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from berth.errors import InvalidInput
 from berth.live.engines import EngineError
+from berth.live.engines.slurm.long_json import loads
 from berth.live.engines.slurm.unsupported import beyond
 from berth.traces.formats.slurm import expand_hosts
 
@@ -30,8 +30,9 @@ __all__ = [
     "parse_gres",
     "read_config",
     "read_field",
+    "read_job",
     "read_jobs",
-    "read_json_nodes",
+    "read_json_node",
     "read_nodes",
 ]
 
@@ -303,25 +304,30 @@ def _job(found: Mapping[str, Any]) -> SlurmJob:
     )
 
 
-def read_jobs(text: str, command: str = "squeue --json") -> list[SlurmJob]:
-    """Read the jobs of `squeue --json` or slurmrestd."""
+def read_job(found: Any) -> SlurmJob:
+    """Read a job of `squeue --json` or slurmrestd."""
     try:
-        found = json.loads(text)
+        return _job(found)
+    except (InvalidInput, AttributeError) as error:
+        shown = found.get("job_id") if isinstance(found, dict) else found
+        raise EngineError(f"job {shown}: {error}") from None
+
+
+def read_jobs(text: str) -> list[SlurmJob]:
+    """Read the jobs of `squeue --json`."""
+    try:
+        found = loads(text, jobs=read_job)
     except ValueError:
-        raise EngineError(f"{command} did not answer in JSON, but: {text.strip()[-120:]!r}") from None
+        raise EngineError(f"squeue --json did not answer in JSON, but: {text.strip()[-120:]!r}") from None
+    except EngineError as error:
+        raise EngineError(f"squeue --json: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("jobs"), list):
-        raise EngineError(f"{command}: expected an object with a list of jobs, got {text.strip()[:120]!r}")
+        raise EngineError(f"squeue --json: expected an object with a list of jobs, got {text.strip()[:120]!r}")
     if errors := found.get("errors"):  # if slurmctld is away, it answers with no jobs and exit code 0
         first = errors[0] if isinstance(errors, list) else errors
         said = first.get("description") or first.get("error") if isinstance(first, dict) else first
-        raise EngineError(f"{command}: {said} (is slurmctld running?)")
-    jobs = []
-    for one in found["jobs"]:
-        try:
-            jobs.append(_job(one))
-        except (InvalidInput, AttributeError) as error:
-            shown = one.get("job_id") if isinstance(one, dict) else one
-            raise EngineError(f"{command}: job {shown}: {error}") from None
+        raise EngineError(f"squeue --json: {said} (is slurmctld running?)")
+    jobs: list[SlurmJob] = found["jobs"]
     return jobs
 
 
@@ -394,15 +400,10 @@ def read_nodes(text: str) -> list[Node]:
     return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
 
-def read_json_nodes(found: Mapping[str, Any]) -> list[Node]:
-    """Read the nodes of slurmrestd."""
-    nodes = found.get("nodes")
-    if not isinstance(nodes, list) or not all(isinstance(node, dict) and node.get("name") for node in nodes):
-        raise EngineError(f"slurmrestd GET /nodes: expected a list of nodes, got {str(nodes)[:120]}")
-    return [_json_node(node) for node in nodes]
-
-
-def _json_node(found: Mapping[str, Any]) -> Node:
+def read_json_node(found: Any) -> Node:
+    """Read a node of slurmrestd."""
+    if not isinstance(found, dict) or not found.get("name"):
+        raise EngineError(f"expected a node, got {str(found)[:120]}")
     states = found.get("state") or "unknown"
     flags = found.get("state_flags") or []
     features, partitions = found.get("active_features"), found.get("partitions")

@@ -13,13 +13,14 @@ import json
 import os
 import pwd
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.commands import Away, Refused
-from berth.live.engines.slurm.parsing import Config, Node, SlurmJob, read_jobs, read_json_nodes
+from berth.live.engines.slurm.long_json import loads
+from berth.live.engines.slurm.parsing import Config, Node, SlurmJob, read_job, read_json_node
 from berth.live.engines.slurm.partitions import Partition, Reservation, read_json_partitions, read_json_reservations
 from berth.live.engines.slurm.settings import SlurmSettings
 from berth.live.engines.slurm.submission import Component, Submission
@@ -41,7 +42,8 @@ class SlurmRest:
         self._user = pwd.getpwuid(os.getuid()).pw_name
         self._room = asyncio.Semaphore(PARALLEL)
 
-    async def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    async def _ask(self, method: str, path: str, body: object = None, **lists: Callable[[Any], Any]) -> dict[str, Any]:
+        """Its answer, in which the elements of long lists are read by these functions."""
         name = f"slurmrestd {method} {path}"
         async with self._room:
             try:
@@ -54,9 +56,11 @@ class SlurmRest:
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
                 raise Away(f"{name}: {error}", heard=True) from None
         try:
-            found = json.loads(text)
+            found = await asyncio.to_thread(loads, text, **lists)
         except ValueError:
             found = None
+        except EngineError as error:
+            raise EngineError(f"{name}: {error}") from None
         if not isinstance(found, dict):
             raise Away(f"{name}: expected JSON, got {status} {text[:120]!r}", heard=status != 401)
         errors = found.get("errors") or []
@@ -118,10 +122,10 @@ class SlurmRest:
         return [f"X-SLURM-USER-TOKEN: {token}"]
 
     async def jobs(self) -> list[SlurmJob]:
-        return read_jobs(json.dumps(await self._ask("GET", "/jobs")), "slurmrestd GET /jobs")
+        return _list(await self._ask("GET", "/jobs", jobs=read_job), "jobs")
 
     async def nodes(self) -> list[Node]:
-        return read_json_nodes(await self._ask("GET", "/nodes"))
+        return _list(await self._ask("GET", "/nodes", nodes=read_json_node), "nodes")
 
     async def partitions(self) -> dict[str, Partition]:
         return read_json_partitions(await self._ask("GET", "/partitions"))
@@ -167,6 +171,13 @@ class SlurmRest:
 
     async def close(self) -> None:
         """Do nothing: no connection is kept."""
+
+
+def _list(found: Mapping[str, Any], name: str) -> list[Any]:
+    there = found.get(name)
+    if not isinstance(there, list):
+        raise EngineError(f"slurmrestd GET /{name}: expected a list of {name}, got {str(there)[:120]}")
+    return there
 
 
 def _job(submission: Submission, component: Component) -> dict[str, Any]:
