@@ -28,6 +28,8 @@ from tests.live.engines.slurm.recorded import INSTANCE, USER, VERSIONS, recordin
 __all__ = ["main"]
 
 POLLS = 5
+TICK = 0.02
+"""Seconds between two looks at the loop."""
 
 
 class Before(SlurmCommands):
@@ -68,8 +70,8 @@ async def longest_stall(stop: asyncio.Event) -> float:
     longest = 0.0
     while not stop.is_set():
         begin = time.perf_counter()
-        await asyncio.sleep(0.001)
-        longest = max(longest, time.perf_counter() - begin - 0.001)
+        await asyncio.sleep(TICK)
+        longest = max(longest, time.perf_counter() - begin - TICK)
     return longest
 
 

@@ -3,7 +3,7 @@ MPI.
 
 python3 scripts/slurm.py install [--accounting]   installs them with apt, where they are not there (needs root)
 
-`--accounting` adds slurmdbd and MariaDB, which one slow test needs.
+`--accounting` adds slurmdbd and MariaDB, for slow tests of limits.
 """
 
 from __future__ import annotations
@@ -42,18 +42,15 @@ MPI = ("mpicc.mpich", "mpirun.mpich", "mpicc.openmpi", "mpirun.openmpi", "gcc")
 def install(accounting: bool = False) -> None:
     """Install what is not there; no service of Slurm, munge or MariaDB is started."""
     where = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-    missing = [
-        program
-        for program in (*PROGRAMS, *MPI, *(ACCOUNTING if accounting else ()))
-        if shutil.which(program, path=where) is None
-    ]
+    programs = [*PROGRAMS, *MPI, *(ACCOUNTING if accounting else ())]
+    missing = [program for program in programs if shutil.which(program, path=where) is None]
     if not missing:
         return
     if shutil.which("apt-get") is None:
         sys.exit(
             f"slurm: there is no apt-get here; install Slurm, munge and MPI so that these are in the PATH: {missing}"
         )
-    packages = [*PACKAGES, *(set(ACCOUNTING.values()) if accounting else ())]
+    packages = [*PACKAGES, *(dict.fromkeys(ACCOUNTING.values()) if accounting else ())]
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     subprocess.run(["apt-get", "update", "-q"], check=True, env=quiet)
     subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages], check=True, env=quiet)

@@ -62,7 +62,7 @@ def test_a_limit_on_submitted_jobs_pauses_submissions(cluster: AccountedSlurm, t
         submissions_wait(live, names, "Job violates accounting/QOS policy", lambda: empty(cluster))
 
 
-HELD = {
+HELD: dict[str, tuple[str, list[list[str]]]] = {
     "QOSMaxJobsPerUserLimit": ("limited", [[]]),
     "Licenses": ("licensed", [["-L", "matlab:1"]]),
     "Priority": ("behind", [["-w", "n1"], ["--exclusive", "-N2"]]),

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -29,8 +30,8 @@ from berth.live.engines.slurm.outputs import AGAIN, last_words, mark_of, read_ma
 from berth.live.engines.slurm.submission import write_tag
 from tests.harness.invariants import InvariantBroken
 from tests.harness.waiting import eventually, eventually_async
-from tests.live.service.live import serving_process
-from tests.real.slurm.shared import SharedSlurm
+from tests.live.service.live import Live, serving, serving_process
+from tests.real.slurm.shared import COMPANION, SharedSlurm
 from tests.real.slurm.site import SlurmSite, driven
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -468,6 +469,17 @@ def test_old_files_are_removed_while_berth_runs(
     asyncio.run(run())
 
 
+def tokens_of(people: Sequence[str], store: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """A token for each."""
+    tokens = {}
+    for name in people:
+        assert main(["token", "create", name, "--store", str(store)]) == 0
+        found = re.search(r"\bberth_\S+", capsys.readouterr().out)
+        assert found is not None
+        tokens[name] = found[0]
+    return tokens
+
+
 def test_a_service_runs_the_jobs_of_several_users(
     cluster: SharedSlurm,
     people: tuple[str, str],
@@ -482,12 +494,7 @@ def test_a_service_runs_the_jobs_of_several_users(
     through = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{left}"] if shutil.which("setpriv") else []
     settings = tmp_path / "slurm.yaml"
     settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path}/spool\noutput: {public}/output\nusers: true\n")
-    tokens = {}
-    for name in people:
-        assert main(["token", "create", name, "--store", str(tmp_path / "berth.db")]) == 0
-        found = re.search(r"\bberth_\S+", capsys.readouterr().out)
-        assert found is not None
-        tokens[name] = found[0]
+    tokens = tokens_of(people, tmp_path / "berth.db", capsys)
     with serving_process(tmp_path, "--engine", f"slurm:{settings}", through=through) as live:
         for name, token in tokens.items():
             job = {"name": f"of-{name}", "resources": {"cpu": 1}, "command": ["/bin/sh", "-c", f"{IDENTITY}; exit 3"]}
@@ -503,3 +510,64 @@ def test_a_service_runs_the_jobs_of_several_users(
             assert [str(user.pw_uid), str(user.pw_gid)] in [line.split()[:2] for line in lines], lines
             assert found_job["attempt"] == 1
             assert "exit code 3" in found_job["reason"]
+
+
+def test_nobody_takes_the_name_of_a_job_that_another_submits_to_slurm(
+    cluster: SharedSlurm,
+    people: tuple[str, str],
+    public: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its name is known before berth adopts it: with a job of that name, Bob could have Ann's cancelled."""
+    ann, bob = people
+    settings = tmp_path / "slurm.yaml"
+    settings.write_text(
+        f"conf: {cluster.conf}\nspool: {tmp_path}/spool\noutput: {public}/output\nusers: true\n"
+        f"companion: {COMPANION}\npoll: 0.3\n"
+    )
+    tokens = tokens_of(people, tmp_path / "berth.db", capsys)
+    witness = public / "witness"
+    witness.mkdir()
+    witness.chmod(0o777)
+
+    def submit(seconds: int) -> str:
+        words = ["-p", COMPANION, "-n1", "-o", "/dev/null", "--parsable", "--chdir=/"]
+        done = run_as(ann, "sbatch", *words, "--wrap", f"echo ran >>{witness}/ran; sleep {seconds}", cluster=cluster)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def refusal(live: Live, method: str, path: str, body: object = None) -> str:
+        with pytest.raises(HTTPError) as error:
+            live.ask(method, path, body, tokens[bob])
+        with error.value:
+            return error.value.read().decode()
+
+    def squeue(number: str) -> str:
+        return cluster.ask("squeue", "-h", "-t", "all", "-j", number, "-o", "%T").strip()
+
+    with serving(tmp_path, "--engine", f"slurm:{settings}") as live:
+        next_number = int(submit(0)) + 1
+        now = int(time.time())
+        for second in range(now - 1, now + 20):
+            job = {"name": f"slurm-{next_number}-{second}", "resources": {"cpu": 64}, "command": ["true"]}
+            assert "berth gives such names to jobs" in refusal(live, "POST", "/v1/jobs", job)
+        number = submit(3)
+        assert int(number) == next_number
+
+        def adopted() -> list[str]:
+            jobs = live.ask("GET", "/v1/jobs", token=tokens[bob])["jobs"]
+            return [job["id"] for job in jobs if job["id"].startswith(f"slurm-{number}-")]
+
+        (name,) = eventually(adopted, bool, "the job is not adopted")
+        assert now - 1 <= int(name.split("-")[2]) < now + 20
+        assert "berth gives such names to jobs" in refusal(live, "POST", "/v1/jobs", {**job, "name": name})
+        assert f"job {name} belongs to {ann}" in refusal(live, "DELETE", f"/v1/jobs/{name}")
+        assert run_as(bob, "scancel", number, cluster=cluster).returncode != 0
+        ended = eventually(
+            lambda: live.ask("GET", f"/v1/jobs/{name}", token=tokens[ann]),
+            lambda job: job["phase"] in ("finished", "failed", "cancelled"),
+        )
+        assert (ended["phase"], ended["user"], ended["attempt"], squeue(number)) == ("finished", ann, 1, "COMPLETED")
+        if (witness / "ran").read_text() != "ran\nran\n":
+            raise InvariantBroken("a job of Ann did not run once")

@@ -172,7 +172,8 @@ class SlurmCommands:
                 words = (*words[:1], f"--export-file=/proc/self/fd/{files[3].fileno()}", *words[1:])
             async with self._room:
                 code = await self._run(name, words, files)
-            out, err = (_content(file) for file in files[1:3])
+            reading = asyncio.get_running_loop().run_in_executor(self._threads, _contents, files[1:3])
+            out, err = await reading
         if code == 0:
             return out
         if code in (-9, 137):
@@ -297,9 +298,10 @@ def _memory(content: bytes) -> BinaryIO:
     return file
 
 
-def _content(file: BinaryIO) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+def _contents(files: Sequence[BinaryIO]) -> list[str]:
+    for file in files:
+        file.seek(0)
+    return [file.read().decode(errors="replace") for file in files]
 
 
 def failure(name: str, said: str) -> EngineError:

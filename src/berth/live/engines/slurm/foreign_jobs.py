@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from berth.files.quantities import MILLI, Amounts
 from berth.live.core.jobs import Place, Server
+from berth.live.engines.slurm.node_parts import NodePart
 from berth.live.engines.slurm.parsing import SlurmJob, parse_gres
 from berth.live.engines.slurm.submission import MIB
 
 __all__ = ["Taken", "asked_for", "room", "shares"]
-
-
-class _Part(NamedTuple):
-    """What a job has of a node, as Slurm reports; 0 if it does not say."""
-
-    node: str
-    cpus: int = 0
-    cores: int = 0
-    memory_mib: int = 0
 
 
 class Taken:
@@ -73,7 +64,7 @@ def room(servers: Iterable[Server], asked: Iterable[Mapping[str, Amounts]]) -> d
 
 def shares(job: SlurmJob) -> dict[str, dict[str, int]]:
     """What a job that runs, or is being cleaned up, holds of each of its nodes."""
-    parts = list(_parts(job.resources)) or [_Part(node) for node in job.nodes]
+    parts = job.parts or [NodePart(node) for node in job.nodes]
     cores = sum(part.cores for part in parts)
     details = job.gres if len(job.gres) == len(parts) else [job.tres_per_node] * len(parts)
     found = {}
@@ -87,35 +78,3 @@ def shares(job: SlurmJob) -> dict[str, dict[str, int]]:
             share[name] = share.get(name, 0) + count * MILLI
         found[part.node] = share
     return found
-
-
-def _parts(resources: object) -> Iterator[_Part]:
-    """The nodes of Slurm's `job_resources`: a list of nodes, or since 24.05 an object that has one."""
-    if not isinstance(resources, Mapping):
-        return
-    nodes = resources.get("nodes")
-    newer = nodes.get("allocation") if isinstance(nodes, Mapping) else None
-    for node in newer or resources.get("allocated_nodes") or ():
-        if isinstance(node, Mapping) and isinstance(name := node.get("name", node.get("nodename")), str):
-            cpus, memory = node.get("cpus"), node.get("memory")
-            yield _Part(
-                name,
-                _count(cpus.get("count")) if isinstance(cpus, Mapping) else 0,
-                sum(_cores(socket) for socket in _each(node.get("sockets"))),
-                _count(memory.get("allocated") if isinstance(memory, Mapping) else node.get("memory_allocated")),
-            )
-
-
-def _cores(socket: object) -> int:
-    """Allocated cores of a socket: each says "allocated", or has a status that does; others say "UNALLOCATED"."""
-    cores = _each(socket.get("cores")) if isinstance(socket, Mapping) else ()
-    said = (str(core.get("status") if isinstance(core, Mapping) else core) for core in cores)
-    return sum(re.search(r"\ballocated", text, re.IGNORECASE) is not None for text in said)
-
-
-def _each(value: Any) -> Sequence[Any]:
-    return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -18,6 +18,7 @@ from typing import Any
 from berth.errors import InvalidInput
 from berth.live.engines import EngineError
 from berth.live.engines.slurm.long_json import loads
+from berth.live.engines.slurm.node_parts import NodePart, read_parts
 from berth.live.engines.slurm.unsupported import beyond
 from berth.traces.formats.slurm import expand_hosts
 
@@ -102,7 +103,7 @@ class Node:
         return ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SlurmJob:
     """A job as Slurm knows it; times are seconds since the epoch, None if unknown or unlimited."""
 
@@ -139,8 +140,8 @@ class SlurmJob:
     tres_per_node: str = ""
     features: str = ""
     required: tuple[str, ...] = ()
-    resources: object = None
-    """What it has of each node, in Slurm's format (`berth.live.engines.slurm.foreign_jobs`)."""
+    parts: tuple[NodePart, ...] = ()
+    """What it has of each node."""
     gres: tuple[str, ...] = ()
     """What it has of the GRES of each node."""
     eligible: float | None = None
@@ -293,7 +294,7 @@ def _job(found: Mapping[str, Any]) -> SlurmJob:
         _text(found, "tres_per_node"),
         _text(found, "features"),
         _required_nodes(found.get("required_nodes")),
-        resources=found.get("job_resources"),
+        parts=tuple(read_parts(found.get("job_resources"))),
         gres=tuple(str(each) for each in found.get("gres_detail") or ()),
         eligible=_time(found.get("eligible_time")),
         most_nodes=_whole(found.get("max_nodes")) or None,

@@ -64,6 +64,8 @@ SWEEP = 3600.0
 """Seconds between two removals of old files."""
 FORGOTTEN = 60.0
 """Seconds after which a held job that only used up a job id counts as left behind."""
+PIECE = 1000
+"""The most attempts that are compared without a pause for the other tasks of the event loop."""
 log = logging.getLogger(__name__)
 
 
@@ -140,21 +142,27 @@ class Watch:
             jobs = await self._slurm.jobs()
             self._highest = max([self._highest, *(job.id for job in jobs)])
             self._numbered = {r.slurm: r for r in self._spool.open if r.slurm is not None and not r.theirs}
-            tags = {self._key(job) for job in jobs}
+            keyed = [(self._key(job), job) for job in jobs]
+            tags = {key for key, _ in keyed}
             if any(record.key not in tags and not record.sending for record in self._spool.open):
                 self._confirmed = 0.0  # another slurmctld may have answered
                 await self.confirm()
             if self._hooks is not None:
                 self._hooks.read()
             self.attempts.boot = self._boot
-            self._compare(jobs, began, clock)
+            await asyncio.sleep(0)  # each of these steps takes long if there are many jobs or nodes
+            await self._compare(keyed, began, clock)
+            await asyncio.sleep(0)
             servers = self.servers
             if nodes_too:
-                there = {name: server(node) for name, node in self._nodes.items() if node.there}
+                up = [node for node in self._nodes.values() if node.there]
+                there = await asyncio.to_thread(lambda: {node.name: server(node) for node in up})
                 there = {name: self._stuck(found, clock) for name, found in there.items()}
                 servers = reserve(there, self._nodes, self._reservations, self._user, began)
             # reported after the ends of attempts there, which Slurm knows at the same time
-            self._tell_servers(servers, self._taken(jobs))
+            taken = self._taken(keyed)
+            await asyncio.sleep(0)
+            self._tell_servers(servers, taken)
             if nodes_too:
                 self._looked = clock
                 await self.attempts.look_for_tasks()
@@ -237,13 +245,12 @@ class Watch:
                 ", ".join(others[:5]) + (", …" if len(others) > 5 else ""),
             )
 
-    def _taken(self, jobs: Sequence[SlurmJob]) -> Taken:
+    def _taken(self, jobs: Sequence[tuple[Key | None, SlurmJob]]) -> Taken:
         """What berth may not use. An attempt of berth never counts as a foreign job, whatever its state."""
         taken = Taken()
-        for job in jobs:
+        for key, job in jobs:
             if not job.holding:
                 continue
-            key = self._key(job)
             record = None if key is None else self._spool.records.get(key)
             if record is None or (record.end is not None and record.theirs):  # released by hand
                 taken.add(job)
@@ -272,11 +279,11 @@ class Watch:
 
     # ------------------------------------------------------------------------ jobs
 
-    def _compare(self, jobs: Sequence[SlurmJob], began: float, clock: float) -> None:
+    async def _compare(self, jobs: Sequence[tuple[Key | None, SlurmJob]], began: float, clock: float) -> None:
         """Compare Slurm's jobs with what is known. Slurm was asked at `began`, which is `clock` by another clock."""
         jobs_of: defaultdict[Key, list[SlurmJob]] = defaultdict(list)
-        for job in jobs:
-            if (key := self._key(job)) is not None:
+        for key, job in jobs:
+            if key is not None:
                 jobs_of[key].append(job)
             elif (
                 job.name == NUMBER
@@ -285,7 +292,9 @@ class Watch:
                 and began - (job.submit or 0.0) > FORGOTTEN
             ):
                 self.attempts.unwanted.add(job.id)  # a berth that was killed made it and could not cancel it
-        for key, parts in jobs_of.items():
+        for i, (key, parts) in enumerate(jobs_of.items()):
+            if i % PIECE == PIECE - 1:
+                await asyncio.sleep(0)
             record = self._spool.records.get(key)
             if record is None and not key[1]:
                 continue
@@ -299,7 +308,7 @@ class Watch:
         for record in self._spool.open:
             if record.key not in jobs_of and record.slurm is not None and not record.sending and record.since < clock:
                 self.attempts.missing(record)
-        self._tell_waiting(self._companion.waiting(jobs))
+        self._tell_waiting(self._companion.waiting(job for _, job in jobs))
 
     def _key(self, job: SlurmJob) -> Key | None:
         """The attempt of a job; None if the job is not berth's.
