@@ -27,7 +27,7 @@ from tests.live.engines.slurm.recorded import INSTANCE, USER, VERSIONS, recordin
 
 __all__ = ["main"]
 
-POLLS = 5
+POLLS = 3
 TICK = 0.02
 """Seconds between two looks at the loop."""
 

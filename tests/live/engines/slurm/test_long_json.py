@@ -48,6 +48,15 @@ def test_it_refuses_what_json_refuses(value: Any, data: st.DataObject) -> None:
         assert loads(broken, jobs=same) == expected
 
 
+@pytest.mark.parametrize(
+    "text", ["{1: 2}", "{[]: 2}", '{"a" 2}', '{"a": 2,}', '{"jobs": [1,]}', "{", '{"jobs": [', "{} x", ""]
+)
+def test_what_only_looks_like_json(text: str) -> None:
+    for read in (json.loads, lambda text: loads(text, jobs=same)):
+        with pytest.raises(json.JSONDecodeError):
+            read(text)
+
+
 def test_an_element_is_read_before_the_next_is_decoded() -> None:
     seen: list[int] = []
     with pytest.raises(ValueError, match="Expecting"):

@@ -64,7 +64,7 @@ def room(servers: Iterable[Server], asked: Iterable[Mapping[str, Amounts]]) -> d
 
 def shares(job: SlurmJob) -> dict[str, dict[str, int]]:
     """What a job that runs, or is being cleaned up, holds of each of its nodes."""
-    parts = job.parts or [NodePart(node) for node in job.nodes]
+    parts = job.allocated or [NodePart(node) for node in job.nodes]
     cores = sum(part.cores for part in parts)
     details = job.gres if len(job.gres) == len(parts) else [job.tres_per_node] * len(parts)
     found = {}

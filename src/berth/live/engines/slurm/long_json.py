@@ -28,7 +28,7 @@ def loads(text: str, **lists: Callable[[Any], Any]) -> Any:
         return json.loads(text)
     found: dict[str, Any] = {}
     for _ in reader.items("}"):
-        name = reader.value()
+        name = reader.name()
         reader.expect(":")
         if name in lists and reader.finds("["):
             found[name] = [lists[name](reader.value()) for _ in reader.items("]")]
@@ -64,6 +64,12 @@ class _Reader:
         self._skip_spaces()
         value, self._at = _decode(self._text, self._at)
         return value
+
+    def name(self) -> str:
+        """The name of a field."""
+        if not isinstance(name := self.value(), str):
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", self._text, self._at)
+        return name
 
     def items(self, end: str) -> Iterator[None]:
         """Stop at each item up to this sign; the caller reads it."""

@@ -140,7 +140,7 @@ class SlurmJob:
     tres_per_node: str = ""
     features: str = ""
     required: tuple[str, ...] = ()
-    parts: tuple[NodePart, ...] = ()
+    allocated: tuple[NodePart, ...] = ()
     """What it has of each node."""
     gres: tuple[str, ...] = ()
     """What it has of the GRES of each node."""
@@ -294,7 +294,7 @@ def _job(found: Mapping[str, Any]) -> SlurmJob:
         _text(found, "tres_per_node"),
         _text(found, "features"),
         _required_nodes(found.get("required_nodes")),
-        parts=tuple(read_parts(found.get("job_resources"))),
+        allocated=tuple(read_parts(found.get("job_resources"))),
         gres=tuple(str(each) for each in found.get("gres_detail") or ()),
         eligible=_time(found.get("eligible_time")),
         most_nodes=_whole(found.get("max_nodes")) or None,
