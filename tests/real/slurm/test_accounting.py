@@ -70,20 +70,17 @@ HELD: dict[str, tuple[str, list[list[str]]]] = {
 """Slurm's reason for a job that waits, the name of that job, and the options of foreign jobs before it."""
 
 
-RESTS = ("FIRST_REST", "LONGEST_REST", "SHORT_REST")
-
-
 @pytest.mark.parametrize("reason", HELD)
 def test_a_job_that_slurm_holds_back_for_long_never_fails(
     reason: str, cluster: AccountedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused more often than was once fatal: its rests, and those of servers, are kept short here."""
 
-    def rest(seconds: float, *names: str) -> None:
-        for each in names:
-            monkeypatch.setattr(f"berth.live.core.refusals.{each}", seconds)
+    def rest(seconds: float) -> None:
+        for name in ("FIRST", "LONGEST", "EACH", "FIRST_REST", "LONGEST_REST", "SHORT_REST"):
+            monkeypatch.setattr(f"berth.live.core.refusals.{name}", seconds)
 
-    rest(0.1, "FIRST", "LONGEST", "EACH", *RESTS)
+    rest(0.1)
     settings = tmp_path / "slurm.yaml"
     settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path / 'spool'}\npoll: 0.2\npatience: 0.1\n")
     name, others = HELD[reason]
@@ -95,7 +92,7 @@ def test_a_job_that_slurm_holds_back_for_long_never_fails(
         often = live.wait_for(f"/v1/jobs/{name}", lambda job: job["attempt"] > ONCE_FATAL + 1)
         assert often["phase"] in ("waiting", "starting")
         assert often["failures"] == 0
-        rest(3.0, *RESTS)  # so that it is seen
+        rest(3.0)  # so that it is seen
         live.wait_for(f"/v1/jobs/{name}/explain", lambda told: reason in told["text"])
         empty(cluster)
         ended = live.wait_for(f"/v1/jobs/{name}", lambda job: job["phase"] in ("finished", "failed"))
