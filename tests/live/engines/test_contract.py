@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -37,6 +37,15 @@ def outcome(site: Site, **options: object) -> tuple[dict[str, EngineResult], str
     except EngineCheckFailed as error:
         results, message = error.results, str(error)
     return {result.check: result for result in results}, message
+
+
+def outcome_of_broken(make: Callable[[float], Site], expected: set[str]) -> tuple[set[str], str]:
+    """What fails with little patience, as a broken engine lets waits run out; with more, where a busy machine does."""
+    for patience in (4.0, 30.0):
+        results, message = outcome(make(patience))
+        if failed(results) == expected:
+            break
+    return failed(results), message
 
 
 def failed(results: dict[str, EngineResult]) -> set[str]:
@@ -140,8 +149,9 @@ def test_an_engine_of_real_processes_keeps_every_promise_and_its_tasks_are_the_w
 
 @pytest.mark.parametrize(("check", "engine"), CASES, ids=[engine.__name__ for _, engine in CASES])
 def test_broken_engine_is_caught(check: str, engine: type[SimulatedEngine]) -> None:
-    results, message = outcome(SimulatedSite(engine, patience=4.0))
-    assert failed(results) == SEVERAL.get(engine.__name__, {check}), message
+    expected = SEVERAL.get(engine.__name__, {check})
+    found, message = outcome_of_broken(lambda patience: SimulatedSite(engine, patience), expected)
+    assert found == expected, message
     line = next(line for line in message.splitlines() if line.startswith(f"{check}: "))
     assert "; expected " in line
     assert line.endswith(f"({engine.__name__})")
