@@ -48,7 +48,7 @@ def empty(cluster: AccountedSlurm) -> None:
 
 def foreign(cluster: AccountedSlurm, *words: str) -> None:
     """Submit a job that is not berth's."""
-    cluster.ask("sbatch", "-o", "/dev/null", *words, "--wrap", "sleep 600")
+    cluster.ask("sbatch", "-J", "foreign", "-o", "/dev/null", *words, "--wrap", "sleep 600")
 
 
 def test_a_limit_on_submitted_jobs_pauses_submissions(cluster: AccountedSlurm, tmp_path: Path) -> None:
@@ -70,6 +70,7 @@ HELD: dict[str, tuple[str, list[list[str]]]] = {
 """Slurm's reason for a job that waits, the name of that job, and the options of foreign jobs before it."""
 
 
+@pytest.mark.limit(600)
 @pytest.mark.parametrize("reason", HELD)
 def test_a_job_that_slurm_holds_back_for_long_never_fails(
     reason: str, cluster: AccountedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,7 +83,7 @@ def test_a_job_that_slurm_holds_back_for_long_never_fails(
 
     rest(0.1)
     settings = tmp_path / "slurm.yaml"
-    settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path / 'spool'}\npoll: 0.2\npatience: 0.1\n")
+    settings.write_text(f"conf: {cluster.conf}\nspool: {tmp_path / 'spool'}\npoll: 0.2\npatience: 1\n")
     name, others = HELD[reason]
     if name == "limited":
         cluster.limit("MaxJobsPerUser", 1)
@@ -94,7 +95,7 @@ def test_a_job_that_slurm_holds_back_for_long_never_fails(
         assert often["failures"] == 0
         rest(3.0)  # so that it is seen
         live.wait_for(f"/v1/jobs/{name}/explain", lambda told: reason in told["text"])
-        empty(cluster)
+        cluster.ask("scancel", "-n", "foreign")
         ended = live.wait_for(f"/v1/jobs/{name}", lambda job: job["phase"] in ("finished", "failed"))
         assert (ended["phase"], ended["failures"]) == ("finished", 0)
 
