@@ -35,7 +35,7 @@ from berth.live.core.records import ServerRecord
 from berth.live.core.waiting import own_copy
 from berth.model import Floats, Ints
 
-__all__ = ["EQUAL", "LEAST", "Learned", "Speed"]
+__all__ = ["EQUAL", "LEAST", "MOST_TYPES", "Learned", "Speed"]
 
 NOISE, NOISE_RUNS = 0.2, 5.0
 """The spread of the logarithms of runs that are alike before any was seen, and how many runs that counts."""
