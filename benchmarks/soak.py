@@ -49,6 +49,8 @@ LOAD = 0.7
 """The share of the cluster that jobs hold."""
 CPUS, MOST_CPUS = 64, 4
 """Cores of a server, and the most that a task asks for."""
+LATE = 2 / 3
+"""Growth is measured after this share of the days; by then the most types that are remembered have come."""
 LEVELS = {"memory": "memory_mb", "store": "store_mb", "engine's file": "engine_mb", "snapshot": "snapshot_mb"}
 """What has to level off."""
 
@@ -243,42 +245,45 @@ async def restart(folder: Path, total: int, retention: float) -> None:
 # ------------------------------------------------------------------ results
 
 
-def growth(rows: pl.DataFrame, column: str, since: float) -> tuple[float, float]:
-    """The mean of a column after day `since`, and by what share of it a straight line rises in a day."""
+def growth(rows: pl.DataFrame, column: str, since: float) -> tuple[float, float] | None:
+    """The mean of a column after day `since`, and by what share of it a straight line rises in a day.
+
+    >>> growth(pl.DataFrame({"day": [1.0, 2.0, 3.0, 4.0, 5.0], "mb": [90.0, 7.0, 9.0, 11.0, 13.0]}), "mb", 1.0)
+    (10.0, 0.2)
+    """
     late = rows.filter(pl.col("day") > since)
     if len(late) < 4:
-        return float("nan"), float("nan")
+        return None
     mean = float(late[column].to_numpy().mean())
     slope = float(np.polyfit(late["day"].to_numpy(), late[column].to_numpy(), 1)[0])
-    return mean, slope / max(mean, 1e-12)
+    return mean, round(slope / max(mean, 1e-12), 9)
 
 
 def shown(folder: Path, retention: float) -> None:
     """Print and plot what a folder has."""
     rows = pl.read_parquet(folder / "soak.parquet")
-    console, since = Console(width=130), retention + 1.0
+    last = float(rows["day"].to_list()[-1])
+    console, since = Console(width=130), max(retention + 1.0, LATE * last)
     for row in rows.gather_every(max(len(rows) // 15, 1)).to_dicts():
         console.print(_line(row))
-    table = Table(
-        "", f"mean after day {since:g}, MB", "growth a day, %", title=f"up to day {rows['day'].to_list()[-1]:.1f}"
-    )
+    table = Table("", f"mean after day {since:.1f}, MB", "growth a day, %", title=f"up to day {last:.1f}")
     for what, column in LEVELS.items():
-        mean, slope = growth(rows, column, since)
-        table.add_row(what, f"{mean:.1f}", f"{100 * slope:+.2f}")
+        found = growth(rows, column, since)
+        table.add_row(what, *(("–", "–") if found is None else (f"{found[0]:.1f}", f"{100 * found[1]:+.2f}")))
     console.print(table)
     if (folder / "restart.json").exists():
         told = json.loads((folder / "restart.json").read_text())
         seconds = f"{told['wall_s']:.1f} s ({told['processor_s']:.1f} s of processor time)"
         console.print(f"restart after {told['jobs']:,} jobs: {seconds}, {told['memory_mb']:.0f} MB")
-    _plot(rows, since, folder / "soak.png")
+    _plot(rows, retention, folder / "soak.png")
 
 
-def _plot(rows: pl.DataFrame, since: float, file: Path) -> None:
+def _plot(rows: pl.DataFrame, retention: float, file: Path) -> None:
     figure = Figure(figsize=(9.0, 5.0), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True).ravel()
     for ax, (what, column) in zip(axes, LEVELS.items(), strict=True):
         ax.plot(rows["day"].to_numpy(), rows[column].to_numpy())
-        ax.axvline(since - 1.0, color="0.7", linestyle=":")
+        ax.axvline(retention, color="0.7", linestyle=":")
         ax.set(title=f"{what}, MB", ylim=(0, None))
     for ax in axes[2:]:
         ax.set_xlabel("day (dotted: the retention)")
