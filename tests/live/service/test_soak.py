@@ -15,7 +15,7 @@ JOBS, STEP = 300, 43200.0
 
 
 def test_an_interrupted_month_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "time", clock.time)  # restored afterwards
+    monkeypatch.setitem(vars(clock), "time", vars(clock)["time"])  # restored afterwards
 
     async def part(until: int) -> tuple[int, dict[str, float]]:
         month = Month(tmp_path, JOBS, STEP, 7.0)
