@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +78,8 @@ def test_the_next_keeper_knows_the_owner_and_its_attempts(clock: Clock) -> None:
     assert there._claim(FIRST) is None
     assert not there._write(("job", 1), [], None, new=True)
     assert [(one["job"], one["end"]) for one in there._snapshot()["attempts"]] == [("job", None)]
+    there._begin = lambda: None  # type: ignore[method-assign]
+    assert json.loads(asyncio.run(there.ask('{"do": "recalled"}'))) == {"recalled": ["job"]}
 
 
 def test_a_request_without_an_owner_is_answered_and_takes_nothing(clock: Clock) -> None:

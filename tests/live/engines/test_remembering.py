@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from berth.live.core.events import Command, Event, Finished, Start
 from berth.live.core.jobs import Job, Place, Role, Server
-from berth.live.engines import Attempt, Snapshot
+from berth.live.engines import Attempt, EngineError, Snapshot
+from berth.live.engines.kubernetes import engine as kubernetes
 from berth.live.engines.kubernetes.attempts import Attempts
 from berth.live.engines.kubernetes.record import Record
 from berth.live.engines.kubernetes.settings import KubernetesSettings
@@ -56,6 +58,17 @@ def test_records_in_kubernetes_are_removed_only_when_the_journal_has_their_ends(
         state.records[name, 1] = Record((name, 1), f"record-{name}", (), end=finished(name), settled=settled)
     asyncio.run(attempts.sweep())
     assert removed == ["configmaps/record-b"]
+
+
+def test_kubernetes_recalls_attempts_and_groups_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "connect", lambda *_: SimpleNamespace(namespace="n"))
+    engine: Any = kubernetes.KubernetesEngine(KubernetesSettings())
+    engine._state.records["a", 2] = Record(("a", 2), "record-a", (), end=finished("a"))
+    engine._companion.waiting["b"] = None
+    with pytest.raises(EngineError, match="not connected"):
+        asyncio.run(engine.recalled())
+    engine._watching = SimpleNamespace()
+    assert asyncio.run(engine.recalled()) == {"a", "b"}
 
 
 class Engine:

@@ -12,7 +12,7 @@ import pytest
 from berth.errors import InvalidInput
 from berth.live.core.events import Cancel, Event, Failed, Finished, Start, Started
 from berth.live.core.jobs import Job, Place, Role
-from berth.live.engines import Engine, EngineError
+from berth.live.engines import Engine, EngineError, Recalling
 from berth.live.engines.clock import Clock
 from berth.live.engines.registry import make_engine
 from berth.live.engines.remote import RemoteEngine
@@ -74,6 +74,8 @@ def test_attempts_begin_once_and_end(kind: str, tmp_path: Path) -> None:
             assert known["j", 1].end == second
             assert known["j", 1].places == START.places
             assert known["k", 4].end == first
+            assert isinstance(engine, Recalling)
+            assert await engine.recalled() == {"j", "k"}
 
     asyncio.run(run())
 

@@ -18,6 +18,7 @@ from berth.live.core.drivers import make_driver
 from berth.live.core.drivers.proposing import proposed
 from berth.live.core.records import Outcome
 from berth.live.core.runtimes import Means, expected, speeds
+from berth.live.core.speeds import MOST_TYPES
 from berth.live.core.view import Placing, View, placed_in_order, violations
 from berth.statistics import Estimate, estimate
 
@@ -134,8 +135,10 @@ class Shadow:
     def learn(self, outcome: Outcome, /) -> None:
         """Let the candidate learn from the results of the policy's decisions."""
         if self._means is not None:
-            mean, runs = self._means.get(outcome.job.type, (0.0, 0))
+            mean, runs = self._means.pop(outcome.job.type, (0.0, 0))  # the latest is last
             self._means[outcome.job.type] = mean + (outcome.speed - mean) / (runs + 1), runs + 1
+            if len(self._means) > MOST_TYPES:
+                del self._means[next(iter(self._means))]
         if self._driver is not None:
             self._driver.learn(outcome)
 

@@ -35,7 +35,7 @@ from berth.live.core.records import ServerRecord
 from berth.live.core.waiting import own_copy
 from berth.model import Floats, Ints
 
-__all__ = ["EQUAL", "LEAST", "Learned", "Speed"]
+__all__ = ["EQUAL", "LEAST", "MOST_TYPES", "Learned", "Speed"]
 
 NOISE, NOISE_RUNS = 0.2, 5.0
 """The spread of the logarithms of runs that are alike before any was seen, and how many runs that counts."""
@@ -372,9 +372,13 @@ class Learned:
         deviation = math.sqrt(self._noise_of(cells))
         return Speed(runs_, math.exp(mean), deviation, cuts, math.exp(mean - half), math.exp(mean + half), level)
 
-    def deviation(self, type_: str) -> float:
-        """The spread of the logarithm of a run's time of a type."""
-        return math.sqrt(self._noise_of([cell for key, cell in self._cells.items() if key[0] == type_]))
+    def deviations(self, types: Iterable[str]) -> dict[str, float]:
+        """The spread of the logarithm of a run's time of each of these types."""
+        cells: dict[str, list[tuple[float, float, float, int, int]]] = {type_: [] for type_ in types}
+        for key, cell in self._cells.items():
+            if key[0] in cells:
+                cells[key[0]].append(cell)
+        return {type_: math.sqrt(self._noise_of(of_type)) for type_, of_type in cells.items()}
 
     def _noise_of(self, cells: Sequence[tuple[float, float, float, int, int]]) -> float:
         """The variance of one run: of these cells' own, and of all as far as they are few."""

@@ -9,7 +9,7 @@ that an engine needs.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -31,6 +31,7 @@ __all__ = [
     "Owner",
     "Paused",
     "Pausing",
+    "Recalling",
     "Refusing",
     "Remembering",
     "Sizing",
@@ -168,6 +169,19 @@ class Remembering(Protocol):
 
     def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
         """Forget these attempts whenever it suits: the journal has their ends."""
+        ...
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """An engine that says which jobs it still knows. Their records stay; with other engines, those of all jobs do.
+
+    A job that the engine knows must not be deleted: a new job of the same name would not start, because its attempt
+    has ended before, and a job that waits at the engine would be accepted as a new one.
+    """
+
+    async def recalled(self) -> Collection[str]:
+        """The ids of jobs with an attempt that the engine remembers, and of those that wait at the engine."""
         ...
 
 

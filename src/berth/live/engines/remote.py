@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,13 @@ class RemoteEngine:
     async def execute(self, command: Command, job: Job | None, /) -> None:
         """Send a command."""
         await self._ask(write_order(0.0, command, job), ANSWER_SECONDS)
+
+    async def recalled(self) -> Collection[str]:
+        """The jobs that the engine still knows; an older process answers otherwise."""
+        found = (await self._ask({"do": "recalled"}, ANSWER_SECONDS)).get("recalled")
+        if found is None:
+            raise EngineError(f"the engine at {self._where} does not say which jobs it knows")
+        return frozenset(map(str, found))
 
     async def close(self) -> None:
         """Disconnect; jobs there go on running."""

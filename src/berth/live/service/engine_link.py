@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from berth.errors import BerthError, InvalidInput
@@ -25,6 +25,7 @@ from berth.live.engines import (
     Noting,
     Paused,
     Pausing,
+    Recalling,
     Refusing,
     Remembering,
     Sizing,
@@ -64,6 +65,7 @@ class EngineLink:
         journal.act = self._commander.want
         if isinstance(engine, Remembering):
             journal.settle = engine.settled
+        journal.recall = self._recall
         journal.queues_changed = self._offer_again
         self._listening = asyncio.create_task(self._listen())
 
@@ -111,6 +113,16 @@ class EngineLink:
         """Show at the engine why a job waits."""
         if isinstance(self._engine, Noting) and self.trouble is None:
             await self._engine.note(job, text)
+
+    async def _recall(self) -> Collection[str] | None:
+        """The jobs that the engine still knows; None if it does not say."""
+        if not isinstance(self._engine, Recalling):
+            return None
+        try:
+            return await self._engine.recalled()
+        except Exception as error:  # an engine may fail in any way, and the snapshot must be written
+            log.info("no ended jobs are deleted now: %s", error)
+            return None
 
     async def _listen(self) -> None:
         wait = FIRST_WAIT

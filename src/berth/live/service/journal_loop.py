@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -109,6 +109,8 @@ class JournalLoop:
         """Executes commands."""
         self.settle: Callable[[Sequence[tuple[str, int]]], None] = lambda ended: None
         """Tells the engine of attempts whose ends are in the journal."""
+        self.recall: Callable[[], Awaitable[Collection[str] | None]] = _unknown
+        """Asks the engine which jobs it still knows; None if it does not say."""
         self.queues_changed: Callable[[], None] = lambda: None
         """Called when queues have changed."""
         self._settings, self._store, self._dispatcher, self._clock = settings, store, dispatcher, clock
@@ -386,10 +388,16 @@ class JournalLoop:
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
         try:
             body = await asyncio.get_running_loop().run_in_executor(self._packer, packed, dumped)
-            given = seq, dumped.state.time, body, self._settings.retention
+            retention = self._settings.retention
+            recalled = None if retention is None else await self.recall()
+            given = seq, dumped.state.time, body, retention, recalled
             await asyncio.get_running_loop().run_in_executor(self._writer, self._store.write_snapshot, *given)
         except BerthError as error:
             log.warning("no snapshot at event %d: %s", seq, error)
+
+
+async def _unknown() -> None:
+    return None
 
 
 def _answered(request: _Request, round_: Round) -> Callable[[], None]:

@@ -5,6 +5,7 @@ A released migration never changes: a change of the schema is a new migration at
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ except ImportError as error:
     raise MissingExtra("berth serve", "serve") from error
 
 __all__ = ["SCHEMA", "idempotency", "jobs", "journal", "meta", "migrate", "snapshots", "tokens"]
+
+PAGE = 5_000
+"""The number of jobs that a migration reads at once."""
 
 tables = sa.MetaData()
 
@@ -41,7 +45,9 @@ jobs = sa.Table(
     sa.Column("queue", sa.String(128), nullable=False),
     sa.Column("type", sa.String(128), nullable=False),
     sa.Column("body", sa.Text, nullable=False),
+    sa.Column("ended", sa.Double),
 )
+sa.Index("jobs_ended", jobs.c.ended)
 for _column in (jobs.c.phase, jobs.c.owner, jobs.c.team, jobs.c.queue, jobs.c.type):
     sa.Index(f"jobs_{_column.name}", _column, jobs.c.number)
 
@@ -101,7 +107,24 @@ def _token_lifetimes(connection: sa.Connection) -> None:
             connection.execute(sa.text(f"ALTER TABLE tokens ADD COLUMN {name} {kind}"))
 
 
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _token_lifetimes)
+def _ends_of_jobs(connection: sa.Connection) -> None:
+    """The times at which jobs ended, so that the oldest can be found."""
+    if "ended" in {column["name"] for column in sa.inspect(connection).get_columns(jobs.name)}:
+        return
+    connection.execute(sa.text("ALTER TABLE jobs ADD COLUMN ended DOUBLE PRECISION"))
+    connection.execute(sa.text("CREATE INDEX jobs_ended ON jobs (ended)"))
+    change = sa.update(jobs).where(jobs.c.id == sa.bindparam("job")).values(ended=sa.bindparam("time"))
+    at = -1
+    while True:
+        asked = sa.select(jobs.c.number, jobs.c.id, jobs.c.body).where(jobs.c.number > at)
+        rows = connection.execute(asked.order_by(jobs.c.number).limit(PAGE)).all()
+        if not rows:
+            return
+        connection.execute(change, [{"job": job, "time": json.loads(body).get("ended")} for _, job, body in rows])
+        at = rows[-1][0]
+
+
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _token_lifetimes, _ends_of_jobs)
 SCHEMA = len(MIGRATIONS)
 """The number of the last migration."""
 

@@ -25,10 +25,10 @@ class ServiceSettings(Part):
     `store` is the path of an SQLite file or `postgresql://…`; `engine` is where jobs run (`berth.live.engines`).
     Without `policy` or `queues` the store's values stay, or the defaults of a new store. `faster` is how many seconds
     of the clock pass in one. A decision is made every `tick` seconds, and `soon` after something happened. A snapshot
-    is written every `snapshot_every` events. The journal is kept in full, or for `retention` seconds. `engine_state`
-    is a file in which a simulated engine keeps its running jobs. Servers with the same value of the label `learn_by`
-    share what is learned. With `show_commands`, every reader sees the commands of all jobs. A service with a real
-    engine and no token creates one for its own user, unless it is `open` to all local users.
+    is written every `snapshot_every` events. Events and ended jobs are kept for ever, or for `retention` seconds.
+    `engine_state` is a file in which a simulated engine keeps its running jobs. Servers with the same value of the
+    label `learn_by` share what is learned. With `show_commands`, every reader sees the commands of all jobs. A service
+    with a real engine and no token creates one for its own user, unless it is `open` to all local users.
     """
 
     store: str = "berth.db"

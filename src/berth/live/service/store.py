@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,9 +31,11 @@ PAGE = 5_000
 """The number of rows read at once."""
 MANY = 500
 """The most values in one query."""
+MOST_DROPPED = 50_000
+"""The most jobs that are deleted with one snapshot: no event can be written meanwhile."""
 HOUR, DAY = 3600.0, 86400.0
 KEY_SECONDS = 7 * DAY
-"""How long idempotency keys are remembered."""
+"""How long idempotency keys are remembered; jobs stay at least as long, so that a repeated submission finds them."""
 _RECORD = TypeAdapter(JobRecord)
 
 
@@ -98,7 +100,7 @@ class Store:
             self._database.close()
             raise
         upsert = (sqlite if self._database.sqlite else postgresql).insert(jobs)
-        changes = {name: upsert.excluded[name] for name in ("phase", "body")}
+        changes = {name: upsert.excluded[name] for name in ("phase", "body", "ended")}
         self._upsert = upsert.on_conflict_do_update(index_elements=["id"], set_=changes)
 
     @property
@@ -208,7 +210,7 @@ class Store:
         return [read_record(body) for (body,) in self._rows(asked)]
 
     def taken(self, ids: Sequence[str]) -> set[str]:
-        """Those of these ids that were ever used."""
+        """Those of these ids that are in use: whose jobs have not been deleted."""
         asked = (sa.select(jobs.c.id).where(jobs.c.id.in_(ids[i : i + MANY])) for i in range(0, len(ids), MANY))
         return {job for question in asked for (job,) in self._rows(question)}
 
@@ -223,8 +225,18 @@ class Store:
 
     # ------------------------------------------------------------------ snapshots
 
-    def write_snapshot(self, seq: int, now: float, body: bytes, retention: float | None = None) -> None:
-        """Keep the state after event `seq`, as `packed` gave it, and delete what is too old."""
+    def write_snapshot(
+        self,
+        seq: int,
+        now: float,
+        body: bytes,
+        retention: float | None = None,
+        recalled: Collection[str] | None = None,
+    ) -> None:
+        """Keep the state after event `seq`, as `packed` gave it, and delete what is too old.
+
+        `recalled` are the jobs that the engine still knows, which stay; if that is not known (None), all jobs stay.
+        """
 
         def run(connection: sa.Connection) -> None:
             connection.execute(sa.delete(snapshots).where(snapshots.c.seq == seq))
@@ -236,6 +248,8 @@ class Store:
             if retention is not None:
                 old = journal.c.time < now - retention
                 connection.execute(sa.delete(journal).where(old, journal.c.seq < seq))
+                if recalled is not None:
+                    _drop_jobs(connection, now - max(retention, KEY_SECONDS), recalled)
 
         self._database.write(run)
 
@@ -304,6 +318,15 @@ class Store:
         return bool(self._database.write(lambda connection: connection.execute(change).rowcount))
 
 
+def _drop_jobs(connection: sa.Connection, before: float, recalled: Collection[str]) -> None:
+    """Delete jobs that ended before a time, oldest first."""
+    asked = sa.select(jobs.c.id).where(jobs.c.ended < before).order_by(jobs.c.ended)
+    there = connection.execute(asked.limit(MOST_DROPPED + len(recalled))).scalars()
+    gone = [job for job in there if job not in recalled][:MOST_DROPPED]
+    for i in range(0, len(gone), MANY):
+        connection.execute(sa.delete(jobs).where(jobs.c.id.in_(gone[i : i + MANY])))
+
+
 def _named(connection: sa.Connection) -> str:
     name = connection.execute(sa.select(meta.c.value).where(meta.c.name == "name")).scalar()
     if name is None:
@@ -348,6 +371,7 @@ def row_of(record: JobRecord) -> dict[str, Any]:
         "queue": job.queue,
         "type": job.type,
         "body": _RECORD.dump_json(record).decode(),
+        "ended": record.ended,
     }
 
 

@@ -68,6 +68,8 @@ def test_a_snapshot_has_attempts_servers_and_what_waits(version: str, tmp_path: 
     engine, _ = engine_on(tmp_path, version, [*RUNNING, "held", "busy", "good", "refused"], companion="shared")
 
     async def play() -> None:
+        with pytest.raises(EngineError, match="not answered yet"):
+            await engine.recalled()
         found = await engine.snapshot()
         assert sorted(
             (a.job, a.attempt, sorted(place.server for place in a.places), a.end) for a in found.attempts
@@ -86,6 +88,7 @@ def test_a_snapshot_has_attempts_servers_and_what_waits(version: str, tmp_path: 
         }
         (job,) = found.waiting
         assert (job.type, job.work, job.roles[0].count, job.roles[0].demand["cpu"]) == ("resnet", HOUR, 2, 2 * MILLI)
+        assert await engine.recalled() == {"components", "small", "train-7", "uneven", job.id}
 
     run(engine, play)
 

@@ -148,8 +148,8 @@ class Waits:
         learned = view.learned
         if self._spread_of != (learned, learned.version):
             self._spread_of, self._spread = (learned, learned.version), {}
-        for type_ in {record.job.type for record in running} - self._spread.keys():
-            self._spread[type_] = learned.deviation(type_)
+        new = {record.job.type for record in running} - self._spread.keys()
+        self._spread.update(learned.deviations(new) if new else {})
         wide = np.array([self._spread[record.job.type] for record in running])
         elapsed = _elapsed(view, running)
         left = remaining(seconds, wide, elapsed, HALF)

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -259,6 +259,12 @@ class KubernetesEngine:
             record = self._state.records.get(key)
             if record is not None and record.end is not None:
                 record.settled = True
+
+    async def recalled(self) -> Collection[str]:
+        """The jobs of recorded attempts, and those of groups that wait."""
+        if self._watching is None:
+            raise EngineError("not connected")
+        return {job for job, _ in self._state.records} | self._companion.waiting.keys()
 
     async def logs(self, job: str, attempt: int, task: int | None, tail: int) -> str:
         """The last lines of each task of an attempt, or of one task."""

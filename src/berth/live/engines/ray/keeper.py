@@ -90,6 +90,8 @@ class Keeper:
             await asyncio.sleep(0.05)
         if asked.get("do") == "snapshot":
             return json.dumps({"snapshot": self._snapshot(), "told": self._told, "life": self._life})
+        if asked.get("do") == "recalled":
+            return json.dumps({"recalled": sorted({job for job, _ in self._known})})
         if "start" in asked:
             self._start(asked["start"], asked["job"])
         elif "cancel" in asked:

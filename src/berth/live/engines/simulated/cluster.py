@@ -243,6 +243,11 @@ class SimulatedCluster:
         """Running attempts."""
         return {key: attempt.start for key, attempt in self._attempts.items() if attempt.end is None}
 
+    @property
+    def jobs(self) -> set[str]:
+        """All jobs with an attempt that is remembered."""
+        return {job for job, _ in self._attempts}
+
     def attempt(self, job: str, attempt: int) -> Attempt | None:
         """What is known of an attempt."""
         found = self._attempts.get((job, attempt))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -32,6 +32,8 @@ __all__ = ["ENGINE", "ServerEntry", "SimulatedEngine", "doubled", "example_clust
 
 LONGEST = 3600.0
 """The longest sleep, in seconds."""
+FEW = 1_000
+"""The most commands in a file of which none matters any more."""
 
 
 class SimulatedEngine:
@@ -40,14 +42,16 @@ class SimulatedEngine:
     def __init__(self, cluster: SimulatedCluster, clock: Clock | None = None, state_file: Path | None = None) -> None:
         self.cluster, self.clock = cluster, clock or Clock()
         self._changed = asyncio.Event()
+        self._path = state_file
         self._file: TextIO | None = None
+        self._lines = self._compact_at = 0
         if state_file is not None:
-            self._file = self._resumed(state_file)
+            self._resume(state_file)
+            self._file = self._compacted(state_file)
 
-    def _resumed(self, path: Path) -> TextIO:
-        """Replay a file of commands; returns the file, with only those that still matter, open for more."""
+    def _resume(self, path: Path) -> None:
+        """Replay a file of commands."""
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        played: list[tuple[tuple[str, int], str]] = []
         for number, line in enumerate(lines, 1):
             try:
                 time, command, job = read_order(json.loads(line))
@@ -56,15 +60,28 @@ class SimulatedEngine:
                     break
                 raise InvalidInput("a command", found=line[:80], file=path, line=number) from None
             self.cluster.execute(command, job, time)
-            played.append(((command.job, command.attempt), line))
         self.cluster.due(self.clock())
-        known = {(attempt.job, attempt.attempt) for attempt in self.cluster.snapshot().attempts}
+
+    def _compacted(self, path: Path) -> TextIO:
+        """Write the file anew, with only the commands that still matter; returns it, open for more."""
+        there = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        lines = [line for line in there if self._matters(line)]
         beside = path.with_name(f"{path.name}.new")
         beside.unlink(missing_ok=True)
         with open(beside, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write("".join(f"{line}\n" for key, line in played if key in known))
+            file.writelines(f"{line}\n" for line in lines)
         beside.replace(path)  # private to this user: it has the commands and environments of jobs
+        self._lines, self._compact_at = len(lines), 2 * len(lines) + FEW
         return path.open("a", encoding="utf-8")
+
+    def _matters(self, line: str) -> bool:
+        """Whether a line is a command for an attempt that is remembered."""
+        try:
+            order = json.loads(line)
+        except ValueError:  # the last line, which was cut off
+            return False
+        command = order.get("start") or order["cancel"]
+        return self.cluster.attempt(command["job"], command["attempt"]) is not None
 
     async def snapshot(self) -> Snapshot:
         """The current state."""
@@ -87,7 +104,19 @@ class SimulatedEngine:
         if self.cluster.execute(command, job, time) and self._file is not None:
             self._file.write(json.dumps(write_order(time, command, job)) + "\n")
             self._file.flush()
+            self._lines += 1
+            self._compact()
         self.look()
+
+    def _compact(self) -> None:
+        """Write the file anew if most of its commands may have lost their use."""
+        if self._path is not None and self._file is not None and self._lines > self._compact_at:
+            before, self._file = self._file, self._compacted(self._path)
+            before.close()
+
+    async def recalled(self) -> Collection[str]:
+        """The jobs of remembered attempts."""
+        return self.cluster.jobs
 
     def look(self) -> None:
         """Check the cluster now, after a change from outside."""

@@ -1,9 +1,9 @@
 """A simulated cluster as a process of its own: `python -m berth.live.engines.simulated.server --socket PATH`.
 
 It outlives the scheduler that uses it; with `--state`, running jobs also outlive a kill of this process. It speaks
-JSON, one message a line, on a Unix socket: a client sends requests (`snapshot`, `start`, `cancel`), gets an answer to
-each, and receives all events. With `--log` it writes a line for every attempt that really begins or ends, and for
-every command that contradicts an earlier one.
+JSON, one message a line, on a Unix socket: a client sends requests (`snapshot`, `recalled`, `start`, `cancel`), gets an
+answer to each, and receives all events. With `--log` it writes a line for every attempt that really begins or ends, and
+for every command that contradicts an earlier one.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class SimulatedServer:
         try:
             if asked.get("do") == "snapshot":
                 return {"snapshot": write_snapshot(await self._engine.snapshot())}
+            if asked.get("do") == "recalled":
+                return {"recalled": sorted(await self._engine.recalled())}
             _, command, job = read_order({"time": 0.0, **asked})
             key = command.job, command.attempt
             started = self._engine.cluster.started

@@ -12,7 +12,7 @@ import os
 import pwd
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -319,6 +319,12 @@ class SlurmEngine:
     def settled(self, ended: Iterable[tuple[str, int]], /) -> None:
         """Note that the journal has the ends of these attempts."""
         self._spool.settled(ended)
+
+    async def recalled(self) -> Collection[str]:
+        """The jobs of remembered attempts, and those that wait in Slurm."""
+        if not self._watch.has_looked:
+            raise EngineError("Slurm has not answered yet")
+        return {job for job, _ in self._spool.records} | self._watch.waiting.keys()
 
     async def close(self) -> None:
         """Close; jobs go on running."""
