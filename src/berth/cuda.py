@@ -28,8 +28,6 @@ class Device(Protocol):
     processors: int
     shared: int
     """Bytes of shared memory that a block may have."""
-    capability: tuple[int, int]
-    """Compute capability, such as (9, 0)."""
 
     def array(self, values: Any) -> Any:
         """Copy an array to the device, in C order."""
@@ -45,10 +43,8 @@ class Device(Protocol):
         """Copy an array from the device, when all work on it is done."""
         ...
 
-    def kernels(
-        self, code: str, macros: Mapping[str, object], names: Sequence[str], fused: bool = True
-    ) -> dict[str, Kernel]:
-        """Compile the code and return these kernels; without `fused`, a product is rounded before it is added."""
+    def kernels(self, code: str, macros: Mapping[str, object], names: Sequence[str]) -> dict[str, Kernel]:
+        """Compile the code and return these kernels."""
         ...
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -78,7 +74,6 @@ class CudaDevice:
         self.name = facts["name"].decode()
         self.processors = int(facts["multiProcessorCount"])
         self.shared = int(facts["sharedMemPerBlockOptin"])
-        self.capability = int(facts["major"]), int(facts["minor"])
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._compiled: dict[Any, dict[str, Kernel]] = {}
 
@@ -106,13 +101,11 @@ class CudaDevice:
         """Return when all work is done."""
         self._stream.synchronize()
 
-    def kernels(
-        self, code: str, macros: Mapping[str, object], names: Sequence[str], fused: bool = True
-    ) -> dict[str, Kernel]:
-        key = (code, tuple(sorted(macros.items(), key=str)), tuple(names), fused)
+    def kernels(self, code: str, macros: Mapping[str, object], names: Sequence[str]) -> dict[str, Kernel]:
+        key = (code, tuple(sorted(macros.items(), key=str)), tuple(names))
         if key not in self._compiled:
             defined = (f"-D{name}={value}" for name, value in macros.items())
-            options = ("--std=c++17", f"--fmad={str(fused).lower()}", *defined)
+            options = ("--std=c++17", *defined)
             module = self._cupy.RawModule(code=code, options=options)
             self._compiled[key] = {name: self._kernel(module.get_function(name)) for name in names}
         return self._compiled[key]

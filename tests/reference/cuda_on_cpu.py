@@ -1,8 +1,8 @@
 """A device that runs berth's CUDA kernels on a CPU: slow, and the same source.
 
 g++ compiles the kernels with a few definitions in place of CUDA's. The threads of a block are coroutines that change
-places at __syncthreads, and in blocks of one warp at every exchange of the warp; blocks run one after the other. The
-order of the threads is reversed after every change, so that a missing __syncthreads or __syncwarp shows.
+places at __syncthreads; blocks run one after the other. The order of the threads is reversed after every change, so
+that a missing __syncthreads shows.
 """
 
 from __future__ import annotations
@@ -42,36 +42,6 @@ static void __syncthreads() {
   swapcontext(&threads[self], &scheduler);
   threadIdx.x = self;
 }
-static void __syncwarp() { __syncthreads(); }
-static unsigned long long told[2][32];  // what each lane of the warp said in the last two exchanges
-static std::vector<char> exchanges;
-template <class T> static unsigned long long* exchange(T value) {
-  char turn = exchanges[threadIdx.x] ^= 1;
-  told[turn][threadIdx.x] = 0;
-  memcpy(&told[turn][threadIdx.x], &value, sizeof(T));
-  __syncthreads();
-  return told[turn];
-}
-static unsigned __ballot_sync(unsigned, bool value) {
-  unsigned long long* all = exchange((unsigned)value);
-  unsigned bits = 0;
-  for (int lane = 0; lane < 32; lane++) bits |= (unsigned)all[lane] << lane;
-  return bits;
-}
-template <class T> static T __shfl_sync(unsigned, T value, int lane) {
-  T found;
-  memcpy(&found, exchange(value) + lane, sizeof(T));
-  return found;
-}
-static unsigned __reduce_min_sync(unsigned, unsigned value) {
-  unsigned long long* all = exchange(value);
-  for (int lane = 0; lane < 32; lane++) value = (unsigned)all[lane] < value ? (unsigned)all[lane] : value;
-  return value;
-}
-static int __popc(unsigned bits) { return __builtin_popcount(bits); }
-static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
-static double __longlong_as_double(long long bits) { double x; memcpy(&x, &bits, 8); return x; }
-static long long __double_as_longlong(double x) { long long bits; memcpy(&bits, &x, 8); return bits; }
 template <class T> static T atomicAdd(T* place, T amount) { T old = *place; *place += amount; return old; }
 static long long __double2ll_rn(double v) { return llrint(v); }
 static long long __float2ll_rn(float v) { return llrintf(v); }
@@ -93,7 +63,6 @@ static void run_blocks(int blocks, int size, void (*work)(), char* shared, long 
     blockIdx.x = block;
     threads.assign(size, ucontext_t());
     over.assign(size, 0);
-    exchanges.assign(size, 0);
     for (int t = 0; t < size; t++) {
       getcontext(&threads[t]);
       threads[t].uc_stack.ss_sp = stacks + stack * t;
@@ -133,7 +102,7 @@ class EmulatedDevice:
     def __init__(self, processors: int = 3, shared: int = 200_000) -> None:
         if shutil.which("g++") is None:
             pytest.skip("g++, which compiles the CUDA kernels for the CPU, is not installed")
-        self.processors, self.shared, self.capability = processors, shared, (9, 0)
+        self.processors, self.shared = processors, shared
 
     def array(self, values: Any) -> Any:
         return np.array(values, order="C")
@@ -153,9 +122,7 @@ class EmulatedDevice:
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         return work
 
-    def kernels(
-        self, code: str, macros: Mapping[str, object], names: Sequence[str], fused: bool = True
-    ) -> dict[str, Any]:
+    def kernels(self, code: str, macros: Mapping[str, object], names: Sequence[str]) -> dict[str, Any]:
         library = ctypes.CDLL(str(_compiled(code, macros)))
         return {name: _kernel(library, name) for name in names}
 

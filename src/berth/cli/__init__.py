@@ -78,7 +78,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "verify": (verify_command, ("berth verify", "berth verify rlscheduler --traces traces")),
     "train": (
         compare.train_command,
-        ("berth train drl-small --out my-policy", "berth train drl-small drl-scarce --method ppo --steps 100"),
+        ("berth train drl-small --out my-policy", "berth train drl-small drl-scarce --steps 100 --workers 2"),
     ),
     "train-order": (
         train_order_command,

@@ -331,9 +331,7 @@ def train_command(
     ] = None,
     method: Annotated[
         str,
-        typer.Option(
-            "--method", help="Train with es, reinforce, ppo, rule (three numbers), ddpg or ddpg-direct (as printed)."
-        ),
+        typer.Option("--method", help="Train with es, rule (three numbers), ddpg or ddpg-direct (as printed)."),
     ] = "es",
     out: Annotated[Path, typer.Option("--out", help="Directory for checkpoint, policy and curve.")] = Path(
         "berth-train"
@@ -362,9 +360,7 @@ def train_command(
     patience: Annotated[
         int, typer.Option("--patience", min=1, help="Stop after this many validations without progress.")
     ] = 8,
-    device: Annotated[
-        str, typer.Option("--device", help="Train on cpu or cuda; es simulates thousands of runs at once on cuda.")
-    ] = "cpu",
+    device: Annotated[str, typer.Option("--device", hidden=True)] = "cpu",
     override: Annotated[
         list[str] | None,
         typer.Option(
@@ -382,6 +378,8 @@ def train_command(
     from berth.families.placement.training.train import TrainingPlan, train_on
     from berth.scenario import parse_overrides
 
+    if device != "cpu":
+        raise InvalidInput("cpu, the only device; --workers N trains in N processes", value=device, key="--device")
     scenario = list(scenario or ())
     if service is not None:
         from berth.live.history import write_history
@@ -402,7 +400,6 @@ def train_command(
         objective=objective,
         seed=seed,
         patience=patience,
-        device=device,
     )
     with progress(quiet, partial(_steps, steps), "steps") as show:
         try:

@@ -79,10 +79,10 @@ def test_costs_of_a_run_are_means_over_its_tasks() -> None:
         run.cost(world.tasks, "makespan")
 
 
-@pytest.mark.parametrize("settings", [{"method": "reinforce"}, {"method": "es", "waiting": "commit-any"}])
+@pytest.mark.parametrize("settings", [{"method": "ddpg"}, {"method": "es", "waiting": "commit-any"}])
 def test_what_cannot_be_trained_on_gangs_is_refused(tmp_path: Path, settings: dict[str, str]) -> None:
     plan = TrainingPlan(("trace-philly-contended",), **{**PLAN, **settings})  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="es or rule on the CPU"):
+    with pytest.raises(InvalidInput, match="es or rule, with a queue"):
         train_on(plan, SHORT, tmp_path)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from berth.families.placement.kernels.berth_index import Shelves
 from berth.families.placement.kernels.greedy import Batch, Servers
 from berth.families.placement.kernels.network import Net, Scratch, meet, rank_tasks
@@ -37,20 +35,6 @@ from berth.families.placement.kernels.run_state import (
 )
 from berth.kernels.compiled import inner, lean
 from berth.kernels.small import sort_by
-
-
-class Tape(NamedTuple):
-    """Inputs and draws of a network, for training; all empty otherwise.
-
-    Renewal e has tasks `start[e]` to `start[e + 1]`, in order of placement.
-    """
-
-    features: Any  # (M, F)
-    cluster: Any  # (E, G)
-    start: Any  # (E + 1,)
-    noise: Any  # (M,) added to ranks, Gumbel draws to sample Plackett–Luce orders
-    head_noise: Any  # (E, 2) added to the logarithms of beta and price
-    counts: Any  # (1,) renewals
 
 
 class Ranked(NamedTuple):
@@ -82,7 +66,7 @@ def _renew(
     now: float,
     net: Net,
     scratch: Scratch,
-    tape: Tape,
+    met: Any,
     ranked: Ranked,
     only_order: bool,
 ) -> int:
@@ -109,26 +93,14 @@ def _renew(
         ranked.on_until[r] = run.free[r, run.free.shape[1] - 1]
     rank_tasks(batch, run.asked, size, servers, run.free, ranked.on_until, now, net, scratch, ranked.rank)
     beta, toll = (1.0, 0.0) if only_order else (scratch.heads[0], scratch.heads[1])
-    taped, turn, at = tape.start.shape[0] > 0, 0, 0
-    if taped:
-        turn = tape.counts[0]
-        at = tape.start[turn]
-        for a in range(size):
-            ranked.rank[a] += tape.noise[at + a]
+    if met.shape[0] > 0:
+        for g in range(scratch.cluster.shape[0]):
+            met[0, g] = min(met[0, g], scratch.cluster[g])
+            met[1, g] = max(met[1, g], scratch.cluster[g])
     for a in range(size):
         ranked.order[a] = a
         ranked.rank[a] = -ranked.rank[a]  # largest first
     sort_by(ranked.rank, ranked.order, ranked.spare, size)
-    if taped:
-        for a in range(size):
-            for f in range(scratch.features.shape[1]):
-                tape.features[at + a, f] = scratch.features[ranked.order[a], f]
-        for g in range(scratch.cluster.shape[0]):
-            tape.cluster[turn, g] = scratch.cluster[g]
-        tape.start[turn + 1] = at + size
-        tape.counts[0] = turn + 1
-        beta *= np.exp(tape.head_noise[turn, 0])
-        toll *= np.exp(tape.head_noise[turn, 1])
     for a in range(size):
         ranked.spare[a] = run.asked[ranked.order[a]]
     for a in range(size):
@@ -153,14 +125,15 @@ def play_learned(
     run: Run,
     net: Net,
     scratch: Scratch,
-    tape: Tape,
+    met: Any,
     ranked: Ranked,
     only_order: bool,
     idle: float,
 ) -> None:
     """Run all tasks to their end; the tables must have been prepared with the tasks in order of arrival.
 
-    With `only_order` launches count in full and resources have no price.
+    With `only_order` launches count in full and resources have no price. `met` (2, G), unless empty, gets the smallest
+    and largest cluster features that the network meets.
     """
     tasks, next_task = run.task.shape[0], 0
     while next_task < tasks or run.counts[ENDS] > 0:
@@ -172,7 +145,7 @@ def play_learned(
             else:
                 _place_all(shelves, run, _join(run, now, 0, -1), now)
         else:
-            size = _renew(batch, servers, run, first, next_task, now, net, scratch, tape, ranked, only_order)
+            size = _renew(batch, servers, run, first, next_task, now, net, scratch, met, ranked, only_order)
             for a in range(size):
                 if not _place(shelves, run, run.asked[a], now):
                     _stand(run, run.asked[a], now)

@@ -11,8 +11,8 @@ import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.placement.kernels.committed_run import play_committed
-from berth.families.placement.kernels.learned_run import Ranked, Tape, play_learned
-from berth.families.placement.kernels.network import CLUSTER, TASK
+from berth.families.placement.kernels.learned_run import Ranked, play_learned
+from berth.families.placement.kernels.network import CLUSTER
 from berth.families.placement.kernels.run import prepare
 from berth.families.placement.policies.gang_runs import run_gangs
 from berth.families.placement.policies.network import Network
@@ -30,7 +30,7 @@ from berth.families.placement.rule_runs import (
 from berth.families.placement.world import PlacementWorld
 from berth.model import Floats
 
-__all__ = ["WHOLE", "Episode", "Scope", "Source", "gang_result", "run_network", "seen_by", "tape_of"]
+__all__ = ["WHOLE", "Episode", "Scope", "Source", "gang_result", "run_network", "seen_by"]
 
 Build = Callable[[int], PlacementWorld]
 FOREVER = 1e15
@@ -113,14 +113,7 @@ def gang_result(network: Network, episode: Episode, scope: Scope) -> float:
     return episode.plain / max(run.cost(episode.tasks, scope.objective, episode.period), 1e-300)
 
 
-NO_TAPE = Tape(
-    np.zeros((0, TASK)),
-    np.zeros((0, CLUSTER)),
-    np.zeros(0, dtype=np.int64),
-    np.zeros(0),
-    np.zeros((0, 2)),
-    np.zeros(1, dtype=np.int64),
-)
+NOTHING_MET = np.zeros((0, CLUSTER))
 
 
 class Scope(NamedTuple):
@@ -135,9 +128,11 @@ WHOLE = Scope()
 
 
 def run_network(
-    problem: PlacementProblem, tasks: Tasks, network: Network, tape: Tape | None = None, scope: Scope = WHOLE
+    problem: PlacementProblem, tasks: Tasks, network: Network, scope: Scope = WHOLE, met: Floats = NOTHING_MET
 ) -> Schedule:
-    """Play greedy in the order of a network; `tape`, if given (only with a queue), records its inputs.
+    """Play greedy in the order of a network.
+
+    With a queue, `met` (2, G) gets the smallest and largest cluster features that the network meets.
 
     >>> from berth.testing import example_placement
     >>> tasks = Tasks(arrival=[0, 0], demand=[[2], [4]], work=[4, 2], value=[9, 5], decay=[1, 0.5], deadline=[6, 3])
@@ -152,19 +147,17 @@ def run_network(
     room = Ranked(
         np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64), np.zeros(len(problem.speed))
     )
-    scratch, tape = network.scratch(size), NO_TAPE if tape is None else tape
-    play_learned(batch, servers, shelves, run, network.net(), scratch, tape, room, scope.only_order, problem.idle)
+    play_learned(
+        batch, servers, shelves, run, network.net(), network.scratch(size), met, room, scope.only_order, problem.idle
+    )
     return schedule_of(run)
 
 
 def seen_by(problem: PlacementProblem, tasks: Tasks, network: Network) -> Floats:
     """Smallest and largest cluster features (2, G) that a network meets in a run with a queue."""
-    tape = tape_of(tasks, np.random.default_rng(0))
-    tape.noise[:] = 0.0
-    tape.head_noise[:] = 0.0
-    run_network(problem, tasks, network, tape)
-    shown = tape.cluster[: tape.counts[0]]
-    return np.stack([shown.min(axis=0), shown.max(axis=0)])
+    met = np.stack([np.full(CLUSTER, np.inf), np.full(CLUSTER, -np.inf)])
+    run_network(problem, tasks, network, met=met)
+    return met
 
 
 def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope: Scope) -> Schedule:
@@ -185,18 +178,3 @@ def _committed(problem: PlacementProblem, tasks: Tasks, network: Network, scope:
     )
     found = audit(problem, tasks, chosen, starts)
     return Schedule(chosen, starts, found.value, found.execution, found.launch, 0)
-
-
-def tape_of(tasks: Tasks, rng: np.random.Generator, head_width: float = 0.1) -> Tape:
-    """Empty tape with noise for one run; a task may be shown once with every batch until its deadline."""
-    moments = np.unique(tasks.arrival)
-    waits = np.searchsorted(moments, tasks.deadline) - np.searchsorted(moments, tasks.arrival)
-    shown = int(np.maximum(waits, 1).sum())
-    return Tape(
-        features=np.zeros((shown, TASK)),
-        cluster=np.zeros((len(moments), CLUSTER)),
-        start=np.zeros(len(moments) + 1, dtype=np.int64),
-        noise=rng.gumbel(size=shown),
-        head_noise=head_width * rng.standard_normal((len(moments), 2)),
-        counts=np.zeros(1, dtype=np.int64),
-    )

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from berth.cuda import open_device
-from berth.families.placement.cuda.runs import CudaRuns
 from berth.families.placement.policies.gang_runs import run_gangs
 from berth.families.placement.policies.network import Network
 from berth.families.placement.policies.rule import Rule
@@ -27,7 +25,7 @@ def mean_gain(network: Network, episodes: Sequence[Episode], scope: Scope = WHOL
     """Mean gain of the network over runs, relative to greedy with a queue; with gangs, to the safe side."""
     if network.gangs:
         return float(np.mean([gang_result(network, episode, scope) for episode in episodes]))
-    return float(np.mean([run_network(e.problem, e.tasks, network, None, scope).gain / e.plain for e in episodes]))
+    return float(np.mean([run_network(e.problem, e.tasks, network, scope).gain / e.plain for e in episodes]))
 
 
 def _gains(networks: Sequence[Network], episodes: Sequence[Episode], scope: Scope) -> list[float]:
@@ -35,7 +33,7 @@ def _gains(networks: Sequence[Network], episodes: Sequence[Episode], scope: Scop
 
 
 class Evolution(Strategies[Network, Episode]):
-    """Evolution strategies for networks that rank tasks: on the CPU, in several processes, or on a GPU."""
+    """Evolution strategies for networks that rank tasks: in several processes if asked to."""
 
     def __init__(
         self,
@@ -43,29 +41,23 @@ class Evolution(Strategies[Network, Episode]):
         pairs: int = 16,
         width: float = 0.1,
         rate: float = 0.03,
-        device: str = "cpu",
         scope: Scope = WHOLE,
         workers: int = 1,
     ) -> None:
-        if device != "cpu":
-            open_device(device)  # refused here, not in the first step
         super().__init__(network, pairs, width, rate)
-        self.device, self.scope, self.workers = device, scope, workers
+        self.scope, self.workers = scope, workers
         self._pool: ProcessPoolExecutor | None = None
 
     def _earned(self, networks: Sequence[Network], runs: Sequence[Episode]) -> Floats:
-        """Gain of each network: on the CPU run by run, on a GPU all side by side."""
-        if self.device == "cpu" and self.workers > 1:
+        """Mean gain of each network."""
+        if self.workers > 1:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"))
             size = -(-len(networks) // self.workers)
             shares = [networks[at : at + size] for at in range(0, len(networks), size)]
             found = self._pool.map(_gains, shares, repeat(runs), repeat(self.scope))
             return np.array([gain for share in found for gain in share])
-        if self.device == "cpu":
-            return np.array(_gains(networks, runs, self.scope))
-        gains = CudaRuns([(run.problem, run.tasks) for run in runs], self.device).gains(networks)
-        return np.array([np.mean(line / [run.plain for run in runs]) for line in gains])
+        return np.array(_gains(networks, runs, self.scope))
 
     def close(self) -> None:
         """Stop the workers."""

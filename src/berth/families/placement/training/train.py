@@ -32,7 +32,8 @@ from berth.scenario import load_scenario
 
 __all__ = ["METHODS", "Trained", "TrainingPlan", "train", "train_on"]
 
-METHODS = ("es", "reinforce", "ppo", "rule", "ddpg", "ddpg-direct")
+METHODS = ("es", "rule", "ddpg", "ddpg-direct")
+REMOVED = ("reinforce", "ppo")
 TRAINING, VALIDATION = 1_000_000, 2_000_000
 PLAIN = "greedy with a queue"
 BETTER = 1e-5  # smallest improvement of the validation gain that counts
@@ -72,9 +73,10 @@ class TrainingPlan:
     validation: int = 16
     every: int = 10
     patience: int = 8
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
+        if self.method in REMOVED:
+            raise InvalidInput("es, which replaces the removed policy gradients", value=self.method, key="method")
         if self.method not in METHODS:
             raise UnknownName("method", self.method, METHODS)
         for key in ("steps", "runs", "pairs", "hidden", "validation", "every", "patience"):
@@ -104,9 +106,9 @@ class Trained:
 def _gang_learner(plan: TrainingPlan, workers: int) -> Learner:
     """A learner for gangs, which begins as the rule, or as the shortest task first."""
     other = plan.objective != "gain"
-    if plan.method not in ("es", "rule") or plan.device != "cpu" or plan.waiting != "queue":
+    if plan.method not in ("es", "rule") or plan.waiting != "queue":
         raise InvalidInput(
-            "es or rule on the CPU, with a queue, for gangs, devices, ports, estimates and objectives beside the gain",
+            "es or rule, with a queue, for gangs, devices, ports, estimates and objectives beside the gain",
             value=plan.method,
             key="method",
         )
@@ -127,14 +129,12 @@ def _learner(plan: TrainingPlan, validation: Sequence[Episode], workers: int) ->
     if validation[0].runs is not None:
         return _gang_learner(plan, workers)
     rng = stream(plan.seed, "train", "start")
-    if (plan.waiting != "queue" or plan.only_order) and (plan.method != "es" or plan.device != "cpu"):
+    if (plan.waiting != "queue" or plan.only_order) and plan.method != "es":
         raise InvalidInput(
-            "es on the CPU: other methods train networks that say everything, with a queue",
+            "es: other methods train networks that say everything, with a queue",
             value=plan.method,
             key="method",
         )
-    if plan.device != "cpu" and plan.method not in ("es", "reinforce", "ppo"):
-        raise InvalidInput("cpu, for this method", value=plan.device, key="device")
     if plan.method == "rule":
         return RuleSearch()
     if plan.method in ("ddpg", "ddpg-direct"):
@@ -144,12 +144,7 @@ def _learner(plan: TrainingPlan, validation: Sequence[Episode], workers: int) ->
             raise InvalidInput("one scenario: as printed, an actor fits one cluster", value=plan.scenarios)
         batches = [np.unique(episode.tasks.arrival, return_counts=True)[1].max(initial=1) for episode in validation]
         return DDPG(validation[0].problem, int(1.5 * max(batches)), plan.method == "ddpg-direct", plan.seed)
-    network = Network.fresh(rng, plan.hidden, plan.looks)
-    if plan.method == "es":
-        return Evolution(network, plan.pairs, device=plan.device, scope=_scope(plan), workers=workers)
-    from berth.families.placement.training.gradient import PolicyGradient
-
-    return PolicyGradient(network, proximal=plan.method == "ppo", device=plan.device)
+    return Evolution(Network.fresh(rng, plan.hidden, plan.looks), plan.pairs, scope=_scope(plan), workers=workers)
 
 
 def train_on(
