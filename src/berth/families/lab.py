@@ -73,8 +73,6 @@ class LabFamily:
     """The same world cut to its first slots, to compile kernels with."""
     left_out: frozenset[str]
     """Fields of `Row` that do not apply to this family."""
-    device_oracles: Mapping[str, Callable[[Any, str], tuple[Floats, float]]] = field(default_factory=dict)
-    """Oracles that a GPU can compute, from a world and the name of the device."""
     learners: tuple[str, ...] = ()
     """Oracles that learn: a policy may do better and has no regret against them."""
     logarithmic: bool = False

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from berth.errors import InvalidInput, MissingExtra, UnsupportedProblem
-from berth.families.allocation import oracle
-from berth.families.allocation.cuda.oracles import best_stationary_reward, slot_optima
 from berth.families.allocation.cuda.runs import runs_on_device
-from berth.families.allocation.oracle import best_stationary
 from berth.families.allocation.policies.aware import OGASchedAware
 from berth.families.allocation.policies.binpacking import BinPacking
 from berth.families.allocation.policies.drf import DRF
@@ -94,15 +91,3 @@ def test_without_cupy_or_a_gpu_there_is_one_clear_error(monkeypatch: pytest.Monk
         simulate(world, Fairness(world.problem), device="cuda")
     with pytest.raises(InvalidInput, match="device: got 'tpu'"):
         simulate(world, Fairness(world.problem), device="tpu")
-
-
-def test_oracles_are_those_of_the_cpu(device: Any) -> None:
-    world = random_world(7, slots=6)
-    reward, bound = best_stationary_reward(world, device)
-    expected = best_stationary(world)
-    assert reward.sum() == pytest.approx(expected.reward.sum(), rel=2e-5)
-    assert reward.sum() <= min(bound, expected.bound) * (1 + 1e-9)
-    here, there = oracle.slot_optima(world), slot_optima(world, device)
-    assert there.reward == pytest.approx(here.reward, rel=2e-5, abs=1e-9)
-    assert (there.reward <= here.bound * (1 + 1e-9)).all()
-    assert (here.reward <= there.bound * (1 + 1e-9)).all()

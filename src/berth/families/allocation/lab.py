@@ -23,19 +23,6 @@ def _slot(world: AllocationWorld) -> tuple[Floats, float]:
     return optima.reward, float(np.sum(optima.bound))
 
 
-def _stationary_on(world: AllocationWorld, device: str) -> tuple[Floats, float]:
-    from berth.families.allocation.cuda.oracles import best_stationary_reward  # few comparisons run on a GPU
-
-    return best_stationary_reward(world, device)
-
-
-def _slot_on(world: AllocationWorld, device: str) -> tuple[Floats, float]:
-    from berth.families.allocation.cuda.oracles import slot_optima as slot_optima_on
-
-    optima = slot_optima_on(world, device)
-    return optima.reward, float(np.sum(optima.bound))
-
-
 def _shortened(world: AllocationWorld, slots: int) -> AllocationWorld:
     return AllocationWorld(world.problem, world.arrivals[:slots], None if world.up is None else world.up[:slots])
 
@@ -84,7 +71,6 @@ LAB = LabFamily(
     name="allocation",
     information=(HIDDEN, REVEALED),
     oracles={"stationary": _stationary, "slot": _slot},
-    device_oracles={"stationary": _stationary_on, "slot": _slot_on},
     oracle_words={
         "stationary": OracleWords(
             "y* (best stationary)", "y* (best stationary)", "y*", "y*", "y*", "to y*, the best stationary decision"

@@ -1,6 +1,6 @@
 """Run cells on a GPU: the seeds of a policy side by side, in this process.
 
-Cells whose policy or oracle has no kernels for a GPU run on the CPU beside them.
+Oracles, and cells whose policy has no kernels for a GPU, run on the CPU beside them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any
 
 from berth.errors import InvalidInput, MissingExtra, UnsupportedProblem
-from berth.families import FAMILIES
-from berth.families.lab import LabFamily
 from berth.lab.run.cells import REVEALED, CellResult, Work, result_of
 from berth.lab.run.processes import Done, Failure
 from berth.random import stream
@@ -35,14 +33,7 @@ def run_cells_on_device(
     others: Callable[[Sequence[Scenario], Sequence[Work], Done], None],
 ) -> None:
     """Compute every cell and pass each to `done`; `others` computes the cells that do not run on the GPU."""
-    left: list[Work] = []
-    for work in works:
-        if work.cell.is_oracle:
-            family = FAMILIES[scenarios[work.place].family].lab
-            if work.cell.name in family.device_oracles:
-                _attempt([work], done, left, partial(_oracle, family, scenarios[work.place], work, device))
-            else:
-                left.append(work)
+    left = [work for work in works if work.cell.is_oracle]
     for part, worlds in _parts(scenarios, [work for work in works if not work.cell.is_oracle]):
         for name in dict.fromkeys(work.cell.name for work in part):
             cells = [work for work in part if work.cell.name == name]
@@ -67,11 +58,6 @@ def _attempt(cells: Sequence[Work], done: Done, left: list[Work], compute: Calla
     else:
         for work, result in zip(cells, results, strict=True):
             done(work, result)
-
-
-def _oracle(family: LabFamily, scenario: Scenario, work: Work, device: str) -> list[CellResult]:
-    reward, bound = family.device_oracles[work.cell.name](scenario.build(work.cell.seed, False), device)
-    return [CellResult({"reward": reward}, bound=bound)]
 
 
 def _parts(scenarios: Sequence[Scenario], works: Sequence[Work]) -> Iterator[tuple[list[Work], dict[int, Any]]]:

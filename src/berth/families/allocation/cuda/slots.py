@@ -45,7 +45,7 @@ class Ascent:
 class SlotRuns:
     """Runs of one policy on every problem of a batch.
 
-    `step` is `ascend`, `fair`, `in_turn` (the batch must be made so), or `keep` for the decision given to `hold`.
+    `step` is `ascend`, `fair`, or `in_turn` (the batch must be made so).
     `everyone` counts every job as present in the decisions of `fair` and `in_turn`: arrivals are hidden from them.
     """
 
@@ -82,13 +82,6 @@ class SlotRuns:
         fill(self.sums, 0)
         self._launch("start")
         fill(self._length, np.sqrt(2.0 * self._by_problem(1)))
-        fill(self._clock, 0)
-
-    def hold(self, y: Any) -> None:
-        """Let `keep` play the decisions of this array of elements on the device."""
-        fill = self.batch.device.fill
-        fill(self.y, y)
-        self._launch("keep")
         fill(self._clock, 0)
 
     def _by_problem(self, number: int) -> Floats:
