@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.solvers import machines
 from berth.families.selection.kernels.knapsack_each import solve_each
-from berth.families.selection.policies.escb import ESCB
+from berth.families.selection.policies.bounds import ESCB
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.solvers import dual_core
 from berth.model import Instance, Ints

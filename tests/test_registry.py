@@ -13,8 +13,7 @@ import pytest
 from berth import registry
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families import BUILTIN
-from berth.families.allocation.policies.binpacking import BinPacking
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import BinPacking, Fairness
 from berth.lab.compare import compare
 from berth.lab.replay import ReplaySetting, replay
 from berth.live.engines.clock import Clock
@@ -49,8 +48,8 @@ class Offered:
 
 def test_packages_add_names_but_cannot_take_builtin_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = [
-        Offered("mine", "berth.families.allocation.policies.drf:DRF"),
-        Offered("fairness", "berth.families.allocation.policies.drf:DRF"),
+        Offered("mine", "berth.families.allocation.policies.baselines:DRF"),
+        Offered("fairness", "berth.families.allocation.policies.baselines:DRF"),
     ]
     monkeypatch.setattr("berth.registry.entry_points", lambda group: offered if group == "berth.policies" else [])
     registry.offered.cache_clear()
@@ -82,8 +81,8 @@ def test_packages_add_engines_and_trace_formats_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_class_by_its_place() -> None:
-    assert resolve("berth.families.allocation.policies.fairness:Fairness") is Fairness
-    spec = PolicySpec.parse("berth.families.allocation.policies.binpacking:BinPacking:quota=0.5")
+    assert resolve("berth.families.allocation.policies.baselines:Fairness") is Fairness
+    spec = PolicySpec.parse("berth.families.allocation.policies.baselines:BinPacking:quota=0.5")
     assert spec.load() is BinPacking
     assert dict(spec.settings) == {"quota": 0.5}
 
@@ -96,7 +95,7 @@ MODULE = "expected a module in this directory, or an installed one, as package.m
     [
         ("nowhere:Policy", f"policy 'nowhere:Policy': got no module 'nowhere', {MODULE}"),
         ("berth.nowhere:Policy", f"policy 'berth.nowhere:Policy': got no module 'berth.nowhere', {MODULE}"),
-        ("berth.families.allocation.policies.fairness:Farness", "fairness.py has; did you mean 'Fairness'?"),
+        ("berth.families.allocation.policies.baselines:Farness", "baselines.py has; did you mean 'Fairness'?"),
         ("berth.families:", "got '', expected a class that"),
         (":Fairness", "policy: got ':Fairness', expected package.module:Class"),
         (".relative:Fairness", "policy: got '.relative:Fairness', expected package.module:Class"),

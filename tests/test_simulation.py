@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from berth.errors import InfeasibleDecision, InvalidInput, UnsupportedProblem
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.families.allocation.world import AllocationWorld
 from berth.model import Floats

@@ -101,7 +101,7 @@ def _told(path: str, error: Exception) -> str:
 def written(policy: str | type[Any]) -> str:
     """Name of a policy as a user writes it: registered name, or module and class.
 
-    >>> from berth.families.allocation.policies.fairness import Fairness
+    >>> from berth.families.allocation.policies.baselines import Fairness
     >>> written(Fairness), written("fairness")
     ('fairness', 'fairness')
     """

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from berth.errors import UnsupportedProblem
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.model import Floats
 

@@ -22,7 +22,7 @@ from tests.lab.policies import Cheat
 ROOT = Path(__file__).parents[2]
 SMALL = {"horizon": 20, "cluster.servers": 4}
 MINE = """
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 
 class Mine(Fairness):
     def decide(self, slot):

@@ -12,7 +12,7 @@ import pytest
 
 from berth.errors import InvalidInput, UnknownName, UnsupportedProblem
 from berth.families.placement.kernels.gathering import Free, Pieces, Rows
-from berth.families.placement.policies.fcfs import FCFS
+from berth.families.placement.policies.rules import FCFS
 from berth.families.placement.problem import PlacementDecision, PlacementSlot
 from berth.lab.replay import Replay, ReplaySetting, replay
 from berth.lab.replay import run as module
@@ -267,7 +267,7 @@ def test_a_policy_whose_code_has_changed_is_played_again(
     tmp_path: Path, played: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, policy = tmp_path / "replayed_policies.py", "replayed_policies:Mine"
-    code = "from berth.families.placement.policies.fcfs import FCFS\n\nclass Mine(FCFS):\n    mark = 1\n"
+    code = "from berth.families.placement.policies.rules import FCFS\n\nclass Mine(FCFS):\n    mark = 1\n"
     file.write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     for text in (code, code, code.replace("1", "22")):

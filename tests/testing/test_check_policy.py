@@ -15,7 +15,7 @@ import berth.testing
 from berth.errors import InvalidInput, MissingExtra, UnknownName
 from berth.families import BUILTIN, FAMILIES, PRIORITIES
 from berth.families.allocation.checks import ALLOCATION, RandomGangs
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 from berth.families.placement.checks import PLACEMENT
 from berth.families.placement.checks import malformed as malformed_placement
 from berth.families.placement.policies.greedy import ORDERS

@@ -357,7 +357,7 @@ def check_policy(
     constructor, `skip` names checks to leave out, and the same `seed` repeats the same instances. The error's `results`
     hold the result of each check.
 
-    >>> from berth.families.allocation.policies.fairness import Fairness
+    >>> from berth.families.allocation.policies.baselines import Fairness
     >>> [result.check for result in check_policy(Fairness, skip=list(CHECKS)[:-2])]
     ['refuses-clearly', 'beats-random']
     """

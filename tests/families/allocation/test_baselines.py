@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.checks import ShrinkingWorld, random_cases
-from berth.families.allocation.policies.binpacking import BinPacking
-from berth.families.allocation.policies.drf import DRF
-from berth.families.allocation.policies.fairness import Fairness
-from berth.families.allocation.policies.random import RandomAllocation
-from berth.families.allocation.policies.spreading import Spreading
+from berth.families.allocation.policies.baselines import DRF, BinPacking, Fairness, RandomAllocation, Spreading
 from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.families.allocation.utility import Utilities
 from berth.model import Floats, Instance

@@ -12,9 +12,7 @@ import pytest
 from berth.errors import InvalidInput, MissingExtra, UnsupportedProblem
 from berth.families.allocation.cuda.runs import runs_on_device
 from berth.families.allocation.policies.aware import OGASchedAware
-from berth.families.allocation.policies.binpacking import BinPacking
-from berth.families.allocation.policies.drf import DRF
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import DRF, BinPacking, Fairness
 from berth.families.allocation.policies.ogasched import OGASched
 from berth.families.allocation.policies.rates import OGASchedRates
 from berth.families.allocation.world import AllocationWorld

@@ -13,8 +13,7 @@ from berth.cuda import CudaDevice, open_device
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.cuda.batch import Batch
 from berth.families.allocation.cuda.slots import Ascent, SlotRuns, Slots
-from berth.families.allocation.policies.drf import DRF
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import DRF, Fairness
 from berth.families.allocation.policies.ogasched import OGASched
 from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.families.allocation.utility import Utilities, Utility

@@ -11,7 +11,7 @@ from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.allocation.oracle import best_stationary, slot_optima
 from berth.families.allocation.policies.authors import OGASchedAuthors
 from berth.families.allocation.policies.aware import OGASchedAware
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 from berth.families.allocation.policies.ogasched import OGASched
 from berth.families.allocation.policies.printed import OGASchedPrinted
 from berth.families.allocation.policies.rates import ArrivalRates, OGASchedRates

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput
+from berth.families.placement.policies.baselines import HMAO, OSSA, OptRA
 from berth.families.placement.policies.first_fit import FirstFit
-from berth.families.placement.policies.hmao import HMAO
-from berth.families.placement.policies.optra import OptRA
-from berth.families.placement.policies.ossa import OSSA
 from berth.families.placement.policies.random import RandomPlacement
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.rule_runs import audit

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from berth.families.placement.kernels.gathering import Classes, Fleet, Free
 from berth.families.placement.kernels.queueing import mean_fragments
-from berth.families.placement.policies.fcfs import FCFS
-from berth.families.placement.policies.fragmentation import FragmentationAware
-from berth.families.placement.policies.tetris import Tetris
+from berth.families.placement.policies.packing import FragmentationAware, Tetris
+from berth.families.placement.policies.rules import FCFS
 from berth.families.placement.problem import Berths, PlacementDecision, PlacementProblem, PlacementSlot, Tasks
 from berth.model import Cluster, Instance, JobType, Resource
 from tests.harness.examples import examples

@@ -10,11 +10,9 @@ import pytest
 
 from berth.errors import UnsupportedProblem
 from berth.families.placement.oracle import placement_bound, placement_optimum
+from berth.families.placement.policies.baselines import HMAO, OSSA, OptRA
 from berth.families.placement.policies.first_fit import FirstFit
 from berth.families.placement.policies.greedy import ORDERS, Greedy
-from berth.families.placement.policies.hmao import HMAO
-from berth.families.placement.policies.optra import OptRA
-from berth.families.placement.policies.ossa import OSSA
 from berth.families.placement.policies.random import RandomPlacement
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.rule_runs import audit

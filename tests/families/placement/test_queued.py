@@ -10,15 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnsupportedProblem
-from berth.families.placement.policies.best_fit import BestFit
 from berth.families.placement.policies.conservative import Conservative
-from berth.families.placement.policies.easy import EASY
 from berth.families.placement.policies.fair import FairQueue
-from berth.families.placement.policies.fcfs import FCFS
 from berth.families.placement.policies.first_fit import FirstFit
-from berth.families.placement.policies.fragmentation import FragmentationAware
-from berth.families.placement.policies.sjf import SJF
-from berth.families.placement.policies.tetris import Tetris
+from berth.families.placement.policies.packing import BestFit, FragmentationAware, Tetris
+from berth.families.placement.policies.rules import EASY, FCFS, SJF
 from berth.families.placement.pool_runs import run_pool
 from berth.families.placement.problem import PlacementProblem, PlacementSlot, Tasks
 from berth.families.placement.world import PlacementWorld

@@ -13,7 +13,7 @@ import pytest
 
 from berth.families.selection.gains import DrawnGains, Normal, normal_costs
 from berth.families.selection.kernels.printed import printed_choice
-from berth.families.selection.policies.escb import ESCB
+from berth.families.selection.policies.bounds import ESCB
 from berth.families.selection.policies.index import most_open
 from berth.families.selection.policies.printed import DELTAS, GS, ESDPPrinted
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot

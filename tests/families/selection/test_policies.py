@@ -15,11 +15,9 @@ from berth.families import BUILTIN
 from berth.families.selection.gains import DrawnGains, Normal, Redraw
 from berth.families.selection.kernels.channels import kl_upper
 from berth.families.selection.oracle import selection_optima
+from berth.families.selection.policies.baselines import HAUF, LCF, LWTF
+from berth.families.selection.policies.bounds import ESCB
 from berth.families.selection.policies.cts import CTS
-from berth.families.selection.policies.escb import ESCB
-from berth.families.selection.policies.hauf import HAUF
-from berth.families.selection.policies.lcf import LCF
-from berth.families.selection.policies.lwtf import LWTF
 from berth.families.selection.policies.statistics import Statistics
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.families.selection.world import SelectionWorld

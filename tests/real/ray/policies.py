@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 from berth.families.allocation.problem import AllocationProblem, AllocationSlot
 from berth.live.clusters import NODE
 from berth.model import Floats

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from berth.errors import UnsupportedProblem
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import Fairness
 from berth.families.allocation.policies.requests import requested
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.model import Floats

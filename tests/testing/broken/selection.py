@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from berth.errors import UnsupportedProblem
-from berth.families.selection.policies.hauf import HAUF
+from berth.families.selection.policies.baselines import HAUF
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.model import Ints
 from tests.testing.broken import Sound, faults

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from berth.families.allocation.policies.random import RandomAllocation
+from berth.families.allocation.policies.baselines import RandomAllocation
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot, Gang
 from berth.families.allocation.utility import Utilities, Utility
 from berth.families.allocation.world import AllocationWorld

@@ -21,8 +21,8 @@ from berth.families.placement.kernels.fragmenting import Counted, States
 from berth.families.placement.kernels.gathering import WHOLE, Classes, Fleet, Free, Pieces, Rows
 from berth.families.placement.kernels.pool import Pool
 from berth.families.placement.kernels.timeline import Search, Timeline
+from berth.families.placement.policies.packing import Tetris
 from berth.families.placement.policies.queued import BACKFILL, CLASSES, FITS, PoolForm, class_keys
-from berth.families.placement.policies.tetris import Tetris
 from berth.families.placement.pool_runs import compiled_score
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.model import Floats, Ints
@@ -52,7 +52,7 @@ def run_cluster(policy: Any, tasks: Tasks, runs: Floats, *, typical: Classes | N
     `runs` (N,) is the true work of tasks. Values and deadlines do not count. With `typical` classes of tasks the
     fragmentation is measured.
 
-    >>> from berth.families.placement.policies.fcfs import FCFS
+    >>> from berth.families.placement.policies.rules import FCFS
     >>> from berth.testing import example_placement
     >>> tasks = Tasks([0, 0], [[2], [4]], work=[4, 2], value=[9, 5], decay=[0, 0], deadline=[99, 99])
     >>> run_cluster(FCFS(example_placement().replace(launch=[0, 0])), tasks, tasks.work).start

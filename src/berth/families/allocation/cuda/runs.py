@@ -20,8 +20,7 @@ from berth.families.allocation.cuda.batch import Batch
 from berth.families.allocation.cuda.programme import CudaProgramme
 from berth.families.allocation.cuda.slots import Ascent, SlotRuns, Slots
 from berth.families.allocation.policies.aware import OGASchedAware
-from berth.families.allocation.policies.drf import DRF
-from berth.families.allocation.policies.fairness import Fairness
+from berth.families.allocation.policies.baselines import DRF, Fairness
 from berth.families.allocation.policies.ogasched import MEMORY, OGASched
 from berth.families.allocation.policies.rates import ArrivalRates, OGASchedRates
 from berth.families.allocation.world import AllocationWorld

@@ -1,1 +1,1 @@
-"""Policies of the placement family, one file each."""
+"""Policies of the placement family."""

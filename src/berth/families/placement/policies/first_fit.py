@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.errors import UnsupportedProblem
-from berth.families.placement.policies.fcfs import FCFS
 from berth.families.placement.policies.preferred import PreferredPolicy
 from berth.families.placement.policies.queued import PoolForm
+from berth.families.placement.policies.rules import FCFS
 from berth.families.placement.problem import PlacementDecision, PlacementProblem, PlacementSlot, Tasks
 from berth.model import Floats
 

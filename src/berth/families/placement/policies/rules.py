@@ -1,4 +1,4 @@
-"""EASY backfilling."""
+"""Queues: first come first served, shortest job first, and EASY backfilling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,38 @@ from berth.families.placement.policies.queued import InOrder
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.model import Floats
 
-__all__ = ["EASY"]
+__all__ = ["EASY", "FCFS", "SJF"]
+
+
+class FCFS(InOrder):
+    """Tasks start in order of arrival; none passes the first in the queue.
+
+    Settings: `backfill` (`none`, `easy` or `any`: which tasks may pass after all) and `fit` (`first`, `best`, `worst`,
+    `aligned` or `whole`: which servers its pieces get).
+
+    >>> from berth.testing import example_placement
+    >>> FCFS(example_placement()).backfill
+    'none'
+    """
+
+    reference = "the strict queue that every batch scheduler is compared with"
+
+
+class SJF(InOrder):
+    """Tasks start in order of their known work, the shortest first; none passes the first in the queue.
+
+    Settings: `backfill` and `fit`, as in fcfs. Long tasks may wait for ever.
+
+    >>> from berth.testing import example_placement
+    >>> SJF(example_placement()).fit
+    'first'
+    """
+
+    reference = "Smith, Various Optimizers for Single-Stage Production, 1956; here with users' estimates"
+
+    def key(self, tasks: Tasks) -> Floats:
+        return tasks.work
+
 
 ORDERS = ("arrival", "shortest")
 

@@ -1,4 +1,4 @@
-"""ESCB on the ports that have a job: berth's policy for unknown gains."""
+"""Upper confidence bounds: ESCB, ESCB-V, CUCB and KL-UCB."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 
 from berth.errors import InvalidInput, UnsupportedProblem
 from berth.families.selection import solvers
+from berth.families.selection.kernels.channels import kl_upper
 from berth.families.selection.policies.index import OptimisticPolicy
 from berth.families.selection.problem import SelectionProblem
 from berth.families.selection.solvers import Question
 from berth.model import Floats
 
-__all__ = ["ESCB"]
+__all__ = ["CUCB", "ESCB", "ESCBV", "KLUCB"]
 
 
 class ESCB(OptimisticPolicy):
@@ -78,3 +79,65 @@ class ESCB(OptimisticPolicy):
     def index(self) -> tuple[Floats, Floats]:
         mean, tasks = self.believed()
         return mean, self.scale**2 * self.g(self.statistics.time) / (2.0 * tasks)
+
+
+class ESCBV(OptimisticPolicy):
+    """ESCB with σ² = 2·variance·p·ln(t + 1) / n: channels with little noise need few tries.
+
+    The variance is the observed one, together with one observation of the largest variance that a gain within a range
+    of `scale` can have, so two equal draws do not make a channel certain. `p` defaults to .25, or .05 with forgetting;
+    other settings are those of `escb`.
+
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
+    >>> ESCBV(problem).decide(slot)
+    array([1, 0, 0])
+    """
+
+    reference = "Degenne & Perchet, Combinatorial semi-bandit with known covariance; Audibert et al., UCB-V"
+
+    def index(self) -> tuple[Floats, Floats]:
+        mean, tasks = self.believed()
+        return mean, 2.0 * self.g(self.statistics.time) * self.noise() / tasks
+
+
+class CUCB(OptimisticPolicy):
+    """Values each channel at v̂ + √(g / 2n), g = p·ln(t + 1); equals `escb` if one channel is open at a time.
+
+    With m open channels it allows for all m being unlucky at once, and so explores more. The published constant is p =
+    3; here the default is .2, or .05 with forgetting. Other settings are those of `escb`.
+
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
+    >>> CUCB(problem, p=3.0).decide(slot)
+    array([1, 0, 0])
+    """
+
+    usual_p = 0.2
+    reference = "Chen et al., Combinatorial Multi-Armed Bandit: General Framework and Applications"
+
+    def index(self) -> tuple[Floats, Floats]:
+        mean, tasks = self.believed()
+        bonus = self.scale * np.sqrt(self.g(self.statistics.time) / (2.0 * tasks))
+        return mean + bonus, np.zeros(bonus.shape)
+
+
+class KLUCB(OptimisticPolicy):
+    """Values each channel at the largest mean q with n·kl(v̂, q) ≤ p·ln(t + 1), for gains in [0, scale].
+
+    Near 0 and near `scale`, where a bounded gain cannot vary much, it is tighter than `cucb`. `p` defaults to .25, or
+    .05 with forgetting; other settings are those of `escb`.
+
+    >>> from berth.testing import example_selection
+    >>> problem, slot = example_selection()
+    >>> KLUCB(problem).decide(slot)
+    array([1, 0, 0])
+    """
+
+    reference = "Garivier & Cappé, The KL-UCB Algorithm for Bounded Stochastic Bandits and Beyond, channel by channel"
+
+    def index(self) -> tuple[Floats, Floats]:
+        mean, tasks = self.believed()
+        upper = np.empty(mean.shape)
+        kl_upper(mean / self.scale, self.g(self.statistics.time) / tasks, upper)
+        return self.scale * upper, np.zeros(upper.shape)

@@ -1,15 +1,84 @@
-"""HMAO, a baseline of the DRL-Greedy paper: a genetic algorithm for each batch."""
+"""Baselines of the DRL-Greedy paper: OptRA, OSSA and HMAO."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from berth.errors import InvalidInput
 from berth.families.placement.kernels.baselines import decode, evolve
 from berth.families.placement.kernels.greedy import Batch, Servers
+from berth.families.placement.policies.ordered import OrderedPolicy
+from berth.families.placement.policies.preferred import PreferredPolicy
 from berth.families.placement.problem import WAIT, PlacementDecision, PlacementOutcome, PlacementProblem, PlacementSlot
+from berth.model import Floats
 
-__all__ = ["HMAO"]
+__all__ = ["HMAO", "OSSA", "OptRA"]
+
+
+class OptRA(PreferredPolicy):
+    """The shortest task first, on the fastest server that is on and has room, else on a new one of the fastest.
+
+    "Efficiency" is read as clock speed, and shortest-first within a batch: waiting tasks come before later batches,
+    unless `across`, with which the shortest of all comes first. Gains are ignored (`paying` false), and a task that
+    fits nowhere waits: the paper says none of this.
+
+    >>> from berth.testing import example_placement
+    >>> OptRA(example_placement(), np.random.default_rng(0)).waiting
+    'queue'
+    """
+
+    reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, section 7.2"
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        rng: np.random.Generator,
+        *,
+        across: bool = False,
+        waiting: str = "queue",
+        paying: bool = False,
+    ) -> None:
+        super().__init__(problem, waiting=waiting, paying=paying)
+        self.across = bool(across)
+        self._slow = -np.array(problem.speed)
+
+    def rank(self, slot: PlacementSlot) -> Floats:
+        tasks = slot.tasks
+        if self.across:
+            return -tasks.work
+        rank = np.empty(len(tasks))
+        rank[np.lexsort((tasks.work, tasks.arrival))] = -np.arange(len(tasks))
+        return rank
+
+    def keys(self, slot: PlacementSlot, on: NDArray[np.bool_]) -> tuple[Floats, Floats, float]:
+        return self._slow, self._slow, -1.0
+
+
+class OSSA(OrderedPolicy):
+    """Greedy in order of arrival on value less launch cost; ignores the cost of running a task.
+
+    The paper names OSSA, which knows the price of servers alone, without details; this is one reading of it. `waiting`
+    is `commit-immediate`, as in the paper's own greedy.
+
+    >>> from berth.testing import example_placement
+    >>> OSSA(example_placement(), np.random.default_rng(0)).waiting
+    'commit-immediate'
+    """
+
+    reference = "Yang & Shen, DRL Enhanced Greedy Optimization for Online Scheduling of Batched Tasks, section 7.2"
+
+    def __init__(
+        self, problem: PlacementProblem, rng: np.random.Generator, *, waiting: str = "commit-immediate"
+    ) -> None:
+        super().__init__(problem, waiting=waiting)
+        free_to_run = np.zeros(len(problem.speed))
+        free_to_run.setflags(write=False)  # like the other arrays: kernels are compiled for one kind
+        self._servers = self._servers._replace(rate=free_to_run)
+
+    def rank(self, slot: PlacementSlot) -> Floats:
+        return np.zeros(len(slot.ids))
+
 
 POPULATION, CROSSOVER, MUTATION = 16, 0.25, 0.25
 
