@@ -265,7 +265,7 @@ def test_actors_that_come_with_berth_say_how_they_were_made(name: str, method: s
     assert actor.made["command"] == f"berth train {name} --method {method}"
     defaults = dataclasses.asdict(TrainingPlan((name,), method=method, digest=plan["digest"]))
     del defaults["objective"]  # they were trained before there was a choice
-    assert plan == {**defaults, "scenarios": [name]}
+    assert plan == {**defaults, "scenarios": [name], "device": "cpu"}  # there was a choice of devices
     assert 0 < actor.made["episodes"] <= plan["steps"] * plan["runs"]
     kind = DRLGreedyPrinted if method == "ddpg" else DRLDirect
     world = load_scenario(name, {"horizon": 5}).build(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from berth.about import HOME
@@ -15,70 +16,7 @@ __all__ = ["chip", "inline_svg", "marked", "page", "seeds_in_words", "table"]
 DASHBOARD = HOME / "live" / "service" / "dashboard" / "style.css"
 """Colours and type of the dashboard, which reports have too."""
 
-STYLE = """
-h1 { margin-bottom: .6rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .6rem; }
-h3 { font-size: .95rem; margin: 0 0 .55rem; color: var(--ink); }
-h2, h3 { scroll-margin-top: 4rem; } p { max-width: 56rem; } .card > :last-child { margin-bottom: 0; }
-dl { margin-bottom: .6rem; } dd code { overflow-wrap: anywhere; }
-.verdict { border-left: 4px solid var(--accent); } .verdict.warn { border-left-color: var(--warn); color: inherit; }
-.warn strong { color: var(--warn); } small, figcaption { color: var(--quiet); font-size: .85rem; }
-table { margin-bottom: .4rem; } th, td, th:last-child, td:last-child { text-align: right; padding: .35rem .6rem; }
-th { vertical-align: bottom; white-space: normal; } td small { margin-left: .3em; font-size: .9em; }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--card); }
-td:first-child { font-weight: 600; } tr.best td { background: var(--fill); }
-tr.oracle td { color: var(--quiet); font-weight: 400; }
-th.text, td.text { text-align: left; white-space: normal; } td.text:first-child { font-weight: 400; }
-tr.wide td.text { min-width: min(22rem, 18vw); } sup { line-height: 1; }
-th button { all: unset; cursor: pointer; } th button:hover { color: var(--ink); }
-th[aria-sort] button::after { content: " ↓"; } th[aria-sort="ascending"] button::after { content: " ↑"; }
-.chip { display: inline-block; width: 26px; height: 8px; margin-right: .5rem; vertical-align: middle; }
-.tag { font-size: .8em; font-weight: 500; color: var(--quiet); border: 1px solid var(--line); border-radius: 9px;
-  padding: .05rem .45rem; margin-left: .4rem; }
-.good, .warn, .bad, .quiet { white-space: nowrap; } .quiet { color: var(--quiet); } div.warn { white-space: normal; }
-nav a { white-space: nowrap; } .charts { display: block; columns: 30rem; column-gap: .8rem; }
-.charts > .card { break-inside: avoid; margin: 0 0 .8rem; }
-figure { margin: 0; } figure svg { min-width: 28rem; } figcaption { margin-top: .4rem; }
-pre { overflow-x: auto; margin: .4rem 0; font: .8rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-details { margin: .3rem 0; } summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 600px) { .tag { display: block; width: fit-content; margin: .1rem 0 0; }
-  dl { column-gap: .8rem; } tr.wide td.text { min-width: 9.5rem; } figure svg { min-width: 0; } }
-@media print {
-  :root { color-scheme: light; print-color-adjust: exact; } body { background: none; font-size: 10pt; }
-  header { padding: 0; } header, th:first-child, td:first-child { position: static; }
-  nav, details, th button::after { display: none; } main { max-width: none; padding: 0; }
-  .scroll { overflow: visible; } .card { border: 0; padding: 0; } .charts { columns: auto; }
-  table { font-size: 7.5pt; } th, td, th:last-child, td:last-child { padding: .2rem .35rem; }
-  th { font-size: 7pt; white-space: normal; } figure svg { min-width: 0; } figure, tr, .verdict { break-inside: avoid; }
-  h1, h2, h3, h2 + p { break-after: avoid; } tr.wide td.text { min-width: 0; }
-}
-"""
-
-SCRIPT = """
-const value = cell => {
-  const text = cell.textContent.trim().replaceAll("−", "-").replaceAll(",", "");
-  const number = /^T?([+-]?\\d[\\d.]*(?:e[+-]?\\d+)?)(?![\\w-])/.exec(text);
-  return number ? Number(number[1]) : text === "–" ? "" : text;
-};
-const sort = (table, head, place) => {
-  const body = table.tBodies[0];
-  const rows = [...body.rows].map(row => [row, value(row.cells[place])]);
-  const numbers = rows.some(([, key]) => typeof key === "number");
-  const turned = {ascending: "descending", descending: "ascending"}[head.ariaSort];
-  const next = turned || (numbers ? "descending" : "ascending");
-  const sign = next === "ascending" ? 1 : -1;
-  rows.sort(([, a], [, b]) => a === "" || b === "" ? (a === "") - (b === "")
-    : sign * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
-  for (const other of table.tHead.rows[0].cells) other.ariaSort = other === head ? next : null;
-  body.append(...rows.map(([row]) => row));
-};
-for (const table of document.querySelectorAll("table")) [...table.tHead.rows[0].cells].forEach((head, place) => {
-  const button = document.createElement("button");
-  button.append(...head.childNodes);
-  button.onclick = () => sort(table, head, place);
-  head.append(button);
-});
-"""
-"""Sort a table by a column when its head is pressed; cells without a value stay last."""
+STYLE, SCRIPT = (Path(__file__).with_name(f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
 
 
 def page(
@@ -105,7 +43,7 @@ def page(
         f'<header><span class="brand">berth</span><nav>{links}</nav></header>\n<main>\n'
         f'<h1>{escape(title)}</h1>\n<div class="card"><dl>{told}</dl>{folded}</div>\n'
         + "\n".join(part for part in body if part)
-        + f"\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+        + f"\n</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
