@@ -248,8 +248,7 @@ def reproduce_command(
         list[str],
         typer.Argument(
             metavar="NAME",
-            help="list, all, a paper (ogasched), an experiment (ogasched/table-3), or an experiment file; or changes "
-            "OLD NEW, two result files whose verdicts to compare.",
+            help="list, all, a paper (ogasched), an experiment (ogasched/table-3), or an experiment file.",
             autocompletion=complete_experiment,
         ),
     ],
@@ -283,8 +282,8 @@ def reproduce_command(
             print_experiments(wanted, terminal(output))
         return
     if names[0] == "changes":
-        _show_changes(names[1:], docs, output)
-        return
+        expected = "an experiment; in a clone, python -m scripts.verdicts OLD NEW compares the verdicts of two runs"
+        raise InvalidInput(expected, value="changes", key="NAME")
     from berth.lab.reproduce.report import print_reproduced, render_markdown
     from berth.lab.reproduce.run import reproduce
 
@@ -296,23 +295,6 @@ def reproduce_command(
         docs.write_text(render_markdown(found, said), encoding="utf-8")
     where = f"\nReport: {(out / 'report.html').resolve()}"
     finish(found, output, partial(_claims, found.as_dict()), print_reproduced, where, found.failed)
-
-
-def _show_changes(files: list[str], docs: Path | None, output: ResultOutput) -> None:
-    """Show the verdicts that differ between two files of results."""
-    from berth.lab.reproduce.changes import changed_verdicts, render_changes
-    from berth.lab.show.tables import as_table
-
-    if len(files) != 2:
-        raise InvalidInput("changes OLD NEW: two files that berth reproduce wrote", value=files, key="changes")
-    found = changed_verdicts(*files)
-    if docs is not None:
-        docs.write_text(render_changes(found), encoding="utf-8")
-    if not answered([change.as_dict() for change in found], output):
-        rows = [[one.experiment, one.says, one.before or "–", one.after or "–", one.reason] for one in found]
-        console = terminal(output)
-        console.print(as_table(["experiment", "claim", "before", "after", "reason"], rows, 4))
-        console.print(f"{len(found)} verdicts changed.", style="bold", highlight=False)
 
 
 def _claims(found: dict[str, Any]) -> list[dict[str, Any]]:

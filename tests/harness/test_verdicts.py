@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from berth.cli import main
+from berth import cli
 from berth.errors import InvalidInput
-from berth.lab.reproduce.changes import REASONS, changed_verdicts, render_changes
+from scripts.verdicts import REASONS, changed_verdicts, main, render_changes
 
 PAGE = """# The papers, reproduced
 
@@ -84,20 +84,25 @@ def test_what_a_page_adds_to_a_claim_is_no_other_claim(files: tuple[Path, Path])
     assert {one.says: one.reason for one in changed_verdicts(old, new)} == EXPECTED
 
 
-def test_the_command_prints_and_writes_them(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_prints_and_writes_them(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     old, new = files
     docs = old.with_name("changes.md")
-    words = ["reproduce", "changes", str(old), str(new)]
-    assert main([*words, "--docs", str(docs), "-o", "json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == len(EXPECTED)
+    words = [str(old), str(new)]
+    assert main([*words, "--docs", str(docs)]) == 0
     text = docs.read_text(encoding="utf-8")
     assert text == render_changes(changed_verdicts(old, new))
     assert "| ogasched/fig-2 | by the rule | not reproduced (−17.4 %) | refuted (−15.0 %) | rule |" in text
     assert "\\|x\\| is gone" in text
     assert main(words) == 0
     assert "7 verdicts changed." in capsys.readouterr().out
-    assert main(words[:3]) == 2
-    assert "two files that berth reproduce wrote" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(docs), str(new)])
+    assert "expected results.json" in capsys.readouterr().err
+
+
+def test_the_removed_command_names_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reproduce", "changes", "old.md", "new.json"]) == 2
+    assert "python -m scripts.verdicts OLD NEW" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.json", "[]"), ("a.json", "{"), ("a.md", "# nothing"), ("a.md", None)])

@@ -1,20 +1,23 @@
 """Verdicts that changed between two runs, each with its reason.
 
+`python -m scripts.verdicts OLD NEW [--docs PAGE]` prints the changes as a Markdown table, or writes them to a page.
 Both runs are files that `berth reproduce` wrote: `results.json`, or the documentation page (`--docs`). A page has
 rounded effects, and pages of earlier versions have other verdicts.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.errors import InvalidInput
+from berth.errors import BerthError, InvalidInput
 from berth.lab.reproduce.results import Verdict, verdict_of
 from berth.lab.show.words import percent
 from berth.statistics import Estimate
@@ -59,10 +62,6 @@ class Change:
     effect_before: float | None
     effect_after: float | None
     reason: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """The change as a dictionary, for JSON."""
-        return asdict(self)
 
 
 def changed_verdicts(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> list[Change]:
@@ -160,11 +159,7 @@ def _of_row(row: Sequence[str]) -> _Judged:
 
 
 def _effect(text: str) -> Estimate | None:
-    """An effect as a page prints it.
-
-    >>> _effect("−17.4 % ± 1.8")
-    Estimate(mean=-0.174, low=-0.192, high=-0.156, seeds=0, chance=None)
-    """
+    """An effect as a page prints it, such as −17.4 % ± 1.8."""
     found = _EFFECT.search(text.replace("−", "-"))
     if found is None:
         return None
@@ -188,3 +183,25 @@ def render_changes(changes: Sequence[Change]) -> str:
     used = [name for name in REASONS if any(one.reason == name for one in changes)]
     lines += [""] + [f"* **{name}** ({sum(one.reason == name for one in changes)}): {REASONS[name]}." for name in used]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("old", help="results.json, or a page that berth reproduce --docs wrote")
+    parser.add_argument("new", help="the same of the later run")
+    parser.add_argument("--docs", type=Path, help="write the table to this file")
+    given = parser.parse_args(arguments)
+    try:
+        found = changed_verdicts(given.old, given.new)
+    except BerthError as error:
+        parser.error(str(error))
+    if given.docs is None:
+        print(render_changes(found))
+    else:
+        given.docs.write_text(render_changes(found), encoding="utf-8")
+    print(f"{len(found)} verdicts changed.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
