@@ -84,6 +84,8 @@ class State(Holdings):
         self.submissions = 0
         self.time = 0.0
         self._usage: dict[str, tuple[float, float]] = {}
+        self._moved: tuple[float, dict[str, JobRecord]] = 0.0, {}
+        """The records after a step of the clock that is about to be handled."""
 
     def copied(self) -> State:
         """An independent copy."""
@@ -140,6 +142,7 @@ class State(Holdings):
     def handle(self, event: Event) -> Handled:
         """Apply an event. An event that raises changes nothing."""
         handled = self._handle(event)
+        self._moved = 0.0, {}
         self.time = max(self.time, event.time)
         if isinstance(event, ClockStepped):
             self.time += event.seconds
@@ -185,22 +188,16 @@ class State(Holdings):
                     self.foresight.forecast(event.job, event.time, Range(event.low, event.middle, event.high))
                 return Handled()
 
+    def prepare_step(self, seconds: float) -> None:
+        """Compute, perhaps in a thread, what a step of the clock changes that is to be the next event."""
+        self._moved = seconds, {name: _moved(record, seconds) for name, record in list(self.jobs.items())}
+
     def _stepped(self, seconds: float) -> Handled:
         """Move all times from which durations are measured."""
-        for name, record in self.jobs.items():
-            moved = replace(
-                record,
-                submitted=record.submitted + seconds,
-                submitted_moved=record.submitted_moved + seconds,
-                since=record.since + seconds,
-            )
-            if record.started is not None:
-                started, before = record.started + seconds, record.started_moved
-                moved = replace(moved, started=started, started_moved=before + seconds)
-            self.jobs[name] = moved
-            if moved.phase == "waiting":
-                self.waiting.put(moved)
-        self.waiting.move(seconds)
+        if self._moved[0] != seconds:
+            self.prepare_step(seconds)
+        self.jobs = self._moved[1]
+        self.waiting.move(seconds, self.jobs)
         self.must_end = {job: ends + seconds for job, ends in self.must_end.items()}
         self._usage = {team: (value, then + seconds) for team, (value, then) in self._usage.items()}
         self.foresight.move(seconds)
@@ -431,3 +428,16 @@ class State(Holdings):
     def teams(self) -> Iterable[str]:
         """Teams with recorded usage."""
         return self._usage.keys()
+
+
+def _moved(record: JobRecord, seconds: float) -> JobRecord:
+    """The record after a step of the clock."""
+    started, before = record.started, record.started_moved
+    return replace(
+        record,
+        submitted=record.submitted + seconds,
+        submitted_moved=record.submitted_moved + seconds,
+        since=record.since + seconds,
+        started=None if started is None else started + seconds,
+        started_moved=before if started is None else before + seconds,
+    )

@@ -222,9 +222,11 @@ class WaitingJobs:
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
 
-    def move(self, seconds: float) -> None:
-        """Move the times of submission, because the system clock was set."""
+    def move(self, seconds: float, records: Mapping[str, JobRecord]) -> None:
+        """Move the times of submission, because the system clock was set; `records` are those of all jobs now."""
         self._submitted = self._submitted + seconds
+        for job, row in self._row.items():
+            self._records[row] = records[job]
 
     def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
         """Rows of jobs that may start, in order, and their levels.

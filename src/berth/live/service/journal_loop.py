@@ -136,7 +136,7 @@ class JournalLoop:
         if self._snapshotting is not None:
             await asyncio.gather(self._snapshotting, return_exceptions=True)
         if ended_well and self.seq > self._snapshot_seq:
-            await self._snapshot(self.seq, self._dispatcher.dump())
+            await self._snapshot(self.seq, self._dispatcher.dump_later())
         for pool in (self._writer, self._decider, self._reader, self._packer):
             pool.shutdown()
 
@@ -259,6 +259,8 @@ class JournalLoop:
         seconds = self._clock.step()
         if seconds:
             now = self._dispatcher.state.time
+            moved = partial(self._dispatcher.state.prepare_step, seconds)
+            await asyncio.get_running_loop().run_in_executor(self._decider, moved)
             round_ = Round(self._dispatcher, self.seq + 1, now)
             round_.note(ClockStepped(now, seconds))
             await self._finish(round_)
@@ -344,7 +346,7 @@ class JournalLoop:
         due = new >= self._settings.snapshot_every or (new and time.monotonic() >= self._snapshot_at)
         if due and not busy:
             # the snapshot is taken here, where state and journal agree
-            self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump()))
+            self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump_later()))
 
     async def _retried(self, run: Callable[[], Any]) -> Any:
         """Retry until the store answers; waiting clients are refused after a while."""
@@ -381,13 +383,14 @@ class JournalLoop:
             else:
                 request.refuse(StoreError(f"{self.trouble}; nothing was changed"))
 
-    async def _snapshot(self, seq: int, dumped: Dumped) -> None:
+    async def _snapshot(self, seq: int, dump: Callable[[], Dumped]) -> None:
         """Write a snapshot of the state after event `seq`; no request waits for it."""
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
+        now, loop = self._dispatcher.state.time, asyncio.get_running_loop()
         try:
-            body = await asyncio.get_running_loop().run_in_executor(self._packer, packed, dumped)
-            given = seq, dumped.state.time, body, self._settings.retention
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._store.write_snapshot, *given)
+            body = await loop.run_in_executor(self._packer, lambda: packed(dump()))
+            given = seq, now, body, self._settings.retention
+            await loop.run_in_executor(self._writer, self._store.write_snapshot, *given)
         except BerthError as error:
             log.warning("no snapshot at event %d: %s", seq, error)
 
