@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.events import Submitted
+from berth.live.core.speeds import Learned
 from berth.live.core.state import State
 from berth.live.service.metrics import LOOK_SECONDS, Metrics
+from berth.live.service.rounds import in_parts
+from berth.live.service.store import Store
 from tests.harness.waiting import eventually_async
+from tests.live.core.builders import dispatcher, job, server
 from tests.live.service.test_scheduler import opened, settings
 
 
@@ -50,3 +59,66 @@ def test_a_few_slow_readers_hold_up_nobody(tmp_path: Path) -> None:
             await asyncio.gather(*slow)
 
     asyncio.run(run())
+
+
+def test_long_rounds_give_others_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.live.service.journal_loop.TURN", 0.0)
+
+    async def run() -> None:
+        async with opened(settings(tmp_path / "db")) as scheduler:
+            state, seen = scheduler.dispatcher.state, set[int]()
+
+            async def look() -> None:
+                while True:
+                    seen.add(len(state.jobs))
+                    await asyncio.sleep(0)
+
+            looking = asyncio.create_task(look())
+            await scheduler.submit([job(f"j{i}") for i in range(300)])
+            looking.cancel()
+            assert len(seen) > 250
+
+    asyncio.run(run())
+
+
+def test_estimates_are_computed_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitting, real = list[int](), Learned._fit
+
+    def noted(self: Learned) -> None:
+        fitting.append(threading.get_ident())
+        real(self)
+
+    monkeypatch.setattr(Learned, "_fit", noted)
+
+    async def run() -> None:
+        where = str(tmp_path / "db")
+        async with opened(settings(tmp_path / "db", faster=1000.0)) as scheduler:
+            await scheduler.submit([job(f"j{i}", work=20.0) for i in range(40)])
+            state = scheduler.dispatcher.state
+            await eventually_async(lambda: not state.jobs)
+            assert fitting
+            assert threading.get_ident() not in fitting
+            lived = scheduler.dispatcher.dump().state
+        store, replayed = Store(where), Dispatcher()
+        replayed.replay(event for _, event in store.events())
+        store.close()
+        assert replayed.dump().state == lived
+
+    asyncio.run(run())
+
+
+def test_a_decision_with_many_starts_is_noted_in_parts() -> None:
+    made = dispatcher(*(server(f"n{i}") for i in range(400)))
+    for i in range(1_300):
+        made.handle(Submitted(1.0, job(f"j{i}")))
+    decided = made.decide(2.0)
+    assert decided is not None
+    parts = list(in_parts(replace(decided, seconds=0.5, refused="late")))
+    assert [len(part.starts) for part in parts] == [500, 500, 300]
+    assert [(part.seconds, part.refused) for part in parts] == [(0.5, "late"), (0.0, None), (0.0, None)]
+    whole = Dispatcher().load(made.dump())
+    for part in parts:
+        made.handle(replace(part, refused=None))
+    whole.handle(decided)
+    assert made.dump() == whole.dump()
+    assert [*in_parts(replace(decided, starts=()))] == [replace(decided, starts=())]

@@ -187,6 +187,7 @@ class Dispatcher:
 
     def decide(self, time: float) -> Decided | None:
         """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""
+        self.state.learned.settle()
         before = dict(self.state.reserved)
         view = view_within_limits(self.state, time)
         waiting, room = len(view.records), Headroom(self.state)

@@ -35,6 +35,8 @@ class Holdings:
         """What others have taken, as engines report; with what berth's jobs hold it may exceed the capacity."""
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
+        self.on: dict[str, set[str]] = {}
+        """The jobs that hold something of each server."""
         self.fits: dict[object, bool] = {}
         """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
         self.masks: dict[object, NDArray[np.bool_]] = {}
@@ -104,6 +106,11 @@ class Holdings:
         """Count what a job holds (`sign` 1), or releases (-1)."""
         total = taken(record.job, record.places)
         self.add(self.used, record.job, record.places, sign)
+        for place in record.places:
+            if sign > 0:
+                self.on.setdefault(place.server, set()).add(record.job.id)
+            else:
+                self.on[place.server].discard(record.job.id)
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():

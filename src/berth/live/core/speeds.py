@@ -90,8 +90,14 @@ class Learned:
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
         self._apart: dict[str, float] = {}
         self._table: tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]] | None = None
+        self._pairs: int | None = 0
+        """How many pairs of type and server have cells; None where they have to be counted."""
         self.version = 0
         """Changes whenever estimates do."""
+        self.due = False
+        """Whether estimates have to be computed anew."""
+        self.beside = False
+        """Whether they are only computed when `settle` is called, because that takes long."""
 
     # ------------------------------------------------------------------ servers
 
@@ -165,8 +171,26 @@ class Learned:
             alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
         alarmed |= self._forget_types()
         if alarmed or (self._total - self._fitted) * EVERY >= self._total:
-            self._fitted = self._total
+            self._fitted, self.due = self._total, True
+            if not self.beside:
+                self.settle()
+
+    def settle(self, fitted: Learned | None = None) -> None:
+        """Compute estimates anew if they are due, or take those of a copy that is `fitted`."""
+        if not self.due:
+            return
+        self.due = False
+        if fitted is None:
             self._fit()
+            return
+        self._changed()
+        self._fit_classes, self._effects = fitted._fit_classes, fitted._effects
+        self._noise, self._variance = fitted._noise, fitted._variance
+
+    def fitted(self) -> Learned:
+        """This, with its estimates computed anew: for a copy, in another thread."""
+        self._fit()
+        return self
 
     def _forget_types(self) -> bool:
         """Forget the types that ran longest ago, if there are too many; whether there were."""
@@ -176,6 +200,7 @@ class Learned:
         gone = set(order[: len(order) - MOST_TYPES * 3 // 4])
         self._latest = {type_: run for type_, run in self._latest.items() if type_ not in gone}
         self._cells = {cell: runs for cell, runs in self._cells.items() if cell[0] not in gone}
+        self._pairs = None
         self._reference = {type_: work for type_, work in self._reference.items() if type_ not in gone}
         return True
 
@@ -197,6 +222,9 @@ class Learned:
         return made
 
     def _add_to(self, cell: Cell, value: float, weight: float, run: int, cut: int) -> None:
+        type_, server, spread = cell
+        if self._pairs is not None and cell not in self._cells and (type_, server, not spread) not in self._cells:
+            self._pairs += 1
         before, mean, squares, runs, cuts = self._cells.get(cell, (0.0, 0.0, 0.0, 0, 0))
         if before > KEPT:
             before, squares = KEPT, squares * KEPT / before
@@ -233,6 +261,7 @@ class Learned:
         since = recent[-(above if up >= ALARM else below) :]
         for cell in [cell for cell in self._cells if cell[1] == server]:
             del self._cells[cell]
+        self._pairs = None
         for type_, several, value, weight in since:
             self._add_to((type_, server, several), value, weight, 1, 0)
         del self._sums[server]
@@ -408,7 +437,9 @@ class Learned:
         return sorted({cell[1] for cell in self._cells if cell[0] == type_})
 
     def __len__(self) -> int:
-        return len({cell[:2] for cell in self._cells})
+        if self._pairs is None:
+            self._pairs = len({cell[:2] for cell in self._cells})
+        return self._pairs
 
     def __iter__(self) -> Iterator[tuple[str, str, Speed]]:
         for type_, server in sorted({cell[:2] for cell in self._cells}):
@@ -416,6 +447,7 @@ class Learned:
 
     def dump(self) -> dict[str, Any]:
         """All of it, for JSON."""
+        self.settle()
         self.class_of("")  # servers may have changed
         return {
             "cells": [[*key, *value] for key, value in self._cells.items()],
@@ -433,6 +465,7 @@ class Learned:
     def load(cls, dumped: Mapping[str, Any], learn_by: str | None = None) -> Learned:
         """What `dump` gave."""
         learned = cls(learn_by=learn_by)
+        learned._pairs = None
         learned._reference = {name: float(value) for name, value in dumped["reference"].items()}
         if "cells" not in dumped:  # dumps of before runs were pooled
             for type_, server, runs, mean, squares, *cut in dumped["channels"]:

@@ -68,6 +68,8 @@ class State(Holdings):
         """The shadow policy, if there is one."""
         self.jobs: dict[str, JobRecord] = {}
         """Jobs that have not ended."""
+        self.phases: Counter[tuple[str, str]] = Counter()
+        """How many of them are of each queue and phase."""
         self.waiting = WaitingJobs()
         """The waiting jobs, as columns."""
         self.must_end: dict[str, float] = {}
@@ -91,6 +93,7 @@ class State(Holdings):
         """An independent copy."""
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
+        made.on = {server: set(jobs) for server, jobs in self.on.items()}
         made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned).over(made.servers)
         made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
         made.refusals = self.refusals.copied()
@@ -141,6 +144,7 @@ class State(Holdings):
 
     def handle(self, event: Event) -> Handled:
         """Apply an event. An event that raises changes nothing."""
+        self.learned.settle()
         handled = self._handle(event)
         self._moved = 0.0, {}
         self.time = max(self.time, event.time)
@@ -189,8 +193,8 @@ class State(Holdings):
                 return Handled()
 
     def prepare_step(self, seconds: float) -> None:
-        """Compute, perhaps in a thread, what a step of the clock changes that is to be the next event."""
-        self._moved = seconds, {name: _moved(record, seconds) for name, record in list(self.jobs.items())}
+        """Compute, perhaps in a thread, what the next event changes, if that is a step of the clock."""
+        self._moved = seconds, {name: record.moved(seconds) for name, record in list(self.jobs.items())}
 
     def _stepped(self, seconds: float) -> Handled:
         """Move all times from which durations are measured."""
@@ -374,11 +378,8 @@ class State(Holdings):
         record = self.server(event.server)
         self.servers[event.server] = replace(record, lost=True)
         self._refit()
-        ending = [
-            held
-            for held in self.jobs.values()
-            if held.phase in ("starting", "running") and any(place.server == event.server for place in held.places)
-        ]
+        there = [self.jobs[job] for job in self.on.get(event.server, ())]
+        ending = sorted((held for held in there if held.phase != "ending"), key=lambda held: held.number)
         reason = f"server {event.server} was lost"
         changed = [self._keep(replace(held, phase="ending", since=event.time, reason=reason)) for held in ending]
         return Handled(tuple(Cancel(held.job.id, held.attempt) for held in ending), tuple(changed))
@@ -391,6 +392,8 @@ class State(Holdings):
         return record if record is not None and record.attempt == attempt and record.phase in HOLDING else None
 
     def _keep(self, record: JobRecord) -> JobRecord:
+        self._count(self.jobs.get(record.job.id), -1)
+        self._count(record, 1)
         self.jobs[record.job.id] = record
         if record.phase == "waiting":
             self.waiting.put(record)
@@ -402,8 +405,16 @@ class State(Holdings):
             self.must_end.pop(record.job.id, None)
         return record
 
+    def _count(self, record: JobRecord | None, sign: int) -> None:
+        """Count a record, or that it is gone (`sign` -1)."""
+        if record is not None:
+            key = record.job.queue, record.phase
+            self.phases[key] += sign
+            if not self.phases[key]:
+                del self.phases[key]
+
     def _gone(self, record: JobRecord) -> Handled:
-        del self.jobs[record.job.id]
+        self._count(self.jobs.pop(record.job.id), -1)
         self.waiting.drop(record.job.id)
         self.must_end.pop(record.job.id, None)
         self.foresight.forget(record.job.id)
@@ -428,16 +439,3 @@ class State(Holdings):
     def teams(self) -> Iterable[str]:
         """Teams with recorded usage."""
         return self._usage.keys()
-
-
-def _moved(record: JobRecord, seconds: float) -> JobRecord:
-    """The record after a step of the clock."""
-    started, before = record.started, record.started_moved
-    return replace(
-        record,
-        submitted=record.submitted + seconds,
-        submitted_moved=record.submitted_moved + seconds,
-        since=record.since + seconds,
-        started=None if started is None else started + seconds,
-        started_moved=before if started is None else before + seconds,
-    )

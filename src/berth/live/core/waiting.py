@@ -253,6 +253,12 @@ class WaitingJobs:
         late: Ints = rows[time - self._submitted[rows] > patience]
         return late
 
+    @property
+    def oldest(self) -> float:
+        """When the job that waits longest was submitted; infinity if none waits."""
+        rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
+        return float(self._submitted[rows].min(initial=np.inf))
+
     def late(self, time: float, patience: float) -> bool:
         """Whether a job has waited longer than `patience`."""
         rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
