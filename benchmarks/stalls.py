@@ -298,8 +298,8 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
     table = Table(*titles, title=f"{given.servers:,} servers, {given.waiting:,} waiting jobs")
     server = {"name": "n", "capacity": {"cpu": 64, "memory": "256Gi"}, "count": given.servers}
     (folder / "cluster.yaml").write_text(json.dumps({"servers": [server]}))
-    begin = time.monotonic()
     with service(folder, 20_000, given.where) as first:
+        begin = time.monotonic()
         fill(first.port, given.servers, given.waiting)
         end = time.monotonic()
         found = first.stop()
