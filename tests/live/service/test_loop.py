@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from dataclasses import replace
@@ -11,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Submitted
+from berth.live.core.events import ServerJoined, Submitted
 from berth.live.core.speeds import Learned
 from berth.live.core.state import State
 from berth.live.service.metrics import LOOK_SECONDS, Metrics
 from berth.live.service.rounds import in_parts
 from berth.live.service.store import Store
+from berth.live.service.views import server_view, servers_json
 from tests.harness.waiting import eventually_async
-from tests.live.core.builders import dispatcher, job, server
+from tests.live.core.builders import begin, dispatcher, job, server
 from tests.live.service.test_scheduler import opened, settings
 
 
@@ -122,3 +124,14 @@ def test_a_decision_with_many_starts_is_noted_in_parts() -> None:
     whole.handle(decided)
     assert made.dump() == whole.dump()
     assert [*in_parts(replace(decided, starts=()))] == [replace(decided, starts=())]
+
+
+def test_many_servers_are_written_beside_the_loop_as_they_were_then() -> None:
+    made = dispatcher(*(server(f"n{i}", zone="a") for i in range(60)))
+    begin(made, 1.0, job("j", cpu=3))
+    records, state = tuple(made.state.servers.values()), made.state.with_own_tables()
+    expected = [server_view(record, made.state) for record in records]
+    made.handle(ServerJoined(2.0, server("new", gpu=3)))
+    begin(made, 3.0, *(job(f"k{i}", cpu=4) for i in range(60)))
+    assert json.loads(servers_json(records, state)) == [view.model_dump(mode="json") for view in expected]
+    assert sum(view.free["cpu"] == "1" for view in expected) == 1

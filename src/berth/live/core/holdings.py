@@ -5,8 +5,10 @@ Axes: R servers, K resources.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +43,13 @@ class Holdings:
         """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
         self.masks: dict[object, NDArray[np.bool_]] = {}
         """Cache: usable servers (`None`), and servers with some labels. Cleared when servers change."""
+
+    def with_own_tables(self) -> Self:
+        """A copy whose servers and tables of resources do not change; all else is shared."""
+        made = copy.copy(self)
+        made.servers, made.resources = dict(self.servers), dict(self.resources)
+        made.capacity, made.used, made.taken = self.capacity.copy(), self.used.copy(), self.taken.copy()
+        return made
 
     def server(self, name: str) -> ServerRecord:
         """The record of a server."""

@@ -216,7 +216,8 @@ def _rooms(view: View) -> Ints:
     for begin in range(0, len(first), CHUNK):
         some = first[begin : begin + CHUNK]
         demand, most = gangs.demand[some, None, :], gangs.most[some]
-        each = np.where(demand > 0, free // np.maximum(demand, 1), most[:, None, None]).min(axis=2)
+        each = np.where(demand > 0, free // np.maximum(demand, 1), most[:, None, None])
+        each = each.min(axis=2, initial=np.iinfo(np.int64).max)
         room = np.minimum(each, gangs.each[some, None]) * reach[gangs.reach[job_of_role[some]]]
         found[begin : begin + CHUNK] = np.minimum(room.sum(axis=1), most)
     return found[same.reshape(-1)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path as Folder
 from typing import Annotated, Any
@@ -56,6 +57,7 @@ from berth.live.service.views import (
     learned_views,
     queue_view,
     server_view,
+    servers_json,
 )
 
 __all__ = ["create_app"]
@@ -298,11 +300,11 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             raise Refused(404, "no such server", f"{server!r} never joined", "server")
         return server
 
-    @v1.get("/servers", tags=["cluster"])
-    async def servers(caller: Caller = allow.read) -> list[ServerView]:
+    @v1.get("/servers", tags=["cluster"], response_model=list[ServerView])
+    async def servers(caller: Caller = allow.read) -> Any:
         """All servers and their free resources."""
-        state = scheduler.dispatcher.state
-        return [server_view(record, state) for record in scheduler.servers()]
+        records, state = scheduler.servers(), scheduler.dispatcher.state.with_own_tables()
+        return Response(await aside(len(records), partial(servers_json, records, state)), media_type="application/json")
 
     @v1.post("/servers/{server}/drain", tags=["cluster"])
     async def drain(server: Name, caller: Caller = allow.operate) -> ServerView:
