@@ -23,6 +23,7 @@ def check(state: State) -> None:
     there = {(place.server, name) for name, record in state.jobs.items() for place in record.places}
     assert {(name, job) for name, jobs in state.on.items() for job in jobs} == there
     waits = [record.submitted for record in state.jobs.values() if record.phase not in HOLDING]
+    assert (state.whole == state.capacity.sum(axis=0)).all()
     assert state.waiting.oldest == min(waits, default=float("inf"))
     assert len(state.learned) == len({cell[:2] for cell in state.learned._cells})
 

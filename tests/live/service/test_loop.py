@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import ServerJoined, Submitted
+from berth.live.core.events import Command, ServerJoined, Start, Submitted
+from berth.live.core.jobs import Job
 from berth.live.core.speeds import Learned
 from berth.live.core.state import State
+from berth.live.service.engine_link import PARALLEL, Commander
 from berth.live.service.metrics import LOOK_SECONDS, Metrics
 from berth.live.service.rounds import in_parts
 from berth.live.service.store import Store
@@ -135,3 +137,24 @@ def test_many_servers_are_written_beside_the_loop_as_they_were_then() -> None:
     begin(made, 3.0, *(job(f"k{i}", cpu=4) for i in range(60)))
     assert json.loads(servers_json(records, state)) == [view.model_dump(mode="json") for view in expected]
     assert sum(view.free["cpu"] == "1" for view in expected) == 1
+
+
+def test_an_engine_that_answers_at_once_does_not_keep_others_waiting() -> None:
+    class Quick:
+        taken = 0
+
+        async def execute(self, command: Command, job: Job | None, /) -> None:
+            self.taken += 1
+
+    async def run() -> None:
+        engine, seen = Quick(), set[int]()
+        made = Commander(engine, lambda command: (True, None))  # type: ignore[arg-type]
+        made.want(Start(f"j{i}", 1, ()) for i in range(PARALLEL * 20))
+        made.go_on()
+        while engine.taken < PARALLEL * 20:
+            seen.add(engine.taken)
+            await asyncio.sleep(0)
+        assert len(seen) >= 20
+        await made.close()
+
+    asyncio.run(run())

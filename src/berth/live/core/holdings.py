@@ -31,6 +31,7 @@ class Holdings:
         self.resources: dict[str, int] = {}
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
+        self._whole: Ints | None = None
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
         """What is not free: what berth's jobs hold, and what others have taken."""
         self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
@@ -93,6 +94,7 @@ class Holdings:
             new = np.zeros(shape, dtype=np.int64)
             new[: old.shape[0], : old.shape[1]] = old
             setattr(self, table, new)
+        self._whole = None
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
@@ -106,6 +108,13 @@ class Holdings:
         for name, milli in server.taken.items():
             self.taken[row, self.resources[name]] = milli
         self.used[row] += self.taken[row]
+
+    @property
+    def whole(self) -> Ints:
+        """What all servers have together (K,), added up once after they change."""
+        if self._whole is None:
+            self._whole = self.capacity.sum(axis=0)
+        return self._whole
 
     def owners(self, job: Job) -> tuple[str, str, str]:
         """The names under which its holdings are counted."""

@@ -425,7 +425,7 @@ class State(Holdings):
         """Charge the team of a job for what the job held, times how long."""
         began = record.started if record.started is not None else record.since
         total = taken(record.job, record.places)
-        whole = self.capacity.sum(axis=0)
+        whole = self.whole
         share = max((milli / max(int(whole[self.resources[name]]), 1) for name, milli in total.items()), default=0.0)
         value = self.usage(record.job.team, now) + share * max(now - began, 0.0)
         self._usage[record.job.team] = value, max(now, self._usage.get(record.job.team, (0.0, now))[1])
