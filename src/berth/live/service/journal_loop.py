@@ -271,8 +271,8 @@ class JournalLoop:
         seconds = self._clock.step()
         if seconds:
             now = self._dispatcher.state.time
-            moved = partial(self._dispatcher.state.prepare_step, seconds)
-            await asyncio.get_running_loop().run_in_executor(self._decider, moved)
+            prepare = self._dispatcher.state.prepare_step
+            await asyncio.get_running_loop().run_in_executor(self._decider, prepare, seconds)
             round_ = Round(self._dispatcher, self.seq + 1, now)
             round_.note(ClockStepped(now, seconds))
             await self._finish(round_)
@@ -332,10 +332,7 @@ class JournalLoop:
             await self._turn()
 
     async def _turn(self) -> None:
-        """Between two events: estimate speeds anew in a thread if that is due, and let other tasks run after a while.
-
-        Nobody else changes the state meanwhile.
-        """
+        """Between two events: estimate speeds anew in a thread if that is due, and let others run after a while."""
         learned = self._dispatcher.state.learned
         if learned.due:
             fitted = own_copy(learned).fitted
@@ -437,10 +434,16 @@ class JournalLoop:
     async def _snapshot(self, seq: int, dump: Callable[[], Dumped]) -> None:
         """Write a snapshot of the state after event `seq`; no request waits for it."""
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
-        now, loop = self._dispatcher.state.time, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         try:
-            body = await loop.run_in_executor(self._packer, lambda: packed(dump()))
-            given = seq, now, body, self._settings.retention
+            taken, body = await loop.run_in_executor(self._packer, _taken, dump)
+            given = seq, taken, body, self._settings.retention
             await loop.run_in_executor(self._writer, self._store.write_snapshot, *given)
         except BerthError as error:
             log.warning("no snapshot at event %d: %s", seq, error)
+
+
+def _taken(dump: Callable[[], Dumped]) -> tuple[float, bytes]:
+    """The time of a snapshot, and its text."""
+    dumped = dump()
+    return dumped.state.time, packed(dumped)
