@@ -144,11 +144,11 @@ def view_within_limits(state: State, time: float) -> View:
 def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
     """Whether a job would fit on an empty cluster without the servers that refused its kind lately."""
     refused = state.refusals.of(record.job, time)
-    if ANYWHERE in refused:
-        return False
+    if not refused or ANYWHERE in refused:
+        return not refused
     whole = state.capacity.copy()
     whole[[state.servers[name].index for name in refused if name in state.servers]] = 0
-    return not refused or bool(len(placed_in_order(view_of(state, time, (record,), whole)).job))
+    return bool(len(placed_in_order(view_of(state, time, (record,), whole)).job))
 
 
 def make_view(state: State, time: float) -> View:

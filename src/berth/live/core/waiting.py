@@ -222,9 +222,11 @@ class WaitingJobs:
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
 
-    def move(self, seconds: float) -> None:
-        """Move the times of submission, because the system clock was set."""
+    def move(self, seconds: float, records: Mapping[str, JobRecord]) -> None:
+        """Move the times of submission, because the system clock was set; `records` are those of all jobs now."""
         self._submitted = self._submitted + seconds
+        for job, row in self._row.items():
+            self._records[row] = records[job]
 
     def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
         """Rows of jobs that may start, in order, and their levels.
@@ -250,6 +252,12 @@ class WaitingJobs:
         """Those of these rows whose jobs have waited longer than `patience`."""
         late: Ints = rows[time - self._submitted[rows] > patience]
         return late
+
+    @property
+    def oldest(self) -> float:
+        """When the job that waits longest was submitted; infinity if none waits."""
+        rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
+        return float(self._submitted[rows].min(initial=np.inf))
 
     def late(self, time: float, patience: float) -> bool:
         """Whether a job has waited longer than `patience`."""

@@ -35,6 +35,7 @@ from berth.live.engines.registry import check_engine, engine_in
 from berth.live.local_token import is_loopback
 from berth.live.service.app import create_app
 from berth.live.service.authenticator import Authenticator, check_open, ensure_local_token
+from berth.live.service.collecting import collected_apart
 from berth.live.service.connections import Guarded, Listener, most_connections
 from berth.live.service.database import is_new
 from berth.live.service.history import History
@@ -195,7 +196,7 @@ async def _serve(
     ready: Callable[[str], None],
     stop: asyncio.Event,
 ) -> None:
-    async with service(settings, address) as (scheduler, app):
+    async with service(settings, address) as (scheduler, app), collected_apart():
         if not is_loopback(address.host):
             log.warning("reachable from other machines: put TLS in front of it", extra={"host": address.host})
         config = uvicorn.Config(
