@@ -136,8 +136,10 @@ class Holdings:
         for place in record.places:
             if sign > 0:
                 self.on.setdefault(place.server, set()).add(record.job.id)
-            else:
+            elif place.server in self.on:  # else a place before was on the same server
                 self.on[place.server].discard(record.job.id)
+                if not self.on[place.server]:
+                    del self.on[place.server]
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():
