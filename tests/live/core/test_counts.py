@@ -24,6 +24,8 @@ def check(state: State) -> None:
     assert {(name, job) for name, jobs in state.on.items() for job in jobs} == there
     waits = [record.submitted for record in state.jobs.values() if record.phase not in HOLDING]
     assert (state.whole == state.capacity.sum(axis=0)).all()
+    ends = [record.server.until for record in state.servers.values()]
+    assert state.until.tolist() == [float("inf") if end is None else end for end in ends]
     assert state.waiting.oldest == min(waits, default=float("inf"))
     assert len(state.learned) == len({cell[:2] for cell in state.learned._cells})
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.live.core.events import QueuesChanged, Submitted
+from berth.live.core.events import Cancelled, QueuesChanged, Submitted
+from berth.live.core.order import first_in_order, ordered
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import _rooms, waiting_in_order
 from berth.live.core.view import view_of
@@ -66,3 +67,18 @@ def test_room_is_that_of_each_server_added_up(
         ]
         expected.append(min(sum(rooms), count))
     assert _rooms(view).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30), st.integers(1, 40))
+def test_the_first_are_those_that_come_first_of_all(given_: list[tuple[int, bool]], most: int) -> None:
+    made = dispatcher(server("n1"))
+    made.handle(QueuesChanged(0.0, Queues({"default": Queue(), "slow": Queue(starts=False)})))
+    for i, (priority, slow) in enumerate(given_):
+        made.handle(Submitted(1.0, job(f"j{i}", priority=priority, queue="slow" if slow else "default")))
+    for i in range(0, len(given_), 3):
+        made.handle(Cancelled(1.0, f"j{i}"))
+    order = [record for _, record in ordered(made.state, 2.0)]
+    _, shown, _ = first_in_order(made.state, 2.0, most)
+    starting = [record for record in shown if record.job.queue == "default"]
+    assert starting == order[:most]
+    assert len(shown) == min(most, len(made.state.waiting))

@@ -17,7 +17,7 @@ from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.core.jobs import Job, Place, Server
 from berth.live.core.records import JobRecord, ServerRecord
-from berth.model import Ints
+from berth.model import Floats, Ints
 
 __all__ = ["Holdings", "taken"]
 
@@ -32,6 +32,7 @@ class Holdings:
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
         self._whole: Ints | None = None
+        self._until: Floats | None = None
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
         """What is not free: what berth's jobs hold, and what others have taken."""
         self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
@@ -94,7 +95,7 @@ class Holdings:
             new = np.zeros(shape, dtype=np.int64)
             new[: old.shape[0], : old.shape[1]] = old
             setattr(self, table, new)
-        self._whole = None
+        self._whole = self._until = None
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
@@ -116,6 +117,14 @@ class Holdings:
             self._whole = self.capacity.sum(axis=0)
         return self._whole
 
+    @property
+    def until(self) -> Floats:
+        """When engines close each server (R,), infinity where they do not; not to be changed."""
+        if self._until is None:
+            ends = (record.server.until for record in self.servers.values())
+            self._until = np.array([np.inf if end is None else end for end in ends], dtype=np.float64)
+        return self._until
+
     def owners(self, job: Job) -> tuple[str, str, str]:
         """The names under which its holdings are counted."""
         return f"queue:{job.queue}", f"team:{job.team}", f"user:{job.user}"
@@ -127,8 +136,10 @@ class Holdings:
         for place in record.places:
             if sign > 0:
                 self.on.setdefault(place.server, set()).add(record.job.id)
-            else:
+            elif place.server in self.on:  # else a place before was on the same server
                 self.on[place.server].discard(record.job.id)
+                if not self.on[place.server]:
+                    del self.on[place.server]
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():

@@ -171,6 +171,14 @@ def part(gangs: Gangs, chosen: Ints) -> Gangs:
     return Gangs(start, gangs.reach[chosen], gangs.shape[chosen], *parts)
 
 
+def _first(level: Ints, number: Ints, most: int) -> Ints:
+    """Which rows come first, in any order: those of the highest levels, and in the last level of the lowest numbers."""
+    least = np.partition(level, len(level) - most)[len(level) - most]
+    above, equal = np.flatnonzero(level > least), np.flatnonzero(level == least)
+    kept = most - len(above)
+    return np.concatenate([above, equal[np.argpartition(number[equal], kept - 1)[:kept]]])
+
+
 class WaitingJobs:
     """Waiting jobs, each in its own row while it waits."""
 
@@ -228,8 +236,10 @@ class WaitingJobs:
         for job, row in self._row.items():
             self._records[row] = records[job]
 
-    def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
-        """Rows of jobs that may start, in order, and their levels.
+    def standing(
+        self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float, most: int | None = None
+    ) -> tuple[Ints, Ints]:
+        """Rows of jobs that may start, in order, and their levels; only of the first ones, if `most` is given.
 
         `queues` has the priority of each queue, `starts` whether it starts jobs, `teams` the penalty of each team.
         """
@@ -238,6 +248,9 @@ class WaitingJobs:
         waited = aging * (time - self._submitted[rows]) / 3600.0
         standing = queues[self._queue[rows]] + self._priority[rows] + waited - teams[self._team[rows]]
         level = np.floor(standing).astype(np.int64)
+        if most is not None and 0 < most < len(rows):
+            first = _first(level, self._number[rows], most)
+            rows, level = rows[first], level[first]
         order = np.lexsort((self._number[rows], -level))
         return rows[order], level[order]
 
