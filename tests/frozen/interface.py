@@ -141,7 +141,7 @@ def verdicts(name: str) -> tuple[list[str], list[str]]:
     found = reproduce([name], quick=True, workers=1).experiments[0]
     claims = [claim for claim in found.claims if claim.claim.metric != TIMED]
     lines = [
-        f"{found.settings[place]} {cell} {series} {value!r}"
+        f"{found.settings[place]} {cell} {series} {value:.9g}"
         for place, runs in sorted(found.runs.items())
         for cell, made in sorted(runs.items(), key=str)
         for series, value in sorted(made.means.items())
@@ -194,18 +194,22 @@ def played(policy: str, servers: Iterable[Any], given: Iterable[Event], setting:
 
 
 def followed(policy: str | None, events: Sequence[Event], setting: Mapping[str, Any]) -> Iterator[str]:
-    """What a policy (None: those of the journal) would decide at each decision of a journal, and the state after it."""
+    """What a policy would decide at each decision of a journal; None: its own policies, and the state after it."""
     dispatcher = _dispatcher(setting if policy is None else {**setting, "policy": policy})
     for event in events:
         if isinstance(event, Decided):
             yield _told(dispatcher.decide(event.time))
         if policy is None or not isinstance(event, PolicyChanged):
             dispatcher.handle(event)
-    yield from _state(dispatcher)
+    if policy is None:
+        yield from _state(dispatcher)
 
 
 def _state(dispatcher: Dispatcher) -> Iterator[str]:
-    """What a dispatcher remembers, in a form that does not depend on how it keeps it."""
+    """What a dispatcher remembers, in a form that does not depend on how it keeps it.
+
+    What is learned is rounded: its last digits depend on the processor.
+    """
     state = dispatcher.state
     for name, record in sorted(state.jobs.items()):
         yield f"{name} {record.phase} {record.attempt} {record.started!r} {record.failures} {record.unlucky}"
@@ -213,9 +217,10 @@ def _state(dispatcher: Dispatcher) -> Iterator[str]:
         used = state.used[kept.index].tolist()
         yield f"{server} {kept.standing} uses {dict(zip(state.resources, used, strict=True))}"
     for team in sorted(state.teams):
-        yield f"{team} {state.usage(team, state.time)!r}"
+        yield f"{team} {state.usage(team, state.time):.9g}"
     for type_ in sorted(state.learned.types):
-        yield f"{type_} {state.learned.speeds(type_).tolist()!r} {state.learned.deviation(type_)!r}"
+        numbers = [*state.learned.speeds(type_).tolist(), state.learned.deviation(type_)]
+        yield f"{type_} {' '.join(f'{number:.9g}' for number in numbers)}"
 
 
 # ---------------------------------------------------------------------------- files
