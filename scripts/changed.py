@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src/berth", "tests", "benchmarks", "scripts")
-LAZY = re.compile(r"""["'](berth(?:\.\w+)+):\w+""")
+LAZY = re.compile(r"""["']((?:berth|tests)(?:\.\w+)+):\w+""")
 ENGINE = re.compile(r"""["'](\w+):""")
 
 

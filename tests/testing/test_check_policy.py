@@ -28,11 +28,11 @@ from berth.families.selection.problem import SelectionProblem
 from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.testing import CHECKS, CheckResult, check_policy
-from berth.testing.broken.allocation import BROKEN, GivesNothing
-from berth.testing.broken.placement import BROKEN as BROKEN_PLACEMENT
-from berth.testing.broken.placement import PlacesNothing
-from berth.testing.broken.selection import BROKEN as BROKEN_SELECTION
-from berth.testing.broken.selection import OpensNothing
+from tests.testing.broken.allocation import BROKEN, GivesNothing
+from tests.testing.broken.placement import BROKEN as BROKEN_PLACEMENT
+from tests.testing.broken.placement import PlacesNothing
+from tests.testing.broken.selection import BROKEN as BROKEN_SELECTION
+from tests.testing.broken.selection import OpensNothing
 from tests.testing.harness import FEASIBILITY, GLOBAL_LUCK, PLAYING, failed_checks
 
 ALL_BROKEN = {"allocation": BROKEN, "selection": BROKEN_SELECTION, "placement": BROKEN_PLACEMENT}

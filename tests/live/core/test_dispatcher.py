@@ -21,7 +21,7 @@ from berth.live.simulation import play
 from tests.live.core.builders import begin, dispatcher, job, places, server, started
 
 POLICIES = ("best-fit", "fcfs", "easy", "tetris", "drl-greedy", "escb-v", "cucb", "cts", "ogasched-aware", "fairness")
-BROKEN = "berth.testing.broken.placement:"
+BROKEN = "tests.testing.broken.placement:"
 
 
 @pytest.mark.parametrize("policy", [FALLBACK, "best-fit", "escb-v", "fairness"])
@@ -127,8 +127,8 @@ def test_nothing_new_starts_on_a_server_that_its_engine_closed_and_what_runs_the
         (f"{BROKEN}Overcommits", "infeasible"),
         (f"{BROKEN}NamesNoServer", "raised"),
         (f"{BROKEN}DecidesArrays", "raised"),
-        ("berth.testing.broken.allocation:Overfills", None),
-        ("berth.testing.broken.allocation:GoesNegative", None),
+        ("tests.testing.broken.allocation:Overfills", None),
+        ("tests.testing.broken.allocation:GoesNegative", None),
     ],
 )
 def test_what_a_broken_policy_decides_is_refused_counted_and_decided_by_the_fallback(

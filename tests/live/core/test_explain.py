@@ -308,7 +308,7 @@ def test_a_policy_that_cannot_be_copied_is_not_asked() -> None:
     found = plan(spare_of(made), [job("j")], 1.0)[0]
     assert re.search("cannot be asked without being changed: TypeError: no", found.note)
     assert found.fallback == (Place("a", "main", 1),)
-    made.handle(PolicyChanged(2.0, "berth.testing.broken.placement:Overcommits"))
+    made.handle(PolicyChanged(2.0, "tests.testing.broken.placement:Overcommits"))
     many = [job(f"k{i}", cpu=3) for i in range(2)]
     assert plan(spare_of(made), many, 3.0)[0].note.startswith("infeasible")
 

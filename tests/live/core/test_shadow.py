@@ -57,7 +57,7 @@ def test_in_its_own_shadow_nobody_gains() -> None:
     assert (report.saved.mean, report.saved.low, report.saved.high) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("candidate", [FALLBACK, "cucb", "berth.testing.broken.placement:DecidesArrays"])
+@pytest.mark.parametrize("candidate", [FALLBACK, "cucb", "tests.testing.broken.placement:DecidesArrays"])
 def test_who_watches_changes_nothing(candidate: str) -> None:
     plain, first = played("best-fit", None, 60)
     watched, second = played("best-fit", Shadow(candidate), 60)
@@ -67,7 +67,7 @@ def test_who_watches_changes_nothing(candidate: str) -> None:
 
 def test_broken_candidates_are_counted() -> None:
     for candidate, kind in (("DecidesArrays", "raised"), ("Overcommits", "infeasible")):
-        shadow = Shadow(f"berth.testing.broken.placement:{candidate}")
+        shadow = Shadow(f"tests.testing.broken.placement:{candidate}")
         made = Dispatcher("best-fit")
         made.watchers = (shadow,)
         given: list[Event] = [Submitted(1.0, job(f"j{i}", cpu=4)) for i in range(9)]

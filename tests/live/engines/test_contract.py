@@ -19,8 +19,8 @@ from berth.live.engines import Engine, EngineError
 from berth.live.engines.remote import RemoteEngine
 from berth.live.engines.simulated.engine import SimulatedEngine
 from berth.testing import ENGINE_CHECKS, EngineResult, Ledger, Script, Sighting, SimulatedSite, Site, check_engine
-from berth.testing.broken.engines import BROKEN_ENGINES
 from tests.live.engines.processes import Processes, ProcessSite
+from tests.testing.broken.engines import BROKEN_ENGINES
 
 CASES = [(check, engine) for check, engines in BROKEN_ENGINES.items() for engine in engines]
 SEVERAL = {

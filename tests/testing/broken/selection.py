@@ -1,4 +1,4 @@
-"""Selection policies that each break one promise; see `berth.testing.broken.allocation` for the allocation family.
+"""Selection policies that each break one promise; see `tests.testing.broken.allocation` for the allocation family.
 
 All but `BreaksGangs` are HAUF, which skips what does not fit, with one fault. `BROKEN` maps each check to the policies
 it must catch.
@@ -19,7 +19,7 @@ from berth.errors import UnsupportedProblem
 from berth.families.selection.policies.hauf import HAUF
 from berth.families.selection.problem import SelectionOutcome, SelectionProblem, SelectionSlot
 from berth.model import Ints
-from berth.testing.broken import Sound, faults
+from tests.testing.broken import Sound, faults
 
 __all__ = ["BROKEN"]
 

@@ -1,4 +1,4 @@
-"""Placement policies that each break one promise; see `berth.testing.broken.allocation` for the allocation family.
+"""Placement policies that each break one promise; see `tests.testing.broken.allocation` for the allocation family.
 
 All are the greedy policy with a queue, and one fault. `BROKEN` maps each check to the policies it must catch.
 
@@ -24,7 +24,7 @@ from berth.families.placement.problem import (
     PlacementSlot,
 )
 from berth.model import Ints
-from berth.testing.broken import Sound, faults
+from tests.testing.broken import Sound, faults
 
 __all__ = ["BROKEN"]
 

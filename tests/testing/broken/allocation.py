@@ -19,7 +19,7 @@ from berth.families.allocation.policies.fairness import Fairness
 from berth.families.allocation.policies.requests import requested
 from berth.families.allocation.problem import AllocationOutcome, AllocationProblem, AllocationSlot
 from berth.model import Floats
-from berth.testing.broken import Sound, faults
+from tests.testing.broken import Sound, faults
 
 __all__ = ["BROKEN"]
 
