@@ -219,7 +219,7 @@ def _state(dispatcher: Dispatcher) -> Iterator[str]:
     for team in sorted(state.teams):
         yield f"{team} {state.usage(team, state.time):.9g}"
     for type_ in sorted(state.learned.types):
-        numbers = [*state.learned.speeds(type_).tolist(), state.learned.deviation(type_)]
+        numbers = [*state.learned.speeds(type_).tolist(), state.learned.deviations([type_])[type_]]
         yield f"{type_} {' '.join(f'{number:.9g}' for number in numbers)}"
 
 
