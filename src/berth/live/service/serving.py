@@ -48,6 +48,9 @@ __all__ = ["Address", "Config", "JsonLines", "Repeats", "prepared", "read_config
 GRACE = 5
 """Seconds that open requests get when the service stops."""
 
+SWITCH = 0.0005
+"""Seconds after which a thread lets another one run: the event loop waits for decisions that often (Python: 0.005)."""
+
 log = logging.getLogger("berth.service")
 
 
@@ -232,6 +235,7 @@ def serve(
 ) -> None:
     """Serve until told to stop (SIGINT, SIGTERM): then answer open requests, write a snapshot, and exit."""
     settings = prepared(settings, address)
+    sys.setswitchinterval(SWITCH)
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if log_format == "json" else plain)
