@@ -38,5 +38,5 @@ LIVE = _listed("""
     greedy ogasched escb-v cucb tests.frozen.interface:Unruly
 """)
 """Policies that decide for a live cluster, of all families; the first two are only live, the last is refused."""
-ALONE = ("completion", "in-order-best-fit", "easy", "best-fit", "escb-v", LIVE[-1])
-"""Those that play whole streams of jobs by themselves: not ogasched, which decides by the last digits of prices."""
+ALONE = ("completion", "in-order-best-fit", "easy", "best-fit", LIVE[-1])
+"""Those that play whole streams of jobs by themselves, and do not decide by last digits, which depend on processors."""
