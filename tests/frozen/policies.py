@@ -35,7 +35,7 @@ PUBLIC = _listed("""
 """Policies on public logs."""
 LIVE = _listed("""
     completion in-order-best-fit fcfs sjf easy conservative best-fit tetris fgd drf-placement wfp3:backfill=easy
-    greedy ogasched escb-v cucb tests.frozen.interface:Unruly
+    greedy ogasched escb-v tests.frozen.interface:Unruly
 """)
 """Policies that decide for a live cluster, of all families; the first two are only live, the last is refused."""
 ALONE = ("completion", "in-order-best-fit", "easy", "best-fit", LIVE[-1])
