@@ -35,8 +35,8 @@ PUBLIC = _listed("""
 """Policies on public logs."""
 LIVE = _listed("""
     completion in-order-best-fit fcfs sjf easy conservative best-fit tetris fgd drf-placement wfp3:backfill=easy
-    greedy ogasched escb-v cucb tests.frozen.interface:Unruly
+    greedy ogasched escb-v tests.frozen.interface:Unruly
 """)
 """Policies that decide for a live cluster, of all families; the first two are only live, the last is refused."""
-ALONE = ("completion", "in-order-best-fit", "easy", "best-fit", "ogasched", "escb-v", LIVE[-1])
-"""Those that play whole streams of jobs by themselves."""
+ALONE = ("completion", "in-order-best-fit", "easy", "best-fit", LIVE[-1])
+"""Those that play whole streams of jobs by themselves, and do not decide by last digits, which depend on processors."""
