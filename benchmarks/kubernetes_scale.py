@@ -5,6 +5,10 @@ scheduler is down; then it starts, and the benchmark measures how long it takes 
 kube-scheduler, then a berth service in companion mode (Binding API), on the same cluster with equal pods. Every pod
 fits. Also printed: the processor time of each program meanwhile, and the largest memory of the scheduler. All programs
 share the processors of this machine.
+
+`--compare` needs no control plane. It prints for how long one comparison of servers, of which there is one for a number
+of changes, holds up the event loop and works beside it: by processor time, the first time and then after each pod has
+changed its status. Copied to commit 87a3ffa, it measures that version.
 """
 
 from __future__ import annotations
@@ -18,13 +22,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
 
 from berth.live.clusters.kubernetes import KubernetesNode, LocalKubernetes
+from berth.live.core.jobs import Place
+from berth.live.engines.kubernetes.record import RECORD, STORE, Record
+from berth.live.engines.kubernetes.servers import server_of
+from berth.live.engines.kubernetes.settings import KubernetesSettings
+from berth.live.engines.kubernetes.state import State
+from berth.live.engines.kubernetes.status import seen
 from berth.live.kubernetes_api import Api, Stop
-from tests.live.service.live import serving_process
 
 CPUS = 4
 PODS = "/api/v1/namespaces/default/pods"
@@ -133,13 +143,65 @@ def hollow(nodes: int) -> Iterator[LocalKubernetes]:
             cluster.stop()
 
 
+def engine_state(nodes: int, pods: int) -> tuple[State, list[dict[str, Any]]]:
+    """What the engine knows of a cluster full of berth's pods, made by a version that did not note what it counts."""
+    state = State(KubernetesSettings(), "default", "store")
+    status = {"allocatable": {"cpu": str(CPUS), "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    there: list[dict[str, Any]] = [
+        {"metadata": {"name": f"n{i}", "uid": f"n{i}"}, "spec": {}, "status": status} for i in range(nodes)
+    ]
+    settings = KubernetesSettings()
+    state.take({"nodes": {one["metadata"]["uid"]: server_of(one, settings) for one in there}, "maps": {}, "pods": {}})
+    given = []
+    for i in range(pods):
+        node, name = f"n{i % nodes}", f"r-{i}"
+        state.know(Record((f"j-{i}", 1), name, (Place(node, "main", 1),)))
+        labels, made = {STORE: "store", RECORD: name}, pod(i, "berth", 1000)
+        metadata = {"name": f"p-{i}", "uid": f"p-{i}", "namespace": "default", "labels": labels}
+        spec = {**cast(dict[str, object], made["spec"]), "nodeName": node}
+        given.append({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    return state, given
+
+
+def compared(state: State) -> tuple[float, float]:
+    """Milliseconds of processor time of a comparison of servers on the loop and beside it."""
+    begin = time.process_time()
+    if not hasattr(state, "gather"):
+        state.compare()  # type: ignore[attr-defined]
+        return 1e3 * (time.process_time() - begin), 0.0
+    servers = state.gather()
+    middle = time.process_time()
+    state.servers = servers()
+    return 1e3 * (middle - begin), 1e3 * (time.process_time() - middle)
+
+
+def compare(nodes: int, pods: int) -> None:
+    """Print how long comparisons of servers take."""
+    state, given = engine_state(nodes, pods)
+    known: dict[str, Any] = {}
+    table = Table("", "on the loop, ms", "beside it, ms", title=f"{nodes:,} nodes, {pods:,} pods of berth's own")
+    for phase, text in (("Pending", "at first"), ("Running", "after a change of each pod"), ("Running", "again")):
+        for one in given:
+            uid = one["metadata"]["uid"]
+            known[uid] = seen({**one, "status": {"phase": phase}}, known.get(uid))
+            state.add(known[uid])
+        table.add_row(text, *(f"{figure:,.0f}" for figure in compared(state)))
+    Console().print(table)
+
+
 def main() -> None:
     """Measure both schedulers, and print the figures side by side."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--policy", default="completion")
+    parser.add_argument("--compare", action="store_true", help="only how long comparisons of servers take")
     given = parser.parse_args()
+    if given.compare:
+        compare(given.nodes, given.pods)
+        return
+    from tests.live.service.live import serving_process  # which 87a3ffa has elsewhere
+
     if given.pods > 10 * given.nodes:
         raise SystemExit("ten pods fit on a node")
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)

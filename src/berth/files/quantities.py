@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from berth.errors import InvalidInput
 
@@ -50,15 +51,21 @@ def parse_quantity(value: object, key: str = "quantity") -> int:
     expected = "a quantity such as 2, 500m or 16Gi"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InvalidInput(expected, value=value, key=key)
-    match = QUANTITY.fullmatch(value.strip() if isinstance(value, str) else repr(value))
-    if match is None or match[2] not in SUFFIXES:
+    exact = _thousandths(value.strip() if isinstance(value, str) else repr(value))
+    if exact is None:
         raise InvalidInput(expected, value=value, key=key)
-    exact = Fraction(match[1]) * SUFFIXES[match[2]] * MILLI
     if exact.denominator != 1:
         raise InvalidInput("a quantity in whole thousandths", value=value, key=key)
     if exact > MOST:
         raise InvalidInput(f"a quantity of at most {format_quantity(MOST)}", value=value, key=key)
     return int(exact)
+
+
+@lru_cache(maxsize=4096)
+def _thousandths(text: str) -> Fraction | None:
+    """A quantity in thousandths; None if the text is none."""
+    match = QUANTITY.fullmatch(text)
+    return None if match is None or match[2] not in SUFFIXES else Fraction(match[1]) * SUFFIXES[match[2]] * MILLI
 
 
 def format_quantity(milli: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from numba import config, njit
 from numba.core import event
 
-__all__ = ["compiled", "inlined", "inner", "lean", "unlocked"]
+__all__ = ["compiled", "inlined", "inner", "lean"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -86,12 +86,7 @@ def _compile(function: Any, **options: Any) -> Any:
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function of numbers, arrays and tuples of arrays."""
-    return cast(Function, _compile(function))
-
-
-def unlocked(function: Function) -> Function:
-    """Like `compiled`, for a function that threads run at the same time: it releases the interpreter's lock."""
+    """Compile a function of numbers, arrays and tuples of arrays; other threads run meanwhile."""
     return cast(Function, _compile(function, nogil=True))
 
 

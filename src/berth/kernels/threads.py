@@ -26,7 +26,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 
 
 def each_part(work: Callable[[int], Result], parts: int) -> Iterable[Result]:
-    """Results of all parts, in their order; `work` must call kernels that are `unlocked`.
+    """Results of all parts, in their order; `work` must call kernels that are `compiled`.
 
     >>> list(each_part(lambda part: part * part, 4))
     [0, 1, 4, 9]

@@ -29,6 +29,7 @@ from berth.errors import BerthError, InvalidInput, MissingExtra
 from berth.live.client import Code
 
 __all__ = [
+    "BOOKMARK",
     "MERGE",
     "STRATEGIC",
     "Api",
@@ -57,6 +58,7 @@ RENEW = 5.0
 PARALLEL = 16
 """The most requests of `ask` that are under way at once."""
 JSON = "application/json"
+BOOKMARK = "BOOKMARK"
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 """Content types of patches: lists are replaced, or merged by their keys."""
 
@@ -206,8 +208,10 @@ class Api:
         asking = partial(self.request, method, path, body, **more)
         return await asyncio.get_running_loop().run_in_executor(self._threads, asking)
 
-    def list(self, path: str, query: Mapping[str, str] | None = None) -> tuple[list[Any], str]:
-        """All objects of a path, read in pages, and the version to watch from."""
+    def list(
+        self, path: str, query: Mapping[str, str] | None = None, keep: Callable[[Any], Any] = lambda one: one
+    ) -> tuple[list[Any], str]:
+        """What to `keep` of all objects of a path, read in pages, and the version to watch from."""
         for _ in range(AGAIN):
             found: list[Any] = []
             after: dict[str, str] = {}
@@ -220,7 +224,7 @@ class Api:
                     raise
                 if not isinstance(page, dict):
                     raise ClusterRefused(f"{self.host}{path}: the answer is no list of objects in JSON")
-                found += page.get("items") or ()
+                found += map(keep, page.get("items") or ())
                 metadata = page.get("metadata") or {}
                 if not metadata.get("continue"):
                     return found, str(metadata.get("resourceVersion") or "")
@@ -228,9 +232,12 @@ class Api:
         what = path.rpartition("/")[2]
         raise ClusterRefused(f"{self.host}: the list of {what} expired {AGAIN} times while being read")
 
-    def watch(self, path: str, query: Mapping[str, str], version: str, stop: Stop) -> Iterator[tuple[str, Any]]:
+    def watch(
+        self, path: str, query: Mapping[str, str], version: str, stop: Stop, *, bookmarks: bool = False
+    ) -> Iterator[tuple[str, Any]]:
         """Changes from a version on, as pairs of what happened (ADDED, MODIFIED, DELETED) and the object.
 
+        With `bookmarks`, also objects that say no more than a newer version (BOOKMARK).
         It ends when `stop` is set. Raises `WatchExpired` when the version is too old, and `ClusterSilent`.
         """
         from urllib3.exceptions import ReadTimeoutError
@@ -251,7 +258,7 @@ class Api:
                     if kind == "ERROR":
                         raise WatchExpired(f"{self.host}{path}: {found.get('message') or found.get('reason')}")
                     version = (found.get("metadata") or {}).get("resourceVersion") or version
-                    if kind != "BOOKMARK":
+                    if bookmarks or kind != BOOKMARK:
                         yield kind, found
             except ReadTimeoutError:
                 continue  # nothing happened

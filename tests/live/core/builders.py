@@ -62,12 +62,14 @@ def places(made: Dispatcher, name: str) -> dict[str, int]:
 
 def snapshot(state: State) -> dict[str, object]:
     """All that a state remembers, to be compared."""
-    hidden = ("time", "capacity", "used", "taken", "learned", "foresight", "fits", "masks", "waiting")
+    hidden = {"time", "capacity", "used", "taken", "learned", "foresight", "fits", "masks", "waiting"}
+    hidden |= {"_whole", "_until"}
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
         "refusals": state.refusals.copied(),
         "held": {owner: dict(held) for owner, held in state.held.items()},
+        "on": {name: set(jobs) for name, jobs in state.on.items()},
         "used": state.used.tolist(),
         "taken": state.taken.tolist(),
         "capacity": state.capacity.tolist(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from berth.live.core.dispatcher import Dispatcher
@@ -139,3 +140,22 @@ def test_a_new_attempt_counts_from_its_own_start() -> None:
 def test_the_event_comes_back() -> None:
     event = ClockStepped(3.0, -5.0)
     assert read_event(write_event(event)) == event
+
+
+def test_a_step_may_be_prepared_unless_something_else_comes_first() -> None:
+    events = history()[:100]
+    (plain, _), (ready, _), (late, _) = (replayed(events) for _ in range(3))
+    step = ClockStepped(plain.state.time, HOURS)
+    ready.state.prepare_step(HOURS)
+    late.state.prepare_step(HOURS)
+    for made in (plain, late):
+        made.handle(Submitted(plain.state.time, job("new")))
+    for made in (plain, ready, late):
+        made.handle(step)
+    assert late.dump() == plain.dump()
+    kept = {name: record for name, record in plain.state.jobs.items() if name != "new"}
+    assert ready.state.jobs == kept
+    rows = list(ready.state.waiting._row.values())
+    assert {record.job.id: record for record in ready.state.waiting.records(np.array(rows))} == {
+        name: record for name, record in kept.items() if record.phase == "waiting"
+    }

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import to_json
 
 from berth.errors import InvalidInput
+from berth.live.core import dumped
 from berth.live.core.dispatcher import Dispatcher, read_dump, write_dump
 from berth.live.core.events import (
     Cancelled,
     Decided,
     Failed,
+    Finished,
     ServerJoined,
     ServerLost,
     Submitted,
@@ -24,7 +27,7 @@ from berth.live.core.jobs import Job, Role
 from berth.live.core.order import ordered
 from berth.live.core.state import State
 from tests.harness.examples import examples
-from tests.live.core.builders import snapshot
+from tests.live.core.builders import dispatcher, job, server, snapshot
 from tests.live.core.plays import SERVERS, moves, play
 
 
@@ -93,3 +96,33 @@ def test_attempt_ended_after_its_server_was_lost_is_tried_again() -> None:
     dispatcher.handle(ServerLost(2.0, decided.starts[0].places[0].server))
     dispatcher.handle(Failed(3.0, "j", 1, "cancelled", "cancelled"))
     assert dispatcher.state.jobs["j"].phase == "waiting"
+
+
+def test_a_snapshot_is_written_in_parts_and_as_a_whole_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = dispatcher(*(server(f"n{i}") for i in range(250)))
+    for i in range(1000):
+        made.handle(Submitted(1.0, job(f"j{i}", type=f"t{i % 7}", work=9.0)))
+    started = made.decide(2.0)
+    assert started is not None
+    made.handle(started)
+    for start in started.starts:
+        made.handle(Finished(3.0 + len(start.job), start.job, start.attempt, 1.5))
+    taken, parts = made.dump(), list[int]()
+
+    def counted(value: Any, **how: Any) -> bytes:
+        parts.append(len(value) if isinstance(value, dict | list | tuple) else 1)
+        return to_json(value, **how)
+
+    monkeypatch.setattr(dumped, "to_json", counted)
+    assert write_dump(taken) == dumped._DUMPED.dump_json(taken)
+    assert len(taken.memory) == len(started.starts) > dumped.MANY
+    assert max(parts) == dumped.MANY
+
+
+def test_a_snapshot_is_of_the_moment_at_which_it_was_asked_for() -> None:
+    made = dispatcher(server("n1"))
+    made.handle(Submitted(1.0, job("j1")))
+    before, later = made.dump(), made.dump_later()
+    made.handle(Submitted(2.0, job("j2")))
+    made.handle(ServerLost(3.0, "n1"))
+    assert later() == before != made.dump()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from berth.live.core.events import QueuesChanged, Submitted
+from berth.live.core.events import Cancelled, QueuesChanged, Submitted
+from berth.live.core.order import first_in_order, ordered
 from berth.live.core.queues import Queue, Queues
-from berth.live.core.reasons import waiting_in_order
+from berth.live.core.reasons import _rooms, waiting_in_order
+from berth.live.core.view import view_of
 from berth.live.core.waiting import WaitingJobs
 from berth.model import Ints
 from tests.live.core.builders import dispatcher, job, server
@@ -41,3 +45,40 @@ def test_jobs_of_paused_queues_come_last_and_are_counted() -> None:
         count, first = waiting_in_order(made.state, 2.0, limit)
         assert (count, [one.record.job.id for one in first]) == (6, [f"j{name}" for name in names])
     assert {one.why for one in waiting_in_order(made.state, 2.0)[1][3:]} == {"queue slow is paused"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(1, 9), st.booleans()), min_size=1, max_size=5),
+)
+def test_room_is_that_of_each_server_added_up(
+    free: list[tuple[int, int]], asked: list[tuple[int, int, int, bool]]
+) -> None:
+    made = dispatcher(*(server(f"n{i}", cpu, gpu, zone="ab"[i % 2]) for i, (cpu, gpu) in enumerate(free)))
+    for i, (cpu, gpu, count, picky) in enumerate(asked):
+        made.handle(Submitted(1.0, job(f"j{i}", cpu, count, gpu=gpu, needs={"zone": "a"} if picky else {})))
+    view = view_of(made.state, 2.0, list(made.state.jobs.values()))
+    kept = [asked[int(record.job.id[1:])] for record in view.records]
+    expected = []
+    for cpu, gpu, count, picky in kept:
+        there = [one for i, one in enumerate(free) if not picky or i % 2 == 0]
+        rooms = [
+            min([have // need for have, need in zip(one, (cpu, gpu), strict=True) if need] + [count]) for one in there
+        ]
+        expected.append(min(sum(rooms), count))
+    assert _rooms(view).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30), st.integers(1, 40))
+def test_the_first_are_those_that_come_first_of_all(given_: list[tuple[int, bool]], most: int) -> None:
+    made = dispatcher(server("n1"))
+    made.handle(QueuesChanged(0.0, Queues({"default": Queue(), "slow": Queue(starts=False)})))
+    for i, (priority, slow) in enumerate(given_):
+        made.handle(Submitted(1.0, job(f"j{i}", priority=priority, queue="slow" if slow else "default")))
+    for i in range(0, len(given_), 3):
+        made.handle(Cancelled(1.0, f"j{i}"))
+    order = [record for _, record in ordered(made.state, 2.0)]
+    _, shown, _ = first_in_order(made.state, 2.0, most)
+    starting = [record for record in shown if record.job.queue == "default"]
+    assert starting == order[:most]
+    assert len(shown) == min(most, len(made.state.waiting))

@@ -89,7 +89,7 @@ def test_a_job_that_waits_at_the_engine_is_not_cancelled_for_one_of_another_with
                 job("slurm-8-1", "bob", "slurm"),
             )
             given = Submission.of([taken], "", None)
-            await scheduler._journal.ask(lambda round_: round_.submit(given), submission=given)
+            await scheduler._journal.ask_in_steps(lambda round_: round_.submit(given), given)
             if cancelled:
                 await scheduler.cancel("slurm-7-1", "ann")
             for one in (theirs, later):

@@ -257,7 +257,7 @@ class Rounds:
 
     deciding = False
 
-    async def ask(self, run: object, **_: object) -> None:
+    async def ask_in_steps(self, run: object, **_: object) -> None:
         pass
 
     def settle(self, ended: object) -> None:

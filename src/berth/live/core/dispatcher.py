@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from berth.errors import BerthError, InvalidInput, UnsupportedProblem
+from berth.errors import BerthError, UnsupportedProblem
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import Driver, make_driver
 from berth.live.core.drivers.proposing import proposed
+from berth.live.core.dumped import Dumped, read_dump, write_dump
 from berth.live.core.events import (
     Decided,
     Event,
@@ -35,7 +35,7 @@ from berth.live.core.events import (
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.order import Headroom, ordered, view_within_limits
 from berth.live.core.queues import Queues
-from berth.live.core.records import DumpedState, Handled, JobRecord, Outcome
+from berth.live.core.records import Handled, JobRecord, Outcome
 from berth.live.core.runtimes import seconds_left
 from berth.live.core.state import State
 from berth.live.core.view import Placing, View, holdings, placed_in_order, violations
@@ -66,32 +66,6 @@ class Watcher(Protocol):
     def dump(self) -> dict[str, Any]:
         """Give what it has seen, for JSON, under its name."""
         ...
-
-
-@dataclass(frozen=True)
-class Dumped:
-    """An immutable snapshot of a dispatcher, from which it can continue."""
-
-    state: DumpedState
-    memory: tuple[Outcome, ...] = ()
-    refusals: Mapping[str, int] | None = None
-    watched: Mapping[str, Any] | None = None
-
-
-_DUMPED = TypeAdapter(Dumped)
-
-
-def write_dump(dumped: Dumped) -> bytes:
-    """Write a snapshot as JSON."""
-    return _DUMPED.dump_json(dumped)
-
-
-def read_dump(text: bytes) -> Dumped:
-    """Read a snapshot from JSON."""
-    try:
-        return _DUMPED.validate_json(text)
-    except (ValidationError, BerthError) as error:
-        raise InvalidInput("a dump of a dispatcher", found=f"something else ({str(error)[:200]})") from None
 
 
 class Dispatcher:
@@ -171,10 +145,15 @@ class Dispatcher:
 
     def dump(self) -> Dumped:
         """Take a snapshot."""
+        return self.dump_later()()
+
+    def dump_later(self) -> Callable[[], Dumped]:
+        """Copy quickly what a snapshot needs; the answer, which any thread may call, takes the snapshot."""
         watched = dict(self.watched)
         for watcher in self.watchers:
             watched.update(watcher.dump())
-        return Dumped(self.state.dump(), tuple(self.memory), dict(self.refusals), watched)
+        state, memory, refusals = self.state.copied(), tuple(self.memory), dict(self.refusals)
+        return lambda: Dumped(state.dump(), memory, refusals, watched)
 
     def load(self, dumped: Dumped) -> Self:
         """Continue from a snapshot. `replay` then makes the policy, even if there are no events to replay."""
@@ -208,6 +187,7 @@ class Dispatcher:
 
     def decide(self, time: float) -> Decided | None:
         """Decide what to start now; None if nothing changes. The decision takes effect when it is handled."""
+        self.state.learned.settle()
         before = dict(self.state.reserved)
         view = view_within_limits(self.state, time)
         waiting, room = len(view.records), Headroom(self.state)

@@ -5,8 +5,10 @@ Axes: R servers, K resources.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.core.jobs import Job, Place, Server
 from berth.live.core.records import JobRecord, ServerRecord
-from berth.model import Ints
+from berth.model import Floats, Ints
 
 __all__ = ["Holdings", "taken"]
 
@@ -29,16 +31,27 @@ class Holdings:
         self.resources: dict[str, int] = {}
         """Every resource that a server has, and its column."""
         self.capacity: Ints = np.zeros((0, 0), dtype=np.int64)
+        self._whole: Ints | None = None
+        self._until: Floats | None = None
         self.used: Ints = np.zeros((0, 0), dtype=np.int64)
         """What is not free: what berth's jobs hold, and what others have taken."""
         self.taken: Ints = np.zeros((0, 0), dtype=np.int64)
         """What others have taken, as engines report; with what berth's jobs hold it may exceed the capacity."""
         self.held: dict[str, dict[str, int]] = {}
         """What queues, teams and users hold now, as `queue:NAME`, `team:NAME` and `user:NAME`."""
+        self.on: dict[str, set[str]] = {}
+        """The jobs that hold something of each server."""
         self.fits: dict[object, bool] = {}
         """Cache: whether jobs of a shape fit on an empty cluster. Cleared when servers change."""
         self.masks: dict[object, NDArray[np.bool_]] = {}
         """Cache: usable servers (`None`), and servers with some labels. Cleared when servers change."""
+
+    def with_own_tables(self) -> Self:
+        """A copy whose servers and tables of resources do not change; all else is shared."""
+        made = copy.copy(self)
+        made.servers, made.resources = dict(self.servers), dict(self.resources)
+        made.capacity, made.used, made.taken = self.capacity.copy(), self.used.copy(), self.taken.copy()
+        return made
 
     def server(self, name: str) -> ServerRecord:
         """The record of a server."""
@@ -82,6 +95,7 @@ class Holdings:
             new = np.zeros(shape, dtype=np.int64)
             new[: old.shape[0], : old.shape[1]] = old
             setattr(self, table, new)
+        self._whole = self._until = None
         self.capacity[record.index] = 0
         for name, milli in server.capacity.items():
             self.capacity[record.index, self.resources[name]] = milli
@@ -96,6 +110,21 @@ class Holdings:
             self.taken[row, self.resources[name]] = milli
         self.used[row] += self.taken[row]
 
+    @property
+    def whole(self) -> Ints:
+        """What all servers have together (K,), added up once after they change."""
+        if self._whole is None:
+            self._whole = self.capacity.sum(axis=0)
+        return self._whole
+
+    @property
+    def until(self) -> Floats:
+        """When engines close each server (R,), infinity where they do not; not to be changed."""
+        if self._until is None:
+            ends = (record.server.until for record in self.servers.values())
+            self._until = np.array([np.inf if end is None else end for end in ends], dtype=np.float64)
+        return self._until
+
     def owners(self, job: Job) -> tuple[str, str, str]:
         """The names under which its holdings are counted."""
         return f"queue:{job.queue}", f"team:{job.team}", f"user:{job.user}"
@@ -104,6 +133,13 @@ class Holdings:
         """Count what a job holds (`sign` 1), or releases (-1)."""
         total = taken(record.job, record.places)
         self.add(self.used, record.job, record.places, sign)
+        for place in record.places:
+            if sign > 0:
+                self.on.setdefault(place.server, set()).add(record.job.id)
+            elif place.server in self.on:  # else a place before was on the same server
+                self.on[place.server].discard(record.job.id)
+                if not self.on[place.server]:
+                    del self.on[place.server]
         for owner in self.owners(record.job):
             held = self.held.setdefault(owner, {})
             for name, milli in total.items():

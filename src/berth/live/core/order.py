@@ -144,11 +144,11 @@ def view_within_limits(state: State, time: float) -> View:
 def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
     """Whether a job would fit on an empty cluster without the servers that refused its kind lately."""
     refused = state.refusals.of(record.job, time)
-    if ANYWHERE in refused:
-        return False
+    if not refused or ANYWHERE in refused:
+        return not refused
     whole = state.capacity.copy()
     whole[[state.servers[name].index for name in refused if name in state.servers]] = 0
-    return not refused or bool(len(placed_in_order(view_of(state, time, (record,), whole)).job))
+    return bool(len(placed_in_order(view_of(state, time, (record,), whole)).job))
 
 
 def make_view(state: State, time: float) -> View:
@@ -203,11 +203,12 @@ def first_in_order(state: State, time: float, limit: int) -> tuple[int, list[Job
 
     Jobs of paused queues come last, and are not among the late ones.
     """
-    waiting, (rows, _) = state.waiting, _standing(state, time)
+    waiting, limits = state.waiting, limits_of(state)
+    rows, _ = _standing(state, time, None if limits else limit)
     shown = [*waiting.records(rows[:limit])]
     if len(shown) < limit:
         shown += waiting.records(waiting.paused(_starting(state))[: limit - len(shown)])
-    late = waiting.late_of(rows, time, state.queues.patience) if limits_of(state) else rows[:0]
+    late = waiting.late_of(rows, time, state.queues.patience) if limits else rows[:0]
     return len(waiting), shown, [*waiting.records(late)]
 
 
@@ -217,8 +218,8 @@ def ordered(state: State, time: float) -> list[tuple[int, JobRecord]]:
     return list(zip(level.tolist(), state.waiting.records(rows), strict=True))
 
 
-def _standing(state: State, time: float) -> tuple[Ints, Ints]:
-    """Rows of the waiting jobs, in order, and their levels."""
+def _standing(state: State, time: float, most: int | None = None) -> tuple[Ints, Ints]:
+    """Rows of the waiting jobs, in order, and their levels; only of the first ones, if `most` is given."""
     queues, waiting = state.queues, state.waiting
     shares = queues.shares
     total = sum(shares.get(team, 1.0) for team in state.teams) or 1.0
@@ -231,6 +232,7 @@ def _standing(state: State, time: float) -> tuple[Ints, Ints]:
         _starting(state),
         np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
         queues.aging,
+        most,
     )
 
 

@@ -171,12 +171,14 @@ class _Room:
             gone = gone.within(windows.open)
         parts, kept = list(windows.views(tried)), sorted(set(state.reserved.values()))
         refused = {record.job.id: why for record in everything.records if (why := windows.why_refused(record))}
-        return cls(everything.within(windows.open), everything, parts, gone, kept, refused)
+        now = everything.within(windows.open)
+        return cls(now, now if windows.open.all() else everything, parts, gone, kept, refused)
 
     def reasons(self) -> dict[str, str]:
         view = self.now
         next_ = {start.job for part in self.parts for start in part.starts(placed_in_order(part))}
-        rooms, later = _rooms(view).tolist(), _rooms(self.later).tolist()
+        rooms = _rooms(view).tolist()
+        later = rooms if self.later is view else _rooms(self.later).tolist()
         without = rooms if self.others_gone is None else _rooms(self.others_gone).tolist()
         said = {}
         for i, record in enumerate(view.records):
@@ -203,6 +205,10 @@ class _Room:
 def _rooms(view: View) -> Ints:
     """Tasks of each role (m,) that all servers together have room for, each role alone."""
     gangs = view.gangs
+    if not len(gangs.most):
+        return np.zeros(0, dtype=np.int64)
+    open_ = np.flatnonzero((view.free >= gangs.demand.min(axis=0)).all(axis=1))  # few on a full cluster
+    free, reach = view.free[open_], view.reach[:, open_]
     job_of_role = np.repeat(np.arange(len(view.records)), np.diff(gangs.start))
     key = np.column_stack([gangs.reach[job_of_role], gangs.most, gangs.each, gangs.demand])
     _, first, same = np.unique(key, axis=0, return_index=True, return_inverse=True)
@@ -210,7 +216,8 @@ def _rooms(view: View) -> Ints:
     for begin in range(0, len(first), CHUNK):
         some = first[begin : begin + CHUNK]
         demand, most = gangs.demand[some, None, :], gangs.most[some]
-        each = np.where(demand > 0, view.free // np.maximum(demand, 1), most[:, None, None]).min(axis=2)
-        room = np.minimum(each, gangs.each[some, None]) * view.reach[gangs.reach[job_of_role[some]]]
+        each = np.where(demand > 0, free // np.maximum(demand, 1), most[:, None, None])
+        each = each.min(axis=2, initial=np.iinfo(np.int64).max)
+        room = np.minimum(each, gangs.each[some, None]) * reach[gangs.reach[job_of_role[some]]]
         found[begin : begin + CHUNK] = np.minimum(room.sum(axis=1), most)
     return found[same.reshape(-1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from berth.live.core.events import Command
@@ -47,6 +47,18 @@ class JobRecord:
     started_moved: float = 0.0
     """By how many seconds these times were moved, so that durations from them are right although the system clock was
     set later: less that, they are the moments that the system clock showed."""
+
+    def moved(self, seconds: float) -> JobRecord:
+        """The record after a step of the system clock."""
+        started, before = self.started, self.started_moved
+        return replace(
+            self,
+            submitted=self.submitted + seconds,
+            submitted_moved=self.submitted_moved + seconds,
+            since=self.since + seconds,
+            started=None if started is None else started + seconds,
+            started_moved=before if started is None else before + seconds,
+        )
 
 
 @dataclass(frozen=True)

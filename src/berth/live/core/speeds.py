@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from berth.kernels.effects import NONE, fit_effects
+from berth.live.core.cells import NOISE, NOISE_RUNS, Cells
 from berth.live.core.classes import classes_of
 from berth.live.core.jobs import Job
 from berth.live.core.levels import FACTORS, LEAST, SERVER, SPREAD, TYPE_SERVER, Group, Speed, groups_of
@@ -37,12 +38,8 @@ from berth.model import Floats, Ints
 
 __all__ = ["EQUAL", "LEAST", "MOST_TYPES", "Learned", "Speed"]
 
-NOISE, NOISE_RUNS = 0.2, 5.0
-"""The spread of the logarithms of runs that are alike before any was seen, and how many runs that counts."""
 DOUBT, ROUNDS = 2.0, 15
 """How many groups the variance that is assumed of a factor counts, and rounds of estimation."""
-KEPT = 100.0
-"""The most runs that a type on a server counts; older ones fade."""
 MOST_TYPES = 5_000
 """The most types that are remembered; with more, the quarter that ran longest ago is forgotten."""
 EVERY = 50
@@ -57,24 +54,19 @@ SLOWEST = 1.1
 """Servers of a gang that are expected to be slower than this times the slowest share its speed."""
 EQUAL = 1.05
 """Servers count as equally fast where their speeds differ by less than this factor."""
-Cell = tuple[str, str, bool]
 NOTHING = 0.0, 0.0
 
 
-class Learned:
+class Learned(Cells):
     """Runs by cell (type, server, whether spread), and the effects that were estimated from them."""
 
     def __init__(self, servers: Mapping[str, ServerRecord] | None = None, learn_by: str | None = None) -> None:
+        super().__init__()
         self.learn_by = learn_by
         self._servers: Mapping[str, ServerRecord] = servers if servers is not None else {}
         self._classes: dict[str, str] | None = None
         self._fit_classes: dict[str, str] = {}
         """The classes of servers with runs when effects were estimated."""
-        self._cells: dict[Cell, tuple[float, float, float, int, int]] = {}
-        """Weight, mean logarithm of speed and sum of squares of each; all runs, and those that were cut off."""
-        self._reference: dict[str, float] = {}
-        self._total = self._fitted = 0
-        """Runs in all, and when effects were estimated."""
         self._latest: dict[str, int] = {}
         """The number of the latest run of each type."""
         self._last: dict[str, int] = {}
@@ -84,7 +76,6 @@ class Learned:
         self._recent: dict[str, tuple[tuple[str, bool, float, float], ...]] = {}
         self._effects: dict[Group, tuple[float, float]] = {}
         """The effect of each group, and the number of runs behind it."""
-        self._noise = NOISE**2
         self._variance = [NOISE**2] * len(FACTORS)
         self._known: dict[str, Floats] = {}
         self._tiers: dict[str, tuple[Ints, Floats]] = {}
@@ -92,6 +83,10 @@ class Learned:
         self._table: tuple[list[str], Ints, Floats, dict[str, tuple[list[int], list[float]]]] | None = None
         self.version = 0
         """Changes whenever estimates do."""
+        self.due = False
+        """Whether estimates have to be computed anew."""
+        self.beside = False
+        """Whether they are only computed when `settle` is called, because that takes long."""
 
     # ------------------------------------------------------------------ servers
 
@@ -165,8 +160,26 @@ class Learned:
             alarmed |= self._watch(server, (type_, spread, seen, 1.0 / len(credited)), off, cut)
         alarmed |= self._forget_types()
         if alarmed or (self._total - self._fitted) * EVERY >= self._total:
-            self._fitted = self._total
+            self._fitted, self.due = self._total, True
+            if not self.beside:
+                self.settle()
+
+    def settle(self, fitted: Learned | None = None) -> None:
+        """Compute estimates anew if they are due, or take those of a copy that is `fitted`."""
+        if not self.due:
+            return
+        self.due = False
+        if fitted is None:
             self._fit()
+            return
+        self._changed()
+        self._fit_classes, self._effects = fitted._fit_classes, fitted._effects
+        self._noise, self._variance = fitted._noise, fitted._variance
+
+    def fitted(self) -> Learned:
+        """This, with its estimates computed anew: for a copy, in another thread."""
+        self._fit()
+        return self
 
     def _forget_types(self) -> bool:
         """Forget the types that ran longest ago, if there are too many; whether there were."""
@@ -176,6 +189,7 @@ class Learned:
         gone = set(order[: len(order) - MOST_TYPES * 3 // 4])
         self._latest = {type_: run for type_, run in self._latest.items() if type_ not in gone}
         self._cells = {cell: runs for cell, runs in self._cells.items() if cell[0] not in gone}
+        self._pairs = None
         self._reference = {type_: work for type_, work in self._reference.items() if type_ not in gone}
         return True
 
@@ -195,15 +209,6 @@ class Learned:
                 made._add_to((type_, server, len(places) > 1), seen, 1.0 / len(credited), 0, 0)
         made._fit()
         return made
-
-    def _add_to(self, cell: Cell, value: float, weight: float, run: int, cut: int) -> None:
-        before, mean, squares, runs, cuts = self._cells.get(cell, (0.0, 0.0, 0.0, 0, 0))
-        if before > KEPT:
-            before, squares = KEPT, squares * KEPT / before
-        change = value - mean
-        mean += change * weight / (before + weight)
-        squares += weight * change * (value - mean)
-        self._cells[cell] = before + weight, mean, squares, runs + run, cuts + cut
 
     def _fresh(self, server: str) -> float:
         """How much of what was seen of a server still counts, after the runs elsewhere."""
@@ -233,6 +238,7 @@ class Learned:
         since = recent[-(above if up >= ALARM else below) :]
         for cell in [cell for cell in self._cells if cell[1] == server]:
             del self._cells[cell]
+        self._pairs = None
         for type_, several, value, weight in since:
             self._add_to((type_, server, several), value, weight, 1, 0)
         del self._sums[server]
@@ -372,47 +378,9 @@ class Learned:
         deviation = math.sqrt(self._noise_of(cells))
         return Speed(runs_, math.exp(mean), deviation, cuts, math.exp(mean - half), math.exp(mean + half), level)
 
-    def deviations(self, types: Iterable[str]) -> dict[str, float]:
-        """The spread of the logarithm of a run's time of each of these types."""
-        cells: dict[str, list[tuple[float, float, float, int, int]]] = {type_: [] for type_ in types}
-        for key, cell in self._cells.items():
-            if key[0] in cells:
-                cells[key[0]].append(cell)
-        return {type_: math.sqrt(self._noise_of(of_type)) for type_, of_type in cells.items()}
-
-    def _noise_of(self, cells: Sequence[tuple[float, float, float, int, int]]) -> float:
-        """The variance of one run: of these cells' own, and of all as far as they are few."""
-        squares = sum(cell[2] for cell in cells if cell[0] > 1.0)
-        return (NOISE_RUNS * self._noise + squares) / (NOISE_RUNS + sum(max(cell[0] - 1.0, 0.0) for cell in cells))
-
-    def work(self, job: Job) -> float:
-        """How much there is to do, in seconds at speed 1, as far as is known."""
-        return job.work or self._reference.get(job.type) or job.expected_seconds
-
-    def knows(self, type_: str) -> bool:
-        """Whether a run of this type has said how much work its jobs are."""
-        return type_ in self._reference
-
-    @property
-    def runs(self) -> int:
-        """How many runs were seen."""
-        return self._total
-
     @property
     def servers(self) -> list[str]:
         return list(self._servers)
-
-    @property
-    def types(self) -> list[str]:
-        """Types of which runs were seen."""
-        return sorted({cell[0] for cell in self._cells})
-
-    def seen(self, type_: str) -> list[str]:
-        """Servers on which a type ran."""
-        return sorted({cell[1] for cell in self._cells if cell[0] == type_})
-
-    def __len__(self) -> int:
-        return len({cell[:2] for cell in self._cells})
 
     def __iter__(self) -> Iterator[tuple[str, str, Speed]]:
         for type_, server in sorted({cell[:2] for cell in self._cells}):
@@ -420,6 +388,7 @@ class Learned:
 
     def dump(self) -> dict[str, Any]:
         """All of it, for JSON."""
+        self.settle()
         self.class_of("")  # servers may have changed
         return {
             "cells": [[*key, *value] for key, value in self._cells.items()],
@@ -437,6 +406,7 @@ class Learned:
     def load(cls, dumped: Mapping[str, Any], learn_by: str | None = None) -> Learned:
         """What `dump` gave."""
         learned = cls(learn_by=learn_by)
+        learned._pairs = None
         learned._reference = {name: float(value) for name, value in dumped["reference"].items()}
         if "cells" not in dumped:  # dumps of before runs were pooled
             for type_, server, runs, mean, squares, *cut in dumped["channels"]:

@@ -68,6 +68,8 @@ class State(Holdings):
         """The shadow policy, if there is one."""
         self.jobs: dict[str, JobRecord] = {}
         """Jobs that have not ended."""
+        self.phases: Counter[tuple[str, str]] = Counter()
+        """How many of them are of each queue and phase."""
         self.waiting = WaitingJobs()
         """The waiting jobs, as columns."""
         self.must_end: dict[str, float] = {}
@@ -84,11 +86,14 @@ class State(Holdings):
         self.submissions = 0
         self.time = 0.0
         self._usage: dict[str, tuple[float, float]] = {}
+        self._moved: tuple[float, dict[str, JobRecord]] = 0.0, {}
+        """The records after a step of the clock that is about to be handled."""
 
     def copied(self) -> State:
         """An independent copy."""
         made = own_copy(self)
         made.held = {owner: dict(held) for owner, held in self.held.items()}
+        made.on = {server: set(jobs) for server, jobs in self.on.items()}
         made.waiting, made.learned = self.waiting.copied(), own_copy(self.learned).over(made.servers)
         made.foresight, made.calibration = self.foresight.copied(), self.calibration.copied()
         made.refusals = self.refusals.copied()
@@ -139,7 +144,9 @@ class State(Holdings):
 
     def handle(self, event: Event) -> Handled:
         """Apply an event. An event that raises changes nothing."""
+        self.learned.settle()
         handled = self._handle(event)
+        self._moved = 0.0, {}
         self.time = max(self.time, event.time)
         if isinstance(event, ClockStepped):
             self.time += event.seconds
@@ -185,22 +192,16 @@ class State(Holdings):
                     self.foresight.forecast(event.job, event.time, Range(event.low, event.middle, event.high))
                 return Handled()
 
+    def prepare_step(self, seconds: float) -> None:
+        """Compute, perhaps in a thread, what the next event changes, if that is a step of the clock."""
+        self._moved = seconds, {name: record.moved(seconds) for name, record in list(self.jobs.items())}
+
     def _stepped(self, seconds: float) -> Handled:
         """Move all times from which durations are measured."""
-        for name, record in self.jobs.items():
-            moved = replace(
-                record,
-                submitted=record.submitted + seconds,
-                submitted_moved=record.submitted_moved + seconds,
-                since=record.since + seconds,
-            )
-            if record.started is not None:
-                started, before = record.started + seconds, record.started_moved
-                moved = replace(moved, started=started, started_moved=before + seconds)
-            self.jobs[name] = moved
-            if moved.phase == "waiting":
-                self.waiting.put(moved)
-        self.waiting.move(seconds)
+        if self._moved[0] != seconds:
+            self.prepare_step(seconds)
+        self.jobs = self._moved[1]
+        self.waiting.move(seconds, self.jobs)
         self.must_end = {job: ends + seconds for job, ends in self.must_end.items()}
         self._usage = {team: (value, then + seconds) for team, (value, then) in self._usage.items()}
         self.foresight.move(seconds)
@@ -377,11 +378,8 @@ class State(Holdings):
         record = self.server(event.server)
         self.servers[event.server] = replace(record, lost=True)
         self._refit()
-        ending = [
-            held
-            for held in self.jobs.values()
-            if held.phase in ("starting", "running") and any(place.server == event.server for place in held.places)
-        ]
+        there = [self.jobs[job] for job in self.on.get(event.server, ())]
+        ending = sorted((held for held in there if held.phase != "ending"), key=lambda held: held.number)
         reason = f"server {event.server} was lost"
         changed = [self._keep(replace(held, phase="ending", since=event.time, reason=reason)) for held in ending]
         return Handled(tuple(Cancel(held.job.id, held.attempt) for held in ending), tuple(changed))
@@ -394,6 +392,8 @@ class State(Holdings):
         return record if record is not None and record.attempt == attempt and record.phase in HOLDING else None
 
     def _keep(self, record: JobRecord) -> JobRecord:
+        self._count(self.jobs.get(record.job.id), -1)
+        self._count(record, 1)
         self.jobs[record.job.id] = record
         if record.phase == "waiting":
             self.waiting.put(record)
@@ -405,8 +405,16 @@ class State(Holdings):
             self.must_end.pop(record.job.id, None)
         return record
 
+    def _count(self, record: JobRecord | None, sign: int) -> None:
+        """Count a record, or that it is gone (`sign` -1)."""
+        if record is not None:
+            key = record.job.queue, record.phase
+            self.phases[key] += sign
+            if not self.phases[key]:
+                del self.phases[key]
+
     def _gone(self, record: JobRecord) -> Handled:
-        del self.jobs[record.job.id]
+        self._count(self.jobs.pop(record.job.id), -1)
         self.waiting.drop(record.job.id)
         self.must_end.pop(record.job.id, None)
         self.foresight.forget(record.job.id)
@@ -417,7 +425,7 @@ class State(Holdings):
         """Charge the team of a job for what the job held, times how long."""
         began = record.started if record.started is not None else record.since
         total = taken(record.job, record.places)
-        whole = self.capacity.sum(axis=0)
+        whole = self.whole
         share = max((milli / max(int(whole[self.resources[name]]), 1) for name, milli in total.items()), default=0.0)
         value = self.usage(record.job.team, now) + share * max(now - began, 0.0)
         self._usage[record.job.team] = value, max(now, self._usage.get(record.job.team, (0.0, now))[1])

@@ -171,6 +171,14 @@ def part(gangs: Gangs, chosen: Ints) -> Gangs:
     return Gangs(start, gangs.reach[chosen], gangs.shape[chosen], *parts)
 
 
+def _first(level: Ints, number: Ints, most: int) -> Ints:
+    """Which rows come first, in any order: those of the highest levels, and in the last level of the lowest numbers."""
+    least = np.partition(level, len(level) - most)[len(level) - most]
+    above, equal = np.flatnonzero(level > least), np.flatnonzero(level == least)
+    kept = most - len(above)
+    return np.concatenate([above, equal[np.argpartition(number[equal], kept - 1)[:kept]]])
+
+
 class WaitingJobs:
     """Waiting jobs, each in its own row while it waits."""
 
@@ -222,12 +230,16 @@ class WaitingJobs:
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
 
-    def move(self, seconds: float) -> None:
-        """Move the times of submission, because the system clock was set."""
+    def move(self, seconds: float, records: Mapping[str, JobRecord]) -> None:
+        """Move the times of submission, because the system clock was set; `records` are those of all jobs now."""
         self._submitted = self._submitted + seconds
+        for job, row in self._row.items():
+            self._records[row] = records[job]
 
-    def standing(self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float) -> tuple[Ints, Ints]:
-        """Rows of jobs that may start, in order, and their levels.
+    def standing(
+        self, time: float, queues: Floats, starts: Ints, teams: Floats, aging: float, most: int | None = None
+    ) -> tuple[Ints, Ints]:
+        """Rows of jobs that may start, in order, and their levels; only of the first ones, if `most` is given.
 
         `queues` has the priority of each queue, `starts` whether it starts jobs, `teams` the penalty of each team.
         """
@@ -236,6 +248,9 @@ class WaitingJobs:
         waited = aging * (time - self._submitted[rows]) / 3600.0
         standing = queues[self._queue[rows]] + self._priority[rows] + waited - teams[self._team[rows]]
         level = np.floor(standing).astype(np.int64)
+        if most is not None and 0 < most < len(rows):
+            first = _first(level, self._number[rows], most)
+            rows, level = rows[first], level[first]
         order = np.lexsort((self._number[rows], -level))
         return rows[order], level[order]
 
@@ -250,6 +265,12 @@ class WaitingJobs:
         """Those of these rows whose jobs have waited longer than `patience`."""
         late: Ints = rows[time - self._submitted[rows] > patience]
         return late
+
+    @property
+    def oldest(self) -> float:
+        """When the job that waits longest was submitted; infinity if none waits."""
+        rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
+        return float(self._submitted[rows].min(initial=np.inf))
 
     def late(self, time: float, patience: float) -> bool:
         """Whether a job has waited longer than `patience`."""

@@ -24,7 +24,7 @@ from berth.live.core.refusals import ANYWHERE, Refusal
 from berth.live.core.runtimes import latest_end, seconds_left, slowest
 from berth.live.core.state import State
 from berth.live.core.view import Mask, View, holdings, placed_in_order, view_of
-from berth.model import Floats, Ints
+from berth.model import Ints
 
 __all__ = ["Windows"]
 
@@ -47,9 +47,7 @@ class Windows:
         self._speed: dict[str, tuple[float, float]] = {}
         self.kept: Mask = np.zeros(len(state.servers), dtype=bool)
         self.kept[[state.servers[name].index for name in self.reserved]] = True
-        self.until: Floats = np.array(
-            [math.inf if r.server.until is None else r.server.until for r in state.servers.values()], dtype=np.float64
-        )
+        self.until = state.until
         self._owners = state.refusals.owners(time)
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path as Folder
 from typing import Annotated, Any
@@ -23,7 +24,6 @@ from berth.about import VERSION
 from berth.files.wording import NAME, TYPE
 from berth.live.core import FALLBACK, LIVE
 from berth.live.core.events import write_event
-from berth.live.core.jobs import Job
 from berth.live.core.reasons import out_of_reach, queue_page
 from berth.live.core.records import JobRecord, Phase
 from berth.live.core.specs import JobSpec, sbatch_lines
@@ -35,7 +35,7 @@ from berth.live.service.insight import explaining_routes, trying_routes
 from berth.live.service.metrics import Metrics
 from berth.live.service.middleware import Limits, RateLimit, SameOrigin
 from berth.live.service.problems import PROBLEM, SHAPES, Refused, answer_problems
-from berth.live.service.scheduler import Conflict, Scheduler, fresh_ids
+from berth.live.service.scheduler import Conflict, Scheduler, aside, fresh_ids
 from berth.live.service.settings import QueuesSpec
 from berth.live.service.tokens import Caller, Visibility
 from berth.live.service.views import (
@@ -57,6 +57,7 @@ from berth.live.service.views import (
     learned_views,
     queue_view,
     server_view,
+    servers_json,
 )
 
 __all__ = ["create_app"]
@@ -214,7 +215,8 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
         """Submit one or several jobs: all are accepted or none. Accepted jobs are durable."""
         given = specs if isinstance(specs, list) else [specs]
         ids = fresh_ids(len(given), idempotency_key, caller.user)
-        jobs: list[Job] = [spec.job(spec.name or made, caller.user) for spec, made in zip(given, ids, strict=True)]
+        named = list(zip(given, ids, strict=True))
+        jobs = await aside(len(given), lambda: [spec.job(spec.name or made, caller.user) for spec, made in named])
         if idempotency_key is None or not await scheduler.was_accepted(idempotency_key, caller.user):
             for job in jobs:
                 check_ceilings(scheduler, job, caller)
@@ -224,7 +226,12 @@ def _jobs(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             raise Refused(409, "conflict", str(error)) from None
         waiting = [record for record in records if record.phase == "waiting"]
         warnings = [*_sbatch_warnings(waiting), *out_of_reach(scheduler.dispatcher.state, waiting)]
-        return Accepted(jobs=[job_view(record, sight(caller)) for record in records], warnings=warnings)
+        seen = sight(caller)
+
+        def accepted() -> str:
+            return Accepted(jobs=[job_view(record, seen) for record in records], warnings=warnings).model_dump_json()
+
+        return Response(await aside(len(records), accepted), 201, media_type="application/json")
 
     @v1.get("/jobs", tags=["jobs"])
     async def jobs(
@@ -293,11 +300,11 @@ def _cluster(v1: APIRouter, scheduler: Scheduler, allow: Allow) -> None:
             raise Refused(404, "no such server", f"{server!r} never joined", "server")
         return server
 
-    @v1.get("/servers", tags=["cluster"])
-    async def servers(caller: Caller = allow.read) -> list[ServerView]:
+    @v1.get("/servers", tags=["cluster"], response_model=list[ServerView])
+    async def servers(caller: Caller = allow.read) -> Any:
         """All servers and their free resources."""
-        state = scheduler.dispatcher.state
-        return [server_view(record, state) for record in scheduler.servers()]
+        records, state = scheduler.servers(), scheduler.dispatcher.state.with_own_tables()
+        return Response(await aside(len(records), partial(servers_json, records, state)), media_type="application/json")
 
     @v1.post("/servers/{server}/drain", tags=["cluster"])
     async def drain(server: Name, caller: Caller = allow.operate) -> ServerView:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
 
 from berth.errors import BerthError, InvalidInput
@@ -58,6 +58,8 @@ class EngineLink:
         self.refusal: InvalidInput | None = None
         """Why the engine's settings are invalid, if that was its first answer."""
         self._engine, self._dispatcher, self._journal = engine, dispatcher, journal
+        self._refusing = engine if isinstance(engine, Refusing) else None
+        self._sizing = engine if isinstance(engine, Sizing) else None
         self._commander = Commander(engine, self._look)
         self._ignored: dict[str, tuple[Job, str]] = {}
         """Jobs that wait at the engine and that no queue takes, and why."""
@@ -79,15 +81,15 @@ class EngineLink:
 
     def check(self, job: Job) -> None:
         """Refuse a job that the engine could never run."""
-        if not isinstance(self._engine, Refusing):
+        if self._refusing is None:
             return
-        reason = self._engine.refusal(self._dispatcher.state.queues.limited(job))
+        reason = self._refusing.refusal(self._dispatcher.state.queues.limited(job))
         if reason is not None:
             raise BerthError(f"job {job.id}: {reason}")
 
     def sized(self, job: Job) -> Job:
         """The job with what its tasks take of their servers."""
-        return self._engine.sized(job) if isinstance(self._engine, Sizing) else job
+        return job if self._sizing is None else self._sizing.sized(job)
 
     async def logs(self, record: JobRecord, task: int | None, tail: int) -> str:
         """The last lines of each task of a job's last attempt; `NoLogs` if the engine has none."""
@@ -158,7 +160,7 @@ class EngineLink:
         except InvalidInput as error:
             self.refusal = None if self.tried.is_set() else error
             raise
-        await self._journal.ask(lambda round_: self._compare(round_, snapshot), patient=True)
+        await self._journal.ask_in_steps(lambda round_: self._compare(round_, snapshot), patient=True)
         self._journal.settle([(one.job, one.attempt) for one in snapshot.attempts if one.end is not None])
         self._ignored.clear()
         await asyncio.gather(*(self._adopt(job) for job in snapshot.waiting))
@@ -175,7 +177,7 @@ class EngineLink:
         queues = self._dispatcher.state.queues
         try:
             submission = Submission.of([queues.capped(job)], "", None)
-            await self._journal.ask(lambda round_: round_.submit(submission), submission=submission, patient=True)
+            await self._journal.ask_in_steps(lambda round_: round_.submit(submission), submission, patient=True)
         except Conflict:
             self._ignored.pop(job.id, None)
             known = await self._journal.ask(lambda round_: round_.record(job.id), job=job.id, patient=True)
@@ -224,11 +226,12 @@ class EngineLink:
                 with suppress(Closed):
                     await self._adopt(job, again=True)
 
-    def _compare(self, round_: Round, snapshot: Snapshot) -> None:
+    def _compare(self, round_: Round, snapshot: Snapshot) -> Generator[None, None, None]:
         state = self._dispatcher.state
         for event in differences(state, snapshot, round_.now):
             if is_news(state, event):
                 round_.note(event)
+            yield
         round_.commands.extend([*orphans(state, snapshot), *outstanding(state)])
 
     async def close(self) -> None:
@@ -331,6 +334,7 @@ class Commander:
                     self._idle.set()
             if key in self._wanted and key not in self._timers:
                 self._enqueue(key)
+            await asyncio.sleep(0)  # an engine may answer at once
 
     def _done(self, key: Key, command: Command) -> None:
         if self._wanted.get(key) == command:

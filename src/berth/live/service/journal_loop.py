@@ -12,19 +12,20 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from berth.errors import BerthError
 from berth.live.core.dispatcher import Dispatcher, Dumped
 from berth.live.core.events import ClockStepped, Command, Event, Failed, Finished, QueuesChanged
+from berth.live.core.waiting import own_copy
 from berth.live.engines.clock import Clock
 from berth.live.service.reconcile import is_news, outstanding
-from berth.live.service.rounds import Round, Submission, look_up
+from berth.live.service.rounds import Round, Submission, in_parts, look_up
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, StoreError, packed
 
@@ -32,6 +33,8 @@ __all__ = ["FIRST_WAIT", "LONGEST_WAIT", "Closed", "JournalLoop", "Journaled", "
 
 ROUND = 1_000
 """The most requests and events in a round."""
+TURN = 0.02
+"""Seconds of a round after which other tasks have a turn."""
 RECENT = 2_000
 """The number of events kept in memory for subscribers."""
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0
@@ -76,6 +79,7 @@ class _Request:
     """
 
     run: Callable[[Round], Any]
+    """What it does, as a whole or in steps (a generator)."""
     answer: asyncio.Future[Any]
     submission: Submission | None = None
     job: str | None = None
@@ -119,6 +123,8 @@ class JournalLoop:
         self._wake, self._published = asyncio.Event(), asyncio.Event()
         self._recent: deque[Journaled] = deque(maxlen=RECENT)
         self._closing, self._changed = False, True
+        self._turned = 0.0
+        dispatcher.state.learned.beside = True
         self._decide_at = self._reissue_at = 0.0
         self._snapshot_at = time.monotonic() + SNAPSHOT_SECONDS
         # one thread writes, so writes are ordered; decisions and reads do not wait for it
@@ -138,7 +144,7 @@ class JournalLoop:
         if self._snapshotting is not None:
             await asyncio.gather(self._snapshotting, return_exceptions=True)
         if ended_well and self.seq > self._snapshot_seq:
-            await self._snapshot(self.seq, self._dispatcher.dump())
+            await self._snapshot(self.seq, self._dispatcher.dump_later())
         for pool in (self._writer, self._decider, self._reader, self._packer):
             pool.shutdown()
 
@@ -164,6 +170,12 @@ class JournalLoop:
         self._inbox.append(_Request(run, answer, submission, job, patient))
         self._wake.set()
         return await answer
+
+    async def ask_in_steps(
+        self, run: Callable[[Round], Generator[None, None, T]], submission: Submission | None = None, **more: Any
+    ) -> T:
+        """`ask` for an action that takes long: other tasks run between its steps."""
+        return await self.ask(cast(Callable[[Round], T], run), submission, **more)
 
     async def look(self, run: Callable[[], T]) -> T:
         """Call a function while the state does not change: between rounds, or while the loop waits for the store."""
@@ -261,6 +273,8 @@ class JournalLoop:
         seconds = self._clock.step()
         if seconds:
             now = self._dispatcher.state.time
+            prepare = self._dispatcher.state.prepare_step
+            await asyncio.get_running_loop().run_in_executor(self._decider, prepare, seconds)
             round_ = Round(self._dispatcher, self.seq + 1, now)
             round_.note(ClockStepped(now, seconds))
             await self._finish(round_)
@@ -281,9 +295,10 @@ class JournalLoop:
         for item in items:
             if isinstance(item, _Request):
                 if not item.answer.done():  # else it was refused, or the client has gone: it must not be done
-                    answers.append(_answered(item, round_))
+                    answers.append(await self._answered(item, round_))
             elif is_news(self._dispatcher.state, item):
                 round_.note(item)
+            await self._turn()
         await self._finish(round_)
         ends = [(item.job, item.attempt) for item in items if isinstance(item, Finished | Failed)]
         if ends:  # written now, or before, or of no job
@@ -294,6 +309,39 @@ class JournalLoop:
                 answer()
         self._taken = ()
         await self._undo(requests)
+
+    async def _answered(self, request: _Request, round_: Round) -> Callable[[], None]:
+        """Run a request; how to answer it once the round is written. A request that raises must change nothing."""
+        before = len(round_.batch.events)
+        try:
+            given = request.run(round_)
+            if isinstance(given, Generator):
+                given = await self._stepped(given)
+        except Exception as error:
+            if len(round_.batch.events) > before:
+                raise
+            return partial(request.answer.set_exception, error)
+        request.noted = len(round_.batch.events) > before
+        return partial(request.answer.set_result, given)
+
+    async def _stepped(self, steps: Generator[None, None, T]) -> T:
+        """Go through all steps; what they return."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast(T, end.value)
+            await self._turn()
+
+    async def _turn(self) -> None:
+        """Between two events: estimate speeds anew in a thread if that is due, and let others run after a while."""
+        learned = self._dispatcher.state.learned
+        if learned.due:
+            fitted = own_copy(learned).fitted
+            learned.settle(await asyncio.get_running_loop().run_in_executor(self._decider, fitted))
+        if time.monotonic() - self._turned >= TURN:
+            await asyncio.sleep(0)
+            self._turned = time.monotonic()
 
     async def _undo(self, requests: Sequence[_Request]) -> None:
         """Cancel jobs that were written after their client got a 503, unless an idempotency key makes a retry safe."""
@@ -318,7 +366,9 @@ class JournalLoop:
         self._decide_at = ended + max(self._settings.soon, ended - began)  # at most half of the time is spent deciding
         if decided is not None:
             round_ = Round(self._dispatcher, self.seq + 1, now)
-            round_.note(decided)
+            for part in in_parts(decided):
+                round_.note(part)
+                await self._turn()
             await self._finish(round_)
 
     async def _end_overdue(self, now: float) -> None:
@@ -346,7 +396,7 @@ class JournalLoop:
         due = new >= self._settings.snapshot_every or (new and time.monotonic() >= self._snapshot_at)
         if due and not busy:
             # the snapshot is taken here, where state and journal agree
-            self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump()))
+            self._snapshotting = asyncio.create_task(self._snapshot(self.seq, self._dispatcher.dump_later()))
 
     async def _retried(self, run: Callable[[], Any]) -> Any:
         """Retry until the store answers; waiting clients are refused after a while."""
@@ -383,15 +433,16 @@ class JournalLoop:
             else:
                 request.refuse(StoreError(f"{self.trouble}; nothing was changed"))
 
-    async def _snapshot(self, seq: int, dumped: Dumped) -> None:
+    async def _snapshot(self, seq: int, dump: Callable[[], Dumped]) -> None:
         """Write a snapshot of the state after event `seq`; no request waits for it."""
         self._snapshot_seq, self._snapshot_at = seq, time.monotonic() + SNAPSHOT_SECONDS
+        loop = asyncio.get_running_loop()
         try:
-            body = await asyncio.get_running_loop().run_in_executor(self._packer, packed, dumped)
+            taken, body = await loop.run_in_executor(self._packer, _taken, dump)
             retention = self._settings.retention
             recalled = None if retention is None else await self.recall()
-            given = seq, dumped.state.time, body, retention, recalled
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._store.write_snapshot, *given)
+            given = seq, taken, body, retention, recalled
+            await loop.run_in_executor(self._writer, self._store.write_snapshot, *given)
         except BerthError as error:
             log.warning("no snapshot at event %d: %s", seq, error)
 
@@ -400,14 +451,7 @@ async def _unknown() -> None:
     return None
 
 
-def _answered(request: _Request, round_: Round) -> Callable[[], None]:
-    """Run a request; returns how to answer it once the round is written. A request that raises must change nothing."""
-    before = len(round_.batch.events)
-    try:
-        given = request.run(round_)
-    except Exception as error:
-        if len(round_.batch.events) > before:
-            raise
-        return partial(request.answer.set_exception, error)
-    request.noted = len(round_.batch.events) > before
-    return partial(request.answer.set_result, given)
+def _taken(dump: Callable[[], Dumped]) -> tuple[float, bytes]:
+    """The time of a snapshot, and its text."""
+    dumped = dump()
+    return dumped.state.time, packed(dumped)

@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from berth.about import VERSION
 from berth.files.quantities import MILLI
 from berth.live.core.events import Decided, Event, Failed, Finished, Started, Submitted
-from berth.live.core.records import HOLDING
 from berth.live.core.state import State
 
 __all__ = ["Metrics"]
@@ -35,9 +34,8 @@ class _Now(Collector):
 
     def collect(self) -> Iterator[Metric]:
         state = self._state
-        jobs = Count((record.job.queue, record.phase) for record in state.jobs.values())
         there = GaugeMetricFamily("berth_jobs", "Jobs that have not ended.", labels=["queue", "phase"])
-        for (queue, phase), count in sorted(jobs.items()):
+        for (queue, phase), count in sorted(state.phases.items()):
             there.add_metric([queue, phase], count)
         yield there
         servers = GaugeMetricFamily("berth_servers", "Servers by state.", labels=["state"])
@@ -58,9 +56,8 @@ class _Now(Collector):
         kept = GaugeMetricFamily("berth_servers_kept", "Servers reserved for a job that has waited too long.")
         kept.add_metric([], len(state.reserved))
         yield kept
-        oldest = min((r.submitted for r in state.jobs.values() if r.phase not in HOLDING), default=state.time)
         wait = GaugeMetricFamily("berth_oldest_wait_seconds", "Wait of the oldest waiting job.")
-        wait.add_metric([], max(state.time - oldest, 0.0))
+        wait.add_metric([], max(state.time - state.waiting.oldest, 0.0))
         yield wait
         channels = GaugeMetricFamily("berth_learned_channels", "Pairs of job type and server with a learned speed.")
         channels.add_metric([], len(state.learned))

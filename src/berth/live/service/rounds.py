@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
@@ -13,13 +13,15 @@ from pydantic_core import PydanticSerializationError
 
 from berth.errors import BerthError, InvalidInput
 from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.events import Cancelled, Command, Event, ServerDrained, ServerResumed, Submitted
+from berth.live.core.events import Cancelled, Command, Decided, Event, ServerDrained, ServerResumed, Submitted
 from berth.live.core.jobs import Job
 from berth.live.core.records import JobRecord, ServerRecord
 from berth.live.service.store import Batch, Key, Store
 
-__all__ = ["Conflict", "Lookup", "Round", "Submission", "check_key", "digest_of", "look_up"]
+__all__ = ["Conflict", "Lookup", "Round", "Submission", "check_key", "digest_of", "in_parts", "look_up"]
 
+STARTS = 500
+"""The most starts of a decision that are noted at once."""
 KEY = re.compile(r"[!-~]{1,256}")
 _JOBS = TypeAdapter(tuple[Job, ...])
 
@@ -82,6 +84,13 @@ def look_up(store: Store, submissions: Sequence[Submission], ids: Sequence[str])
     return Lookup(taken, keys, store.records(wanted) if wanted else {})
 
 
+def in_parts(decided: Decided) -> Iterator[Decided]:
+    """A decision with many starts as several, each of which is noted quickly; the first has all the rest."""
+    yield replace(decided, starts=decided.starts[:STARTS])
+    for begin in range(STARTS, len(decided.starts), STARTS):
+        yield replace(decided, starts=decided.starts[begin : begin + STARTS], seconds=0.0, refused=None)
+
+
 class Round:
     """Handles events, and collects what to write and what to do once it is written."""
 
@@ -108,8 +117,8 @@ class Round:
         state = self._dispatcher.state
         return state.jobs.get(job) or self.batch.records.get(job) or self._lookup.records.get(job)
 
-    def submit(self, submission: Submission) -> list[JobRecord]:
-        """Accept all jobs or none; jobs of a repeated key were accepted before."""
+    def submit(self, submission: Submission) -> Generator[None, None, list[JobRecord]]:
+        """Accept all jobs or none, in steps; jobs of a repeated key were accepted before."""
         pair = submission.owner, submission.key or ""
         before = self._keys.get(pair) or self._lookup.keys.get(pair)
         if submission.key is not None and before is not None:
@@ -121,7 +130,10 @@ class Round:
             if job.id in state.jobs or job.id in self._lookup.taken or job.id in self.batch.records:
                 raise Conflict(f"there is a job {job.id!r} already")
             state.check_queue(job)
-        records = [self.note(Submitted(self.now, job))[0] for job in submission.jobs]
+        records: list[JobRecord] = []
+        for job in submission.jobs:
+            records += self.note(Submitted(self.now, job))
+            yield
         if submission.key is not None:
             ids = tuple(job.id for job in submission.jobs)
             key = Key(submission.owner, submission.key, submission.digest, ids, self.now)

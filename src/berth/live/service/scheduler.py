@@ -35,8 +35,10 @@ from berth.live.service.rounds import Conflict, Round, Submission
 from berth.live.service.settings import ServiceSettings
 from berth.live.service.store import Store, StoreError
 
-__all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "fresh_ids"]
+__all__ = ["Closed", "Conflict", "Health", "Journaled", "Page", "Scheduler", "aside", "fresh_ids"]
 
+FEW = 50
+"""As many jobs are looked at on the event loop at once, and more beside it."""
 PING_SECONDS = 2.0
 """Seconds that the store has to answer a health check."""
 T = TypeVar("T")
@@ -84,6 +86,11 @@ def fresh_ids(count: int, key: str | None, user: str) -> list[str]:
     """
     stem = uuid.uuid4().hex if key is None else hashlib.sha256(f"{user}\0{key}".encode()).hexdigest()
     return [f"j-{stem[:20]}" if count == 1 else f"j-{stem[:20]}-{i}" for i in range(count)]
+
+
+async def aside(many: int, run: Callable[[], T]) -> T:
+    """Call a function that looks at this number of jobs: in a thread, if they are not few."""
+    return run() if many <= FEW else await asyncio.to_thread(run)
 
 
 class Scheduler:
@@ -163,12 +170,16 @@ class Scheduler:
 
     async def submit(self, jobs: Sequence[Job], key: str | None = None, user: str = "") -> list[JobRecord]:
         """Accept all of these jobs, or none. The same jobs with the same `key` by the same user are accepted once."""
-        for job in jobs:
+        sized = []
+        for number, job in enumerate(jobs):
             check_name(job.id)
             self._link.check(job)
-        submission = Submission.of(jobs, user, key)
-        submission = replace(submission, jobs=tuple(self.sized(job) for job in jobs))
-        return await self._journal.ask(lambda round_: round_.submit(submission), submission=submission)
+            sized.append(self.sized(job))
+            if number % FEW == FEW - 1:
+                await asyncio.sleep(0)
+        submission = await aside(len(jobs), lambda: Submission.of(jobs, user, key))
+        submission = replace(submission, jobs=tuple(sized))
+        return await self._journal.ask_in_steps(lambda round_: round_.submit(submission), submission)
 
     def sized(self, job: Job) -> Job:
         """The job with what its tasks take of their servers, which may be more than it asks for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,7 @@ __all__ = [
     "learned_views",
     "queue_view",
     "server_view",
+    "servers_json",
 ]
 
 Quantities = dict[str, str]
@@ -268,6 +270,12 @@ def server_view(record: ServerRecord, state: State) -> ServerView:
         until=iso(record.server.until),
         until_reason=record.server.until_reason or None,
     )
+
+
+def servers_json(records: Sequence[ServerRecord], state: State) -> bytes:
+    """Servers, as the text of JSON."""
+    parts = (server_view(record, state).model_dump_json().encode() for record in records)
+    return b"[" + b",".join(parts) + b"]"
 
 
 class StartView(_View):

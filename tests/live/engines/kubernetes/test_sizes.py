@@ -10,7 +10,7 @@ from berth.files.quantities import amounts
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place, Role
 from berth.live.engines.kubernetes.record import Record
-from berth.live.engines.kubernetes.servers import excess, server_of
+from berth.live.engines.kubernetes.servers import server_of
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.status import SeenPod, seen
 from berth.live.engines.kubernetes.template import pods_of, sized
@@ -63,7 +63,7 @@ def test_other_containers_and_overhead_count_before_a_pod_is_bound(spec: dict[st
     pods = made(job)
     assert {pod.requests["cpu"] for pod in pods} == {role.demand["cpu"]}
     assert pods[0].spec["containers"][0]["resources"]["requests"]["cpu"] == "500m"
-    assert [excess(pod) for pod in pods] == [{}, {}]
+    assert [pod.excess for pod in pods] == [{}, {}]
 
 
 def test_sizing_again_changes_nothing() -> None:
@@ -78,11 +78,11 @@ def test_the_node_selector_of_a_template_is_a_need_of_its_job() -> None:
 
 def test_what_a_webhook_added_is_taken_and_so_is_all_that_older_versions_did_not_count() -> None:
     plain = made(given())  # a job from a journal of an older version
-    assert [excess(pod) for pod in plain] == [{"pods": 1000}, {"pods": 1000}]
+    assert [pod.excess for pod in plain] == [{"pods": 1000}, {"pods": 1000}]
     (pod, _) = made(sized(given(), SETTINGS, "s"))
     spec = {**pod.spec, "containers": [*pod.spec["containers"], box("1")]}
     there = {"metadata": {"name": "p", "uid": "1", "annotations": dict(pod.annotations)}, "spec": spec}
-    assert excess(seen(there)) == {"cpu": 1000}
+    assert seen(there).excess == {"cpu": 1000}
     for text in ("", "[]", "{", '{"cpu": "x"}', "null"):
         there["metadata"]["annotations"] = {"berth.io/counted": text}
-        assert excess(seen(there)) == {"cpu": 1000, "pods": 1000}
+        assert seen(there).excess == {"cpu": 1000, "pods": 1000}

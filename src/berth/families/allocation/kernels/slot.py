@@ -17,7 +17,7 @@ import numpy as np
 
 from berth.families.allocation.kernels.lanes import cell_pairs
 from berth.families.allocation.kernels.utilities import LOG, POLY, RECIPROCAL, TABLE, knot_slope, knot_value
-from berth.kernels.compiled import compiled, inlined, unlocked
+from berth.kernels.compiled import compiled, inlined
 from berth.kernels.vector import (
     WIDTH,
     address,
@@ -381,7 +381,7 @@ def _part(
     return gained, norm
 
 
-@unlocked
+@compiled
 def slot_part(
     lanes: Any,
     limit: Any,

@@ -14,7 +14,7 @@ import numpy as np
 from berth.families.selection.kernels.knapsack import reduce
 from berth.families.selection.kernels.knapsack_core import Items, improve
 from berth.families.selection.kernels.knapsack_prices import interior
-from berth.kernels.compiled import compiled, unlocked
+from berth.kernels.compiled import compiled
 from berth.kernels.small import sort_places
 
 __all__ = ["solve_each"]
@@ -109,7 +109,7 @@ def _search(worth: Any, takes: Any, gap: float, effort: int, chosen: Any) -> flo
     return improve(Items(worth, flat, takes, reduced, price[0]), order, dual, budget, gap, effort, chosen)[0]
 
 
-@unlocked
+@compiled
 def solve_each(
     worth: Any, takes: Any, start: Any, first: int, last: int, gap: float, effort: int, chosen: Any, bound: Any
 ) -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -30,7 +30,7 @@ from berth.live.core.events import (
     Start,
     Submitted,
 )
-from berth.live.core.jobs import Job, Place
+from berth.live.core.jobs import Job, Place, Server
 from berth.live.engines import Attempt, EngineError, EngineKind, NoLogs, Owner, Snapshot
 from berth.live.engines.clock import Clock
 from berth.live.engines.kubernetes.attempts import Attempts
@@ -51,6 +51,8 @@ __all__ = ["ENGINE", "KubernetesEngine"]
 log = logging.getLogger(__name__)
 SWEEP = 30.0
 """Seconds between two looks for records that are old enough to be removed."""
+TURN = 200
+"""Changes after which other tasks have a turn."""
 EVENTS = 2
 """The most requests about events that are under way at once: placing pods goes first."""
 
@@ -154,6 +156,8 @@ class KubernetesEngine:
                 raise EngineError(str(change))
             for key in self._state.apply(*change):
                 self._attempts.tend_soon(key)
+            if len(watching.changes) % TURN == 0:
+                await asyncio.sleep(0)
         began = time.monotonic()
         if (self._due or self._state.stale) and began >= self._next:
             self._due = False
@@ -172,7 +176,7 @@ class KubernetesEngine:
     async def _compare(self) -> None:
         """Tell what has become of servers and of groups that wait."""
         if self._state.stale or self._state.waits:
-            self._tell_servers()
+            await self._tell_servers()
         before = dict(self._companion.waiting)
         await self._companion.look(self._state)
         self._leave()
@@ -207,14 +211,13 @@ class KubernetesEngine:
             self._told.append(Cancelled(time.time(), name, ORIGIN))
         self._gone = failed - self._companion.waiting.keys() - placed
 
-    def _tell_servers(self) -> None:
-        before, after = self._state.compare()
+    async def _tell_servers(self) -> None:
+        before = self._state.servers
+        after, news = await asyncio.to_thread(_compared, before, self._state.gather())
+        self._state.servers = after
         now = time.time()
-        for name, server in after.items():
-            if name not in before:
-                self._told.append(ServerJoined(now, server))
-            elif before[name] != server:
-                self._told.append(ServerChanged(now, server))
+        for server in news:
+            self._told.append((ServerChanged if server.name in before else ServerJoined)(now, server))
         for name in before.keys() - after.keys():
             self._told.append(ServerLost(now, name))
             for record in self._state.records.values():
@@ -308,6 +311,14 @@ class KubernetesEngine:
         if watching is not None:
             watching.stop()
         await self._attempts.pause()
+
+
+def _compared(
+    before: Mapping[str, Server], servers: Callable[[], dict[str, Server]]
+) -> tuple[dict[str, Server], list[Server]]:
+    """The servers now, and those that are new or other than before."""
+    after = servers()
+    return after, [server for name, server in after.items() if before.get(name) != server]
 
 
 def _settings(rest: str) -> KubernetesSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,14 +10,11 @@ from berth.files.quantities import Amounts
 from berth.live.core.jobs import Server
 from berth.live.engines.kubernetes.affinity import CONDITIONS, Taint, tolerates
 from berth.live.engines.kubernetes.nodes import NOT_READY, node_of
-from berth.live.engines.kubernetes.objects import NodeObject, PodObject
-from berth.live.engines.kubernetes.pods import PODS, requests_of
+from berth.live.engines.kubernetes.objects import NodeObject
 from berth.live.engines.kubernetes.quantities import MEBI, is_bytes
-from berth.live.engines.kubernetes.record import COUNTED
 from berth.live.engines.kubernetes.settings import KubernetesSettings
-from berth.live.engines.kubernetes.status import SeenPod
 
-__all__ = ["excess", "server_of", "taken_of"]
+__all__ = ["server_of", "taken_of"]
 
 COARSE = 64 * MEBI
 """Memory and storage of nodes are rounded down to this, so that nodes that differ by little are of one class."""
@@ -48,25 +44,6 @@ def _tolerated(taint: Taint, settings: KubernetesSettings) -> bool:
 
 def _why(taint: Taint) -> str:
     return CONDITIONS.get(taint.key) or f"tainted {taint}"
-
-
-def excess(pod: SeenPod) -> Amounts:
-    """What a pod of berth's own holds beyond what berth counts for it, for example for what a webhook added."""
-    try:
-        counted: Amounts = {str(name): int(milli) for name, milli in json.loads(pod.annotations[COUNTED]).items()}
-    except (KeyError, ValueError, TypeError, AttributeError):  # an older version made it
-        counted = _of_first(pod)
-    return {name: more for name, milli in pod.requests.items() if (more := milli - counted.get(name, 0)) > 0}
-
-
-def _of_first(pod: SeenPod) -> Amounts:
-    """What the first container of a pod asks for, which older versions counted."""
-    containers = list(pod.spec.get("containers") or ())[:1]
-    try:
-        asked = requests_of(PodObject.model_validate({"metadata": {}, "spec": {"containers": containers}}).spec)
-    except (InvalidInput, ValueError):
-        return pod.requests
-    return {name: milli for name, milli in asked.items() if name != PODS}
 
 
 def taken_of(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from berth.files.quantities import Amounts
 from berth.live.core.jobs import Server
 from berth.live.engines.kubernetes.record import RECORD, STORE, Key, Record, is_go, read_record
-from berth.live.engines.kubernetes.servers import excess, server_of, taken_of
+from berth.live.engines.kubernetes.servers import server_of, taken_of
 from berth.live.engines.kubernetes.settings import KubernetesSettings
 from berth.live.engines.kubernetes.status import SeenPod, seen
 from berth.live.engines.kubernetes.watching import Followed
@@ -55,8 +56,8 @@ class State:
         maps = f"/api/v1/namespaces/{self.namespace}/configmaps"
         ours = {"labelSelector": f"{STORE}={self.store}"}
         return (
-            Followed(NODES, "/api/v1/nodes", {}, lambda given: server_of(given, self._settings)),
-            Followed(MAPS, maps, ours, lambda given: given),
+            Followed(NODES, "/api/v1/nodes", {}, lambda given, _: server_of(given, self._settings)),
+            Followed(MAPS, maps, ours, lambda given, _: given),
             Followed(PODS, "/api/v1/pods", {}, seen),
         )
 
@@ -92,8 +93,7 @@ class State:
                 # a task of a gang that was not let go has not begun: its pod may be made anew
                 count = len(record.tasks)
                 record.created = record.released or count == 1 or len(self.pods(record)) == count
-        self.servers = self._all_servers()
-        self.stale = False
+        self.servers = self.gather()()
 
     def apply(self, what: str, uid: str, found: Any) -> Iterator[Key]:
         """Apply a change; the attempts that it concerns."""
@@ -191,31 +191,37 @@ class State:
         """Whether a node may soon count as lost."""
         return self._unready.keys() != self._lost
 
-    def compare(self) -> tuple[dict[str, Server], dict[str, Server]]:
-        """Compute the servers anew: those before, and those now."""
-        before, self.servers, self.stale = self.servers, self._all_servers(), False
-        return before, self.servers
-
-    def _all_servers(self) -> dict[str, Server]:
+    def gather(self) -> Callable[[], dict[str, Server]]:
+        """Copy quickly what servers are computed from; the answer, which any thread may call, computes them anew."""
+        self.stale = False
         clock = time.monotonic()
         unready = [uid for uid, (_, ready) in self._nodes.items() if not ready]
         self._unready = {uid: self._unready.get(uid, clock) for uid in unready}
         limit = self._settings.lost_seconds
         self._lost = {uid for uid, since in self._unready.items() if clock - since >= limit}
         there = [server for uid, (server, _) in self._nodes.items() if server is not None and uid not in self._lost]
-        servers = {server.name: server for server in there}
-        held = [one for pod in self.foreign.values() if (one := _held(pod)) is not None]
+        others, ours = list(self.foreign.values()), list[SeenPod]()
         for name, pods in self._pods.items():
             record = self.records.get(self._names[name]) if name in self._names else None
-            if record is None or record.end is not None or record.members:
-                held += [one for pod in pods.values() if (record is None or record.end) and (one := _held(pod))]
-            else:
-                held += [(excess(pod), pod.node) for pod in pods.values() if _held(pod)]
-        taken = taken_of(held, servers, self._settings.names())
-        return {
-            name: Server(name, one.capacity, one.labels, one.speed, one.closed, taken[name])
-            for name, one in servers.items()
-        }
+            if record is None or record.end is not None:
+                others += pods.values()
+            elif not record.members:
+                ours += pods.values()
+        return partial(_servers, there, others, ours, self._settings.names())
+
+
+def _servers(
+    there: Sequence[Server], others: Sequence[SeenPod], ours: Sequence[SeenPod], names: Mapping[str, str]
+) -> dict[str, Server]:
+    """Servers, and what pods of others take of them, and what pods of berth's own take that berth does not count."""
+    servers = {server.name: server for server in there}
+    held = [one for pod in others if (one := _held(pod)) is not None]
+    held += [(pod.excess, pod.node) for pod in ours if _held(pod)]
+    taken = taken_of(held, servers, names)
+    return {
+        name: Server(name, one.capacity, one.labels, one.speed, one.closed, taken[name])
+        for name, one in servers.items()
+    }
 
 
 def _held(pod: SeenPod | None) -> tuple[Amounts, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,8 +12,8 @@ from typing import Any, Literal
 from berth.errors import InvalidInput
 from berth.files.quantities import Amounts
 from berth.live.engines.kubernetes.objects import PodObject
-from berth.live.engines.kubernetes.pods import requests_of
-from berth.live.engines.kubernetes.record import RANK, ROLE
+from berth.live.engines.kubernetes.pods import PODS, requests_of
+from berth.live.engines.kubernetes.record import COUNTED, RANK, ROLE
 
 __all__ = ["SeenPod", "seconds_of", "seen"]
 
@@ -48,6 +49,25 @@ class SeenPod:
     requests: Amounts
     spec: Mapping[str, Any] = field(repr=False, compare=False)
     status: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @cached_property
+    def excess(self) -> Amounts:
+        """What a pod of berth's own holds beyond what berth counts for it, for example for what a webhook added."""
+        try:
+            told = json.loads(self.annotations[COUNTED])
+            counted: Amounts = {str(name): int(milli) for name, milli in told.items()}
+        except (KeyError, ValueError, TypeError, AttributeError):  # an older version made it
+            counted = self._of_first()
+        return {name: more for name, milli in self.requests.items() if (more := milli - counted.get(name, 0)) > 0}
+
+    def _of_first(self) -> Amounts:
+        """What its first container asks for, which older versions counted."""
+        containers = list(self.spec.get("containers") or ())[:1]
+        try:
+            asked = requests_of(PodObject.model_validate({"metadata": {}, "spec": {"containers": containers}}).spec)
+        except (InvalidInput, ValueError):
+            return self.requests
+        return {name: milli for name, milli in asked.items() if name != PODS}
 
     @property
     def ended(self) -> bool:
@@ -125,14 +145,12 @@ def _time(text: object) -> float | None:
 
 
 def seen(given: Mapping[str, Any], known: SeenPod | None = None) -> SeenPod:
-    """Read a pod. What it requests is computed once for a pod."""
+    """Read a pod. What follows from its spec is computed once while that stays as it is `known`."""
     metadata, spec, status = given["metadata"], given.get("spec") or {}, given.get("status") or {}
-    try:
-        requests = known.requests if known is not None else requests_of(PodObject.model_validate(given).spec)
-    except (InvalidInput, ValueError):
-        requests = {}
+    annotations = metadata.get("annotations") or {}
+    same = known is not None and known.spec == spec and known.annotations == annotations
     owners = metadata.get("ownerReferences") or ()
-    return SeenPod(
+    pod = SeenPod(
         metadata["uid"],
         metadata["name"],
         metadata.get("namespace") or "default",
@@ -140,9 +158,19 @@ def seen(given: Mapping[str, Any], known: SeenPod | None = None) -> SeenPod:
         status.get("phase") or "Pending",
         "deletionTimestamp" in metadata,
         metadata.get("labels") or {},
-        metadata.get("annotations") or {},
+        annotations,
         tuple((one.get("kind") or "", one.get("name") or "", one.get("uid") or "") for one in owners),
-        requests,
+        known.requests if known is not None and same else _requests(given),
         spec,
         status,
     )
+    if same and "excess" in vars(known):
+        vars(pod)["excess"] = vars(known)["excess"]
+    return pod
+
+
+def _requests(given: Mapping[str, Any]) -> Amounts:
+    try:
+        return requests_of(PodObject.model_validate(given).spec)
+    except (InvalidInput, ValueError):
+        return {}
