@@ -151,8 +151,8 @@ class PublicLog(NamedTuple):
 
 
 PUBLIC_LOGS: Mapping[str, PublicLog] = {
-    "lublin-256": PublicLog("swf/lublin_256-synthetic.swf.gz", 5_000, 256.0),
-    "sdsc-sp2": PublicLog("swf/SDSC-SP2-1998-4.2-cln.swf.gz", 5_000, 128.0),
+    "lublin-256": PublicLog("swf/lublin_256-synthetic.swf.gz", 20_000, 256.0),
+    "sdsc-sp2": PublicLog("swf/SDSC-SP2-1998-4.2-cln.swf.gz", 20_000, 128.0),
     "kth-sp2": PublicLog("swf/KTH-SP2-1996-2.1.swf.gz", 5_000, 100.0),
     "llnl-atlas": PublicLog("swf/LLNL-Atlas-2006-2.1-cln.swf.gz", 5_000, 9216.0),
     "nasa-ipsc": PublicLog("swf/NASA-iPSC-1993-3.1-cln.swf.gz", 8_000, 128.0),
