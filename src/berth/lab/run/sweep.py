@@ -306,7 +306,15 @@ def sweep(
 
         run_plans(plans, directory, runner, progress, finished)
         keys = tuple(dict.fromkeys(key for point in points for key in point.changes))
-        found = Sweep(tuple(points), rows, failed, left_out, keys, reused, time.perf_counter() - began)
+        found = Sweep(
+            tuple(points),
+            rows,
+            dict(sorted(failed.items())),
+            dict(sorted(left_out.items())),
+            keys,
+            reused,
+            time.perf_counter() - began,
+        )
         if directory is not None:
             directory.write_table("summary.parquet", found.frame())
             done = directory.described(facts, now(), reused, sum(map(len, failed.values())))
