@@ -34,7 +34,7 @@ def train_order_on(
     """
     setting = ReplaySetting(processors=plan.capacity) if setting is None else setting
     sample = samples_of(trace, setting, Measurement(), format=format).samples[0]
-    batch = batch_jobs(sample.trace, exact=setting.exact, stopped=setting.stopped)
+    batch = batch_jobs(sample.played, exact=setting.exact, stopped=setting.stopped)
     pool = as_pool(batch)
     if pool is None:
         raise InvalidInput("one pool of processors", key="processors")

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from berth.errors import InvalidInput, UnknownName
 from berth.families.placement.pool_runs import run_pool
-from berth.families.placement.trace_world import as_pool, batch_jobs, batch_world, pooled, squeezed
+from berth.families.placement.trace_world import as_pool, batch_jobs, batch_world, merged, pooled, squeezed
 from berth.lab.replay import ReplaySetting, replay
 from berth.model import Floats
 from berth.registry import PolicySpec
 from berth.simulation import simulate
 from berth.traces.lint import usable
+from berth.traces.pools import spoken_merging
 from berth.traces.trace import CORES, GPUS, MEMORY, OUTAGE_COLUMNS, Trace
 from tests.harness.examples import examples
 from tests.reference import batch as reference
@@ -105,7 +106,7 @@ def test_labels_become_ports() -> None:
         "H100": [False, False, True, True],
     }
     assert [names[p] for p in batch.tasks.port] == ["A100|H100", "any", "H100"]
-    assert as_pool(batch) is None
+    assert merged(trace) is None
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "best-fit", "tetris", "drf-placement"])
@@ -275,7 +276,7 @@ def equal_pieces(draw: st.DrawFn, *, machines: int = 3) -> Trace:
 
 
 def at_once(trace: Trace, backfill: str, shortest: bool = False) -> Floats:
-    batch = batch_jobs(trace)
+    batch = batch_jobs(whole if (whole := merged(trace)) is not None else trace)
     pool = as_pool(batch)
     assert pool is not None
     key = batch.tasks.work if shortest else None
@@ -325,6 +326,18 @@ def test_reservations_on_several_machines_have_their_servers() -> None:
     trace = usable(Trace.of(jobs, {"machine": ["m"], "count": [3], "cpu": [1.0]}))[0]
     assert at_once(trace, "easy").tolist() == replay(trace, ["easy"]).jobs["start_s"].to_list() == [0.0, 0.0, 5.0, 3.0]
     assert starts(trace, "easy").tolist() == [0.0, 0.0, 5.0, 5.0]
+    pool = merged(trace)
+    assert pool is not None
+    assert starts(pool, "easy").tolist() == [0.0, 0.0, 5.0, 3.0]
+
+
+@examples(40)
+@given(trace=equal_pieces(), policy=st.sampled_from(["easy", "conservative", "sjf", "tetris", "drf-placement", "wfp3"]))
+def test_a_policy_that_is_asked_sees_the_same_pool(trace: Trace, policy: str) -> None:
+    playable, _ = usable(trace)
+    pool = merged(playable) if len(playable) else None
+    if pool is not None:
+        assert replay(playable, [policy]).jobs["start_s"].to_list() == starts(pool, policy).tolist()
 
 
 @examples(40)
@@ -337,15 +350,35 @@ def test_a_pool_of_processors_is_the_reference(trace: Trace) -> None:
         assert replay(one, ["easy"]).jobs["start_s"].to_list() == plain
 
 
-def test_what_is_no_pool() -> None:
-    assert as_pool(batch_jobs(made())) is None  # pieces differ
+def test_what_is_merged_into_a_pool() -> None:
+    assert merged(made()) is None  # pieces differ
     equal: dict[str, list[Any]] = {"cpu": [1.0, 1.0, 1.0]}
-    pool = as_pool(batch_jobs(made(equal)))
+    pool = merged(made(equal))
     assert pool is not None
-    assert (pool.capacity, pool.size.tolist()) == (8.0, [2.0, 1.0, 3.0])
+    assert pool.machines.select("machine", "count", "speed", "cpu").rows() == [("pool", 1, 1.0, 8.0)]
+    assert pool.jobs["pieces"].to_list() == [2, 1, 3]
+    found = as_pool(batch_jobs(pool))
+    assert found is not None
+    assert (found.capacity, found.size.tolist()) == (8.0, [2.0, 1.0, 3.0])
+    assert spoken_merging(made(equal)) == "2 machines are one pool of 8 places, as all pieces are equal (cpu 1)"
     uneven: dict[str, list[Any]] = {"machine": ["m", "n"], "count": [1, 1], "speed": [1.0, 2.0], "cpu": [4.0, 4.0]}
-    assert as_pool(batch_jobs(made(equal, uneven))) is None
+    assert merged(made(equal, uneven)) is None
+    labels: dict[str, list[Any]] = {"machine": ["m", "n"], "count": [1, 1], "label": ["a", None], "cpu": [4.0, 4.0]}
+    assert merged(made(equal, labels)) is not None
+    assert merged(made({**equal, "needs": [None, "a", None], "pieces": [2, 1, 3]}, labels)) is None
     fast: dict[str, list[Any]] = {"machine": ["m"], "count": [2], "speed": [2.0], "cpu": [4.0]}
-    pool = as_pool(batch_jobs(made(equal, fast)))
-    assert pool is not None
-    assert (pool.run.tolist(), pool.estimate.tolist()) == ([3.0, 2.0, 1.5], [3.0, 2.5, 1.0])
+    quick = merged(made(equal, fast))
+    assert quick is not None
+    found = as_pool(batch_jobs(quick))
+    assert found is not None
+    assert (found.run.tolist(), found.estimate.tolist()) == ([3.0, 2.0, 1.5], [3.0, 2.5, 1.0])
+
+
+def test_a_replay_says_what_was_merged_and_counts_what_the_machines_have() -> None:
+    jobs: dict[str, list[Any]] = {"submit_s": [0.0], "run_s": [10.0], "pieces": [2], "cpu": [2.0]}
+    trace = Trace.of(jobs, {"machine": ["m"], "count": [2], "cpu": [5.0]})
+    found = replay(trace, ["fcfs"])
+    assert found.merging.startswith("2 machines are one pool of 4 places, ")
+    assert (found.rows[0]["resource"], found.rows[0]["capacity"], found.rows[0]["utilisation"]) == ("cpu", 10.0, 0.4)
+    assert replay(trace, ["fcfs"], ReplaySetting(outages=True)).merging == ""
+    assert replay(trace, ["fcfs"], ReplaySetting(processors=4)).merging == ""

@@ -14,47 +14,20 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from berth.capacity import TOLERANCE
-from berth.errors import InvalidInput, UnknownName
+from berth.errors import InvalidInput
 from berth.families.placement.problem import PlacementProblem, Tasks
 from berth.families.placement.world import Failure, PlacementWorld
 from berth.model import Cluster, Floats, Instance, Ints, JobType
 from berth.traces.load import offered, squeezed
-from berth.traces.trace import CORES, MACHINE_COLUMNS, Trace, filled
+from berth.traces.pools import merged, places_for, pooled
+from berth.traces.trace import Trace
 
-__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "offered", "pooled", "squeezed"]
+__all__ = ["AsPool", "BatchJobs", "as_pool", "batch_jobs", "batch_world", "merged", "offered", "pooled", "squeezed"]
 
 FOREVER = 1e15
 """A deadline that no job misses."""
 INSTANT = 1.0
 """Estimate, in seconds, of a job of zero run time whose estimate would be zero: policies divide by estimates."""
-
-
-def pooled(trace: Trace, processors: float, resource: str | None = None) -> Trace:
-    """Put the trace on one machine with this many units of one resource: each job is one piece, the sum of its pieces.
-
-    The resource defaults to the first that any job requests. If no job gives amounts, each piece takes one unit.
-
-    >>> trace = Trace.of({"submit_s": [0.0], "run_s": [60.0], "pieces": [4], "cpu": [2.0]})
-    >>> pooled(trace, 16).jobs.select("pieces", "cpu").row(0)
-    (1, 8.0)
-    """
-    if not (np.isfinite(processors) and processors > 0):
-        raise InvalidInput("a number above 0", value=processors, key="processors")
-    names = [kind.name for kind in trace.resources]
-    if resource is not None and resource not in names:
-        raise UnknownName("resource of this trace", resource, names)
-    asked = [name for name in names if (trace.jobs[name].fill_null(0) > 0).any()]
-    if asked and resource not in (None, *asked):
-        raise InvalidInput(f"a resource that jobs ask for: {', '.join(asked)}", value=resource, key="resource")
-    chosen = resource or next(iter(asked or names), CORES.name)
-    kept = tuple(kind for kind in trace.resources or (CORES,) if kind.name == chosen)
-    size = (pl.col(chosen) if asked else pl.lit(1.0)) * pl.col("pieces").fill_null(1)
-    jobs = trace.jobs.drop([name for name in names if name != chosen]).with_columns(
-        size.alias(chosen), pl.lit(None, dtype=pl.String).alias("needs"), pl.lit(1, dtype=pl.Int64).alias("pieces")
-    )
-    table: dict[str, list[object]] = {"machine": ["pool"], "count": [1], "speed": [1.0], chosen: [float(processors)]}
-    return trace.replace(jobs=jobs, machines=filled(table, MACHINE_COLUMNS, kept), resources=kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,24 +126,20 @@ class AsPool(NamedTuple):
 
 
 def as_pool(batch: BatchJobs) -> AsPool | None:
-    """Convert the jobs to one pool if the choice of servers makes no difference; else None.
+    """The jobs as kernels for pools take them; None unless they are on one server, with one resource or equal pieces.
 
-    This holds on one server with one resource, and if all pieces of all jobs are equal: a server then holds a fixed
-    number of them. Reservations then count places instead of naming them, as in the papers on backfilling.
+    Equal pieces are counted, so that amounts of them are exact.
     """
     problem, tasks = batch.problem, batch.tasks
-    capacity, speed = problem.instance.capacity, problem.speed
-    if problem.devices is not None or not problem.reach.all() or (speed != speed[0]).any():
+    capacity, speed = problem.instance.capacity, problem.speed[0]
+    if len(capacity) > 1 or problem.devices is not None:
         return None
-    run, estimate = batch.runs / speed[0], tasks.work / speed[0]
-    if len(speed) == 1 and capacity.shape[1] == 1:
+    run, estimate, piece = batch.runs / speed, tasks.work / speed, tasks.demand[0]
+    if (tasks.demand == piece).all() and piece.any():
+        return AsPool(tasks.pieces.astype(np.float64), run, estimate, float(places_for(piece, capacity)[0]))
+    if capacity.shape[1] == 1:
         return AsPool(tasks.demand[:, 0] * tasks.pieces, run, estimate, float(capacity[0, 0]))
-    piece = tasks.demand[0]
-    if (tasks.demand != piece).any() or not piece.any():
-        return None
-    asked = piece > 0
-    slots = np.floor((capacity[:, asked] / piece[asked]).min(axis=1) + TOLERANCE)
-    return AsPool(tasks.pieces.astype(np.float64), run, estimate, float(slots.sum()))
+    return None
 
 
 def _shared(tasks: Tasks, names: list[str], capacity: Floats) -> int | None:

@@ -94,7 +94,16 @@ def replay(
         names = tuple(sample.name for sample in samples.samples)
         told = "" if samples.unread is None else str(samples.unread)
         base = str(PolicySpec.parse(baseline)) if baseline is not None else ""
-        common = partial(assembled, source, setting, measure, names, left_out=samples.left_out, refused=refused)
+        common = partial(
+            assembled,
+            source,
+            setting,
+            measure,
+            names,
+            left_out=samples.left_out,
+            refused=refused,
+            merging=samples.merging,
+        )
         result = common(cells, base, unreadable=told)
         if folder is not None:
             _write(folder, common({**cells, **earlier(folder, names, cells)}, base, unreadable=told), facts)
@@ -109,7 +118,7 @@ def chosen_policies(policies: Sequence[str | type[Any]] | None, baseline: str | 
 
 def _batch(samples: Samples, sample: Sample, setting: ReplaySetting) -> BatchJobs:
     try:
-        return batch_jobs(sample.trace, exact=setting.exact, stopped=setting.stopped)
+        return batch_jobs(sample.played, exact=setting.exact, stopped=setting.stopped)
     except InvalidInput as error:
         if samples.unread is not None and not len(sample.trace):
             raise samples.unread from None
@@ -127,7 +136,7 @@ def _write(folder: ResultDirectory, result: Replay, facts: Mapping[str, Any]) ->
     if len(result.samples) > 1:
         each = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in result.each]
         folder.write_table("samples.parquet", pl.DataFrame(each, infer_schema_length=None))
-    told = {**facts, "left_out": dict(result.left_out), "refused": dict(result.refused)}
+    told = {**facts, "left_out": dict(result.left_out), "refused": dict(result.refused), "merging": result.merging}
     done = folder.described({**told, "command": replay_command_line(result)}, now())
     folder.write_text("report.html", render_replay(result, save_replay_plots(result, folder), done))
     folder.write_json("manifest.json", done)  # last: marks a complete directory

@@ -197,9 +197,10 @@ def _differences(result: Replay) -> str:
 
 
 def _left_out(result: Replay) -> str:
-    items = [f"{reason}: {count:,}" for reason, count in result.left_out.items()]
+    items = [f"merged: {result.merging}"] if result.merging else []
+    items += [f"{reason}: {count:,}" for reason, count in result.left_out.items()]
     items += [f"{policy} is not here: {reason}" for policy, reason in result.refused.items()]
     if not items:
         return ""
     listed = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<h2 id='left-out'>Left out or repaired</h2><ul>{listed}</ul>"
+    return f"<h2 id='left-out'>Left out, repaired or merged</h2><ul>{listed}</ul>"

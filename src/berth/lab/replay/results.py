@@ -102,6 +102,8 @@ class Replay:
     baseline: str = ""
     differences: list[Difference] = field(default_factory=list)
     """Paired differences of the other policies to the baseline, if there are several samples."""
+    merging: str = ""
+    """Which machines were merged into one pool, because their choice makes no difference."""
 
     def frame(self) -> pl.DataFrame:
         """The rows as a table."""
@@ -119,6 +121,7 @@ def assembled(
     left_out: Mapping[str, int],
     refused: Mapping[str, str],
     unreadable: str = "",
+    merging: str = "",
 ) -> Replay:
     """The result of these policies: `cells` has the numbers and jobs of each on every sample."""
     each = {policy: [numbers for numbers, _ in played] for policy, played in cells.items()}
@@ -145,6 +148,7 @@ def assembled(
         ],
         base,
         found,
+        merging,
     )
 
 
@@ -240,6 +244,8 @@ def print_replay(result: Replay, console: Console) -> None:
     if len(result.rows) > 1 and all(row.get("mean_wait_seconds") == 0 for row in result.rows):
         free = "No job waited under any policy: there is room for all, so this replay does not tell policies apart. "
         console.print(Text(free + "Fewer --processors, or a higher --load, would.", style="yellow"))
+    if result.merging:
+        console.print(Text(f"merged: {result.merging}", style="dim"))
     for policy, reason in result.refused.items():
         console.print(Text(f"not here: {policy}: {reason}", style="dim"))
     if result.unreadable:

@@ -1,9 +1,8 @@
 """Replay a trace under one policy: start and end of each job, and the metrics.
 
-Queue policies are played by kernels over the whole log: on one pool of processors if machines make no difference, else
-on the machines. All other policies, and logs with outages, are asked at every event; so are all policies if a log on
-machines is short, because compiling the kernel would take longer. All give the same starts, except that on a pool
-reservations count the units that will be free, while a policy reserves particular machines.
+Queue policies are played by kernels over the whole log, on a pool or on machines. All other policies, and logs with
+outages, are asked at every event; so are all policies if a log on machines is short, because compiling the kernel would
+take longer. All give the same starts. Where machines make no difference, samples have them merged into one pool.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ def played(
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """Numbers of one policy, and its jobs; those submitted in `span` count (None: all).
 
+    `batch` is what is played: the jobs of `trace`, or of that trace merged into one pool. Amounts are those of `trace`.
     `bound` is the threshold of bounded slowdowns in seconds.
     """
     threshold = THRESHOLD_SECONDS if bound is None else bound
@@ -59,16 +59,16 @@ def played(
         (*found, 0) if found is not None else _one_by_one(policy, batch, trace, setting, spec, progress)
     )
     seconds = time.perf_counter() - began
-    amount = tasks.demand * tasks.pieces[:, None]
-    capacity = problem.instance.capacity.sum(axis=0)
+    amount, capacity = _amounts(trace)
     main = problem.devices if problem.devices is not None else _main(amount, capacity)
     owner = None if trace.jobs["user"].null_count() == len(trace.jobs) else tasks.owner
-    speed = float(np.average(problem.speed, weights=problem.instance.capacity[:, main] + 1e-12))
+    weights = problem.instance.capacity[:, main if len(problem.speed) > 1 else 0] + 1e-12
+    speed = float(np.average(problem.speed, weights=weights))
     numbers = fair_metrics(
         tasks.arrival, start, end, batch.runs / speed, amount, capacity, owner, main, span=span, threshold=threshold
     )
     numbers["broken_decisions"] = broken
-    names = [resource.name for resource in problem.instance.cluster.resources]
+    names = [resource.name for resource in trace.resources]
     shares = numbers.pop("utilisation_by_resource", None)
     if shares is not None:
         numbers["resource"], numbers["capacity"] = names[main], float(capacity[main])
@@ -86,6 +86,14 @@ def played(
         (pl.lit(True) if span is None else pl.col("submit_s").is_between(*span)).alias("counted"),
     )
     return numbers, jobs
+
+
+def _amounts(trace: Trace) -> tuple[Floats, Floats]:
+    """What each job holds of each resource (N, K), and what all machines have (K,)."""
+    names = [resource.name for resource in trace.resources]
+    count = trace.machines["count"].fill_null(1).to_numpy()
+    amount = trace.jobs.select(names).to_numpy() * trace.jobs["pieces"].to_numpy()[:, None]
+    return amount, np.repeat(trace.machines.select(names).to_numpy(), count, axis=0).sum(axis=0)
 
 
 def _main(amount: Floats, capacity: Floats) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from berth.errors import InvalidInput
-from berth.families.placement.trace_world import pooled, squeezed
+from berth.families.placement.trace_world import merged, pooled, squeezed
 from berth.files.quantities import parse_duration
 from berth.lab.replay.results import ReplaySetting
 from berth.model import Floats
@@ -24,6 +24,7 @@ from berth.traces.fitting.generate import generate
 from berth.traces.fitting.workload import Workload, load_workload, workload_names
 from berth.traces.formats import Reading, open_trace, option_names, recognised
 from berth.traces.lint import usable
+from berth.traces.pools import spoken_merging
 from berth.traces.summary import log_start
 from berth.traces.trace import Source, Trace
 
@@ -61,11 +62,20 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A usable trace to play; only jobs submitted in `span` count (None: all)."""
+    """A usable trace to play; only jobs submitted in `span` count (None: all).
+
+    `played` is the trace itself, or that trace with its machines merged into one pool.
+    """
 
     name: str
     trace: Trace
     span: tuple[float, float] | None
+    played: Trace
+
+    @property
+    def merging(self) -> str:
+        """Which machines were merged, in words."""
+        return "" if self.played is self.trace else spoken_merging(self.trace)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +86,14 @@ class Samples:
     samples: list[Sample]
     left_out: Mapping[str, int]
     unread: InvalidInput | None = None
+
+    @property
+    def merging(self) -> str:
+        """Which machines were merged, in words; if only in some of the samples, in how many."""
+        said = [sample.merging for sample in self.samples if sample.merging]
+        if not said or len(said) == len(self.samples):
+            return said[0] if said else ""
+        return f"in {len(said)} of {len(self.samples)} samples {said[0]}"
 
 
 def samples_of(
@@ -121,7 +139,8 @@ def samples_of(
             part = part.replace(jobs=part.jobs.head(setting.first))
         for window, cut in _windows(part, setting, measure):
             loaded = cut if setting.load is None else squeezed(cut, setting.load)
-            samples.append(Sample(name or window, loaded, _span(loaded, measure)))
+            pool = None if setting.outages else merged(loaded)
+            samples.append(Sample(name or window, loaded, _span(loaded, measure), loaded if pool is None else pool))
     return Samples(source, samples, left_out, unread)
 
 

@@ -123,7 +123,7 @@ def samples_at(point: ReplayPoint) -> list[Sample]:
 @lru_cache(maxsize=4)
 def batch_of(point: ReplayPoint, sample: int) -> BatchJobs:
     setting = point.keys.setting()
-    return batch_jobs(samples_at(point)[sample].trace, exact=setting.exact, stopped=setting.stopped)
+    return batch_jobs(samples_at(point)[sample].played, exact=setting.exact, stopped=setting.stopped)
 
 
 def _groups(points: Sequence[ReplayPoint], works: Iterable[Work]) -> list[list[Work]]:
@@ -140,9 +140,9 @@ def _warm_up(points: Sequence[ReplayPoint], works: Iterable[Work]) -> None:
     place, (policy, number) = work
     try:
         sample = samples_at(points[place])[number]
-        few = sample.trace.replace(jobs=sample.trace.jobs.head(run.SHORT))
+        few, played = (trace.replace(jobs=trace.jobs.head(run.SHORT)) for trace in (sample.trace, sample.played))
         setting = points[place].keys.setting()
-        batch = batch_jobs(few, exact=setting.exact, stopped=setting.stopped)
+        batch = batch_jobs(played, exact=setting.exact, stopped=setting.stopped)
         run.played(PolicySpec.parse(policy), batch, few, setting, None)
     except Exception:  # the cell itself reports any error
         return
