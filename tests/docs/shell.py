@@ -8,7 +8,7 @@ import socketserver
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -38,7 +38,9 @@ def berth_in_process(folder: Path, port: int) -> Iterator[Path]:
         def handle(self) -> None:
             words, text = json.loads(self.rfile.readline())
             if words[0] == "serve":
-                with serving(folder, *words[1:], port=port):
+                with ExitStack() as stack:
+                    with one_at_a_time:  # typer changes the environment while it parses
+                        stack.enter_context(serving(folder, *words[1:], port=port))
                     self.rfile.read()
                 return
             with one_at_a_time, patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()))):
