@@ -167,7 +167,7 @@ class Service:
 
 @contextmanager
 def service(folder: Path, every: int, where: bool) -> Iterator[Service]:
-    """A service that writes a snapshot after so many events."""
+    """A service that writes a snapshot every `every` events."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
