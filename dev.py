@@ -20,7 +20,8 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -56,6 +57,17 @@ def run_together(first: Sequence[str | Path], *others: Sequence[str | Path]) -> 
             sys.exit(status)
 
 
+@contextmanager
+def beside(*command: str | Path) -> Iterator[None]:
+    """Run a command, without its output, beside others; end it if one of them fails."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+        process.wait()
+    finally:
+        process.kill()
+
+
 def install(extras: str) -> None:
     """Make .venv and install berth with these extras, unless that is done for this pyproject.toml already."""
     want = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + extras.encode()).hexdigest()
@@ -80,6 +92,20 @@ def setup() -> None:
     install("test,docs,gym,ray,serve")
 
 
+def check_rules() -> None:
+    """Check what takes seconds."""
+    for title, command in (
+        ("lint", [BIN / "ruff", "check", "."]),
+        ("format", [BIN / "ruff", "format", "--check", "."]),
+        ("import rules", [BIN / "lint-imports"]),
+        ("spelling", [BIN / "codespell", *SPELLED]),
+        ("phrases", [PYTHON, ROOT / "scripts" / "prose.py"]),
+        ("links", [PYTHON, ROOT / "scripts" / "links.py"]),
+    ):
+        say(title)
+        run(*command)
+
+
 def test(arguments: list[str]) -> None:
     """Everything that must hold before a change is accepted."""
     setup()
@@ -96,16 +122,9 @@ def test(arguments: list[str]) -> None:
     processes = str((os.cpu_count() or 2) + 1)  # tests on clusters mostly wait
     together = ["-n", processes, "--no-loadscope-reorder"]
     pytest: list[str | Path] = [PYTHON, "-m", "pytest", *together, *tier, *rest]
-    for title, command in (
-        ("lint", [BIN / "ruff", "check", "."]),
-        ("format", [BIN / "ruff", "format", "--check", "."]),
-        ("import rules", [BIN / "lint-imports"]),
-        ("spelling", [BIN / "codespell", *SPELLED]),
-        ("phrases", [PYTHON, ROOT / "scripts" / "prose.py"]),
-        ("links", [PYTHON, ROOT / "scripts" / "links.py"]),
-    ):
-        say(title)
-        run(*command)
+    # what tests import is compiled to bytecode once, not by each of their processes
+    with nullcontext() if changed else beside(*pytest, "-n0", "--collect-only"):
+        check_rules()
     types = [BIN / "mypy"]
     docs: list[str | Path] = [BIN / "mkdocs", "build", "--strict", "--quiet"]
     if not changed:

@@ -50,3 +50,14 @@ def test_without_a_folder_numba_chooses(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "berth").write_text("a file, no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert module._folder() is None
+
+
+def test_a_number_that_a_caller_writes_out_needs_no_kernel_of_its_own() -> None:
+    inside: Any = compiled(_twice)
+
+    def _both(number: int) -> Any:
+        return inside(3) + inside(number)
+
+    kernel: Any = compiled(_both)
+    assert kernel(2) == 10
+    assert len(inside.signatures) == 1

@@ -44,7 +44,7 @@ def frozen_array(values: ArrayLike, key: str, shape: tuple[int, ...] | None = No
     Traceback (most recent call last):
     berth.errors.InvalidInput: capacity[1]: got -2.0, expected a finite number ≥ 0
     """
-    array = np.array(values, dtype=np.float64)
+    array = np.array(values, dtype=np.float64, order="C")  # kernels are compiled for one kind
     if shape is not None and array.shape != shape:
         raise InvalidInput(f"an array of shape {shape}", value=array.shape, key=key)
     wrong = ~np.isfinite(array) | (array < low)

@@ -62,7 +62,7 @@ def pytest_runtest_makereport(
 
 def _reason(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return (crash.message if crash is not None else report.longreprtext[-300:]).strip().partition("\n")[0]
+    return " ".join((crash.message if crash is not None else report.longreprtext[-300:]).split())[:300]
 
 
 def _passes_alone(test: str) -> tuple[bool, str]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from numba import config, njit
 from numba.core import event
+from numba.core.types import unliteral
 
 __all__ = ["compiled", "inlined", "inner", "lean"]
 
@@ -72,6 +73,11 @@ def _compile(function: Any, **options: Any) -> Any:
         dispatcher = njit(cache=True, error_model=ERRORS, **options)(function)
     except RuntimeError:  # no cache directory: compile each time
         return njit(error_model=ERRORS, **options)(function)
+    template = dispatcher.get_call_template
+    # numba would compile a kernel anew for each number that a caller writes out
+    dispatcher.get_call_template = lambda args, kws: template(
+        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
+    )
     cache = getattr(dispatcher, "_cache", None)
     file = getattr(cache, "_cache_file", None)
     if cache is not None and file is not None:
