@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 from numba import config, njit
 from numba.core import event
-from numba.core.types import unliteral
+from numba.core.types.misc import unliteral
 
 __all__ = ["compiled", "inlined", "inner", "lean"]
 
