@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ def test_kernels_are_kept_in_the_folder_of_the_user(tmp_path: Path, monkeypatch:
     again: Any = compiled(_twice)  # as after another installation
     assert again(3.0) == 6.0
     assert sum(again.stats.cache_hits.values()) == 1
-    assert {path.suffix for path in folder.iterdir()} == {".nbi", ".nbc"}
+    assert {path.suffix for path in folder.iterdir()} == {".nbi", ".nbc", ".lock"}
 
 
 def test_without_a_folder_numba_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +63,20 @@ def test_a_number_that_a_caller_writes_out_needs_no_kernel_of_its_own() -> None:
     kernel: Any = compiled(_both)
     assert kernel(2) == 10
     assert len(inside.signatures) == 1
+
+
+def _compiled_here(number: int, together: Barrier) -> int:
+    """How often this process, one of several that begin together, compiled a kernel that none has saved."""
+    kernel: Any = compiled(_twice)
+    together.wait(60)
+    assert kernel(float(number)) == 2.0 * number
+    return sum(kernel.stats.cache_misses.values())
+
+
+def test_processes_that_begin_together_compile_a_kernel_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Manager() as manager, spawn.Pool(3) as pool:
+        together = manager.Barrier(3)
+        assert sorted(pool.starmap(_compiled_here, [(number, together) for number in range(3)])) == [0, 0, 1]

@@ -10,13 +10,20 @@ import hashlib
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import config, njit
 from numba.core import event
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types.misc import unliteral
+
+try:
+    import fcntl
+except ImportError:  # Windows has none: processes that start together compile the same kernels
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["compiled", "inlined", "inner", "lean"]
 
@@ -62,6 +69,17 @@ class _Compiling(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _Compiling())
 
 
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Let one process at a time compile a kernel: the others wait, and read what it has saved."""
+    with ExitStack() as scope:
+        scope.enter_context(global_compiler_lock)  # first, as numba does: else two threads could wait for each other
+        with suppress(OSError):  # no such folder, or a file system without locks
+            if fcntl is not None:
+                fcntl.flock(scope.enter_context(open(path, "ab")), fcntl.LOCK_EX)
+        yield
+
+
 def _compile(function: Any, **options: Any) -> Any:
     """Compile a function, and invalidate numba's cache if any kernel's source has changed.
 
@@ -88,6 +106,13 @@ def _compile(function: Any, **options: Any) -> Any:
             base = f"{function.__module__}.{file._index_name}"
             file._index_name, file._index_path = base, str(_FOLDER / base)
             file._data_name_pattern = f"{function.__module__}.{file._data_name_pattern}"
+        compile_ = dispatcher.compile
+
+        def compile_alone(signature: Any) -> Any:
+            with _alone(f"{file._index_path}.lock"):
+                return compile_(signature)
+
+        dispatcher.compile = compile_alone
     return dispatcher
 
 
