@@ -21,6 +21,7 @@ from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.events import Decided, ServerJoined, Submitted
 from berth.live.core.jobs import Job, Role, Server
 from berth.live.core.records import JobRecord
+from berth.live.service import store as store_module
 from berth.live.service.schema import SCHEMA, migrate
 from berth.live.service.store import DAY, HOUR, Batch, InUse, Key, Store, StoreError, Token, _thinned, packed
 from tests.harness.waiting import DEADLINE
@@ -119,6 +120,16 @@ def test_snapshots_and_retention(where: str) -> None:
     store.write_snapshot(30, dispatcher.state.time, packed(dispatcher.dump()), retention=9.5)
     assert [seq for seq, _ in store.events()] == list(range(21, 31))
     assert store.record("j0.0") is not None
+    store.close()
+
+
+def test_few_events_are_deleted_at_a_time_and_all_in_the_end(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_DROPPED", 4)
+    store = Store(where)
+    store.write(submitted(1, [job(f"j{i}") for i in range(10)]))
+    for first in (5, 9, 10):
+        store.write_snapshot(10, DAY, b"", retention=1.0)
+        assert [seq for seq, _ in store.events()] == list(range(first, 11))
     store.close()
 
 

@@ -32,7 +32,7 @@ PAGE = 5_000
 MANY = 500
 """The most values in one query."""
 MOST_DROPPED = 50_000
-"""The most jobs that are deleted with one snapshot: no event can be written meanwhile."""
+"""The most jobs, and the most events, that are deleted with one snapshot: no event can be written meanwhile."""
 HOUR, DAY = 3600.0, 86400.0
 KEY_SECONDS = 7 * DAY
 """How long idempotency keys are remembered; jobs stay at least as long, so that a repeated submission finds them."""
@@ -246,8 +246,7 @@ class Store:
             connection.execute(sa.delete(snapshots).where(snapshots.c.seq.in_(gone)))
             connection.execute(sa.delete(idempotency).where(idempotency.c.time < now - KEY_SECONDS))
             if retention is not None:
-                old = journal.c.time < now - retention
-                connection.execute(sa.delete(journal).where(old, journal.c.seq < seq))
+                _drop_events(connection, now - retention, seq)
                 if recalled is not None:
                     _drop_jobs(connection, now - max(retention, KEY_SECONDS), recalled)
 
@@ -316,6 +315,13 @@ class Store:
         """Revoke a token; whether there was a valid one."""
         change = sa.update(tokens).where(tokens.c.name == name, tokens.c.revoked.is_(None)).values(revoked=time)
         return bool(self._database.write(lambda connection: connection.execute(change).rowcount))
+
+
+def _drop_events(connection: sa.Connection, before: float, last: int) -> None:
+    """Delete events before a time and before event `last`, oldest first."""
+    first = connection.execute(sa.select(sa.func.min(journal.c.seq))).scalar() or 0
+    end = min(first + MOST_DROPPED, last)
+    connection.execute(sa.delete(journal).where(journal.c.time < before, journal.c.seq < end))
 
 
 def _drop_jobs(connection: sa.Connection, before: float, recalled: Collection[str]) -> None:
