@@ -4,6 +4,13 @@ A tick decides with a full cluster and a long queue: since the tick before, one 
 ended, and as many came. Its time is processor time of deciding and taking note of the decision. Set OMP_NUM_THREADS=1:
 threads of a BLAS use processor time while they wait. Submissions go into a scheduler in batches, several at a time, and
 count when they are durable.
+
+Ticks come in variants: `plain`; `quota`, where a team reaches its limit; `late`, where a job has waited longer than
+`patience` and servers are reserved for it; `windows`, where a third of the servers close at different times and jobs
+have time limits; `levels`, where jobs have different priorities. With `--beside CHECKOUT` each tick is also measured
+with the package of another checkout (`git worktree add CHECKOUT COMMIT`), in turn with this one:
+
+    python -m benchmarks.service --policy completion --variant plain late --sizes 10000x1000 --beside ../berth-before
 """
 
 from __future__ import annotations
@@ -11,27 +18,45 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import json
+import math
+import os
 import pstats
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import berth
 from berth.files.quantities import amounts
 from berth.live.core.dispatcher import Dispatcher
 from berth.live.core.dry_run import plan, spare_of
 from berth.live.core.events import Finished, ServerJoined, Started, Submitted
 from berth.live.core.explain import explain
 from berth.live.core.jobs import Job, Role, Server
+from berth.live.core.queues import Queues
 from berth.live.service.scheduler import Scheduler
 from berth.live.service.settings import ServiceSettings
 from berth.model import Floats
 from scripts.postgres import binaries, postgres_server
 
-__all__ = ["answers", "jobs", "main", "submissions", "ticks"]
+__all__ = ["VARIANTS", "Tick", "answers", "compared", "jobs", "main", "submissions", "tick_table", "ticks"]
+
+ROOT = Path(__file__).resolve().parent.parent
+VARIANTS = ("plain", "quota", "late", "windows", "levels")
+POLICIES = ("in-order-best-fit", "best-fit", "completion", "reservation", "escb-v")
+CLOSINGS = 8
+"""Hours after which the last servers close; in each hour some do."""
+LEVELS = 5
+"""Priorities of jobs."""
 
 
 def jobs(seed: int = 0) -> Iterator[Job]:
@@ -50,24 +75,32 @@ def jobs(seed: int = 0) -> Iterator[Job]:
         number += 1
 
 
-def ticks(policy: str, servers: int, waiting: int, count: int, profile: bool = False) -> Floats:
+@dataclass(frozen=True)
+class Tick:
+    """A policy that decides about a queue of a size; `variant` is one of `VARIANTS`."""
+
+    policy: str
+    variant: str
+    waiting: int
+    servers: int
+
+
+def ticks(case: Tick, count: int, profile: bool = False) -> Iterator[float]:
     """Seconds of processor time of each of `count` ticks."""
-    dispatcher = Dispatcher(policy, budget=1e9)
-    for r in range(servers):
-        there = amounts({"cpu": 64, "memory": "256Gi"})
-        dispatcher.handle(ServerJoined(0.0, Server(f"n{r}", there, {"class": "ab"[r % 2]})))
-    coming = jobs()
+    dispatcher, coming = _cluster(case), _coming(case)
     rng = np.random.default_rng(1)
     now = 0.0
-    took = np.zeros(count)
     profiler = cProfile.Profile()
     for tick in range(-2, count):
         now += 1.0
-        while sum(record.phase == "waiting" for record in dispatcher.state.jobs.values()) < waiting:
-            for _ in range(waiting // 10):
+        while len(dispatcher.state.waiting) < case.waiting:
+            for _ in range(case.waiting // 10):
                 dispatcher.handle(Submitted(now, next(coming)))
             if tick == -2:
                 _decided(dispatcher, now)
+        if tick == -2 and case.variant == "late":
+            whole = Role("worker", max(case.servers // 10, 2), amounts({"cpu": 64}))
+            dispatcher.handle(Submitted(-2.0 * dispatcher.state.queues.patience, Job("late", "late", (whole,))))
         running = [record for record in dispatcher.state.jobs.values() if record.phase == "running"]
         for i in rng.choice(len(running), max(len(running) // 100, 1), replace=False):
             dispatcher.handle(Finished(now, running[i].job.id, running[i].attempt, 60.0))
@@ -76,14 +109,110 @@ def ticks(policy: str, servers: int, waiting: int, count: int, profile: bool = F
             profiler.enable()
         begin = time.process_time()
         _decided(dispatcher, now)
-        if tick >= 0:
-            took[tick] = time.process_time() - begin
+        took = time.process_time() - begin
         profiler.disable()
+        if tick >= 0:
+            yield took
     if dispatcher.refusals:
-        raise SystemExit(f"{policy} was refused: {dict(dispatcher.refusals)}")
+        raise SystemExit(f"{case.policy} was refused: {dict(dispatcher.refusals)}")
+    if case.variant == "late" and dispatcher.state.jobs["late"].phase != "waiting":
+        raise SystemExit(f"{case.policy} started the late job, which was to wait: fewer ticks, or more servers")
     if profile:
         pstats.Stats(profiler).sort_stats("cumulative").print_stats(25)
+
+
+def _cluster(case: Tick) -> Dispatcher:
+    """A dispatcher with servers, and with what the variant says of queues."""
+    quotas = {"team:team0": amounts({"cpu": 6 * case.servers})} if case.variant == "quota" else {}
+    dispatcher = Dispatcher(case.policy, queues=Queues(quotas=quotas), budget=1e9)
+    for r in range(case.servers):
+        there, closes = amounts({"cpu": 64, "memory": "256Gi"}), case.variant == "windows" and r % 3 == 0
+        until = 3600.0 * (1 + r // 3 % CLOSINGS) if closes else None
+        dispatcher.handle(ServerJoined(0.0, Server(f"n{r}", there, {"class": "ab"[r % 2]}, until=until)))
+    return dispatcher
+
+
+def _coming(case: Tick) -> Iterator[Job]:
+    """Jobs as the variant has them."""
+    rng = np.random.default_rng(3)
+    for job in jobs():
+        if case.variant == "windows":
+            yield job.replace(limit=float(rng.integers(600, 3600 * CLOSINGS)))
+        elif case.variant == "levels":
+            yield job.replace(priority=int(rng.integers(LEVELS)))
+        else:
+            yield job
+
+
+def _worker(case: Tick, count: int, package: Path) -> subprocess.Popen[str]:
+    """A process that measures one tick for each line it reads, with berth as in this folder."""
+    command = [sys.executable, "-m", "benchmarks.service", "--serve", json.dumps([*astuple(case), count, str(package)])]
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, bufsize=1
+    )
+
+
+def _serve(policy: str, variant: str, waiting: int, servers: int, count: int, package: str) -> None:
+    """Print the seconds of a tick for each line that is read: the process that `_worker` starts."""
+    there = Path(berth.__file__).resolve().parent.parent
+    if there != Path(package).resolve():
+        raise SystemExit(f"--beside: expected a checkout with berth in {package}, imported berth from {there}")
+    measured = ticks(Tick(policy, variant, waiting, servers), count)
+    while sys.stdin.readline():
+        print(next(measured, math.nan), flush=True)
+
+
+def compared(case: Tick, count: int, checkouts: Sequence[Path]) -> Floats:
+    """Seconds of processor time of each tick in each checkout, (checkouts, ticks); the checkouts take turns."""
+    workers = [_worker(case, count, checkout / "src") for checkout in checkouts]
+    took = np.full((len(workers), count), np.nan)
+    for tick in range(count + 1):  # the last checks what the run was
+        for worker, row, checkout in zip(workers, took, checkouts, strict=True):
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            try:
+                worker.stdin.write("\n")
+                answer = worker.stdout.readline()
+            except BrokenPipeError:
+                answer = ""
+            if not answer:
+                raise SystemExit(f"{case} failed with the package of {checkout}")
+            if tick < count:
+                row[tick] = float(answer)
+    for worker in workers:
+        worker.communicate()
     return took
+
+
+def tick_table(
+    policies: Sequence[str], variants: Sequence[str], sizes: Sequence[tuple[int, int]], count: int, beside: Path | None
+) -> Table:
+    """A row for each policy, variant and size; `beside` is another checkout that takes turns with this one.
+
+    `growth` is the power of the size with which a tick grows since the size above: 1 if twice the jobs and servers
+    take twice as long.
+    """
+    columns = ["policy", "variant", "waiting", "servers", "median, ms", "p95, ms", "growth"]
+    columns += [f"{beside.name}, ms", "growth there", "ratio"] if beside else []
+    table = Table(*columns, title="one tick, processor time")
+    for policy, variant in product(policies, variants):
+        before: list[tuple[int, float]] = []
+        for waiting, servers in sizes:
+            took = 1e3 * compared(Tick(policy, variant, waiting, servers), count, [ROOT, *([beside] if beside else [])])
+            medians = np.median(took, axis=1).tolist()
+            growth = ["" for _ in medians]
+            if before:
+                growth = [
+                    f"{math.log(now / then) / math.log(waiting / size):.2f}"
+                    for now, (size, then) in zip(medians, before, strict=True)
+                ]
+            before = [(waiting, median) for median in medians]
+            row = [policy, variant, f"{waiting}", f"{servers}", f"{medians[0]:.1f}"]
+            row += [f"{np.percentile(took[0], 95):.1f}", growth[0]]
+            row += [f"{medians[1]:.1f}", growth[1], f"{medians[0] / medians[1]:.2f}"] if beside else []
+            table.add_row(*row)
+    return table
 
 
 def answers(policy: str, servers: int, waiting: int) -> tuple[float, float, float]:
@@ -145,26 +274,46 @@ def submissions(store: str, total: int, batch: int, together: int = 4) -> float:
     return asyncio.run(run())
 
 
+def _size(text: str) -> tuple[int, int]:
+    """Waiting jobs and servers of `10000x1000`."""
+    parts = text.split("x")
+    if len(parts) != 2 or not all(part.isdecimal() and int(part) >= 10 for part in parts):
+        raise argparse.ArgumentTypeError(f"expected WAITINGxSERVERS, both at least 10, such as 10000x1000, got {text}")
+    return int(parts[0]), int(parts[1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--profile", metavar="POLICY", help="show where the time of ticks goes")
+    parser.add_argument("--policy", nargs="+", help="measure ticks alone, of these policies")
+    parser.add_argument("--variant", nargs="+", choices=VARIANTS, help="measure ticks alone, of these variants")
+    parser.add_argument("--sizes", nargs="+", type=_size, metavar="WAITINGxSERVERS", help="sizes of queue and cluster")
+    parser.add_argument("--ticks", type=int, default=40, help="ticks of each size (default: 40)")
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="measure ticks alone, there too, in turn")
+    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    sizes = [(100, 1000), (300, 3000)] if given.quick else [(100, 1000), (300, 3000), (1000, 10_000)]
+    if given.serve:
+        _serve(*given.serve)
+        return
+    if given.beside and not (given.beside / "src" / "berth").is_dir():
+        parser.error(f"--beside: expected a checkout with src/berth, found none in {given.beside}")
+    sizes = given.sizes or [(1000, 100), (3000, 300), *([] if given.quick else [(10_000, 1000)])]
     if given.profile:
-        ticks(given.profile, *sizes[-1], 10, profile=True)
+        variant = given.variant[0] if given.variant else "plain"
+        for _ in ticks(Tick(given.profile, variant, *sizes[-1]), 10, profile=True):
+            pass
         return
     console = Console(width=130)
-    table = Table("policy", "servers", "waiting", "median, ms", "p95, ms", title="one tick, processor time")
-    for policy in ("in-order-best-fit", "best-fit", "completion", "reservation", "escb-v"):
-        for servers, waiting in sizes:
-            median, high = np.percentile(1e3 * ticks(policy, servers, waiting, 40), [50, 95])
-            table.add_row(policy, f"{servers}", f"{waiting}", f"{median:.1f}", f"{high:.1f}")
-    console.print(table)
+    policies, variants = given.policy or POLICIES, given.variant or VARIANTS
+    beside = given.beside.resolve() if given.beside else None
+    console.print(tick_table(policies, variants, sizes, given.ticks, beside))
+    if given.policy or given.variant or given.beside:
+        return
     columns = ("policy", "servers", "waiting", "explain, ms", "plan, ms", "copy, ms")
     table = Table(*columns, title="one answer, processor time")
     for policy in ("in-order-best-fit", "best-fit"):
-        for servers, waiting in sizes:
+        for waiting, servers in sizes:
             table.add_row(
                 policy, f"{servers}", f"{waiting}", *(f"{1e3 * s:.1f}" for s in answers(policy, servers, waiting))
             )
