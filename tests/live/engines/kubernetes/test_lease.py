@@ -27,7 +27,7 @@ class Leases:
         self.before_write: Callable[[], None] | None = None
         """Runs once between a read and the write that follows."""
         self._version = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         if self.failure is not None:
@@ -52,9 +52,10 @@ class Leases:
 
     def put(self, body: dict[str, Any]) -> None:
         """Write the object without a check."""
-        self._version += 1
-        self.object = copy.deepcopy(body)
-        self.object["metadata"]["resourceVersion"] = str(self._version)
+        with self._lock:
+            self._version += 1
+            self.object = copy.deepcopy(body)
+            self.object["metadata"]["resourceVersion"] = str(self._version)
 
     def held_by(self, holder: str) -> None:
         """Let a process hold the lease, or renew it."""
@@ -230,6 +231,32 @@ def test_a_holder_without_the_api_server_gives_up_before_the_lease_expires() -> 
         await lease.acquire()
         assert lease.held
         await lease.release()
+
+    asyncio.run(run())
+
+
+def test_a_last_try_that_is_cut_off_does_not_hide_what_the_api_server_said() -> None:
+    clock, ended = Clock(), threading.Event()
+
+    class Slow(Leases):
+        """Refuses the first renewal, and does not answer the next one while the lease lasts."""
+
+        def request(self, method: str, path: str, body: Any = None) -> Any:
+            if self.failure is not None and clock.now < 101.9:
+                clock.now = 101.9
+            elif self.failure is not None:
+                clock.now = 102.0
+                ended.wait(60.0)
+            return super().request(method, path, body)
+
+    async def run() -> None:
+        api, lost = Slow(), list[str]()
+        lease = Lease(api, "jobs", "berth", "a", duration=3.0, renew=0.05, on_lost=lost.append, clock=clock)
+        await lease.acquire()
+        api.failure = ClusterSilent("no answer")
+        await eventually_async(lambda: bool(lost))
+        ended.set()
+        assert lost == ["the lease was not renewed for 2 s (no answer)"]
 
     asyncio.run(run())
 

@@ -154,7 +154,7 @@ class Lease:
             try:
                 holder = await self._take()
             except (ApiError, TimeoutError) as error:
-                pause, trouble = self._every / 2, str(error) or "the API server does not answer"
+                pause, trouble = self._every / 2, str(error) or trouble or "the API server does not answer"
                 log.warning("lease %s was not renewed: %s", self.name, trouble)
                 continue
             pause = self._every
