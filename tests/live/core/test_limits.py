@@ -20,7 +20,7 @@ from berth.live.core.events import (
     write_event,
 )
 from berth.live.core.explain import explain
-from berth.live.core.order import limits_of
+from berth.live.core.limits import limits_of
 from berth.live.core.queues import Queue, Queues
 from berth.live.core.reasons import waiting_in_order
 from berth.live.core.records import Handled

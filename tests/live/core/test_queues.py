@@ -7,7 +7,8 @@ import pytest
 from berth.errors import InvalidInput
 from berth.live.core.events import Cancelled, Finished, QueuesChanged, ServerJoined, Submitted
 from berth.live.core.jobs import Role
-from berth.live.core.order import blocked_by_limits, ordered
+from berth.live.core.limits import blocked_by_limits
+from berth.live.core.order import ordered
 from berth.live.core.queues import Queue, Queues
 from tests.live.core.builders import begin, dispatcher, job, server, started
 

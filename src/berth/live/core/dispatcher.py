@@ -33,7 +33,8 @@ from berth.live.core.events import (
     Submitted,
 )
 from berth.live.core.jobs import Job, Role, Server
-from berth.live.core.order import Headroom, ordered, view_within_limits
+from berth.live.core.limits import Headroom
+from berth.live.core.order import ordered, view_within_limits
 from berth.live.core.queues import Queues
 from berth.live.core.records import Handled, JobRecord, Outcome
 from berth.live.core.runtimes import seconds_left
@@ -193,7 +194,7 @@ class Dispatcher:
         waiting, room = len(view.records), Headroom(self.state)
         first, taken, reserved = self._patience(view)
         if first:
-            room.take(self.state.jobs[first[0].job].job)
+            room.take(self.state.waiting.rows([self.state.jobs[first[0].job]]))
             view = replace(view, free=np.maximum(view.free - taken, 0))
         windows = Windows(self.state, time, reserved)
         decided = Decided(time, "", first, waiting, reserved=reserved)

@@ -17,7 +17,8 @@ from berth.live.core.drivers.proposing import proposed
 from berth.live.core.events import Submitted
 from berth.live.core.explain import Explanation, explain
 from berth.live.core.jobs import Job, Place
-from berth.live.core.order import Headroom, view_within_limits
+from berth.live.core.limits import Headroom
+from berth.live.core.order import view_within_limits
 from berth.live.core.state import State
 from berth.live.core.view import Placing, View, placed_in_order, violations
 from berth.live.core.windows import Windows

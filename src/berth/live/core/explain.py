@@ -19,7 +19,8 @@ from berth.files.wording import counted, spoken, tasks_of
 from berth.live.core import FALLBACK
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.forecast import Eta, eta
-from berth.live.core.order import blocked_by_limits, fits_empty, limits_of, may_be_tried, ordered
+from berth.live.core.limits import blocked_by_limits, limits_of
+from berth.live.core.order import fits_empty, may_be_tried, ordered
 from berth.live.core.reasons import labels_nowhere
 from berth.live.core.records import JobRecord
 from berth.live.core.remedies import Change, changes, new_servers

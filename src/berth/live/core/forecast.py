@@ -18,7 +18,8 @@ import numpy as np
 from berth.files.wording import spoken
 from berth.live.core.jobs import Job, Place
 from berth.live.core.learning import ENOUGH, Range
-from berth.live.core.order import limits_of, may_be_tried, ordered
+from berth.live.core.limits import limits_of
+from berth.live.core.order import may_be_tried, ordered
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
 from berth.live.core.runtimes import Means, expected, remaining, speeds

@@ -1,9 +1,4 @@
-"""Which jobs may start now, and in which order: priority, age, fair share, limits, and whether they fit at all.
-
-Limits are the most that queues, teams and users may hold at a time. Running jobs count against a limit, waiting jobs
-do not. The one exception is a job that has waited longer than `patience`: for each limit, the first such job has its
-need set aside, so that smaller jobs of the same owner do not overtake it for ever.
-"""
+"""Which jobs may start now, and in which order: priority, age, fair share, limits, and whether they fit at all."""
 
 from __future__ import annotations
 
@@ -11,24 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from berth.files.quantities import Amounts
-from berth.live.core.jobs import Job
 from berth.live.core.kernels import Gangs
+from berth.live.core.limits import held_back, limits_of
 from berth.live.core.queues import Queue
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
 from berth.live.core.state import State
-from berth.live.core.view import Mask, Placing, View, placed, placed_in_order, view_of
+from berth.live.core.view import Mask, View, placed, placed_in_order, view_of
 from berth.live.core.waiting import part
 from berth.model import Ints
 
 __all__ = [
     "CHUNK",
-    "Headroom",
-    "blocked_by_limits",
     "first_in_order",
     "fits_empty",
-    "limits_of",
     "look_whether_fit",
     "make_view",
     "may_be_tried",
@@ -42,91 +33,6 @@ CHUNK = 64
 """How many job shapes are compared with all servers at a time."""
 
 
-def limits_of(state: State) -> dict[str, Amounts]:
-    """The most that queues, teams and users may hold, as `queue:NAME`, `team:NAME` and `user:NAME`."""
-    limits = {f"queue:{name}": queue.limit for name, queue in state.queues.queues.items() if queue.limit}
-    return {**limits, **state.queues.quotas}
-
-
-class Headroom:
-    """What each owner may still take."""
-
-    def __init__(self, state: State) -> None:
-        self._state, self.limits = state, limits_of(state)
-        self.held = {owner: dict(state.held.get(owner, {})) for owner in self.limits}
-
-    def owners(self, job: Job) -> list[str]:
-        """The owners of a job that have limits."""
-        return [owner for owner in self._state.owners(job) if owner in self.limits]
-
-    def broken(self, job: Job) -> str | None:
-        """The first limit, such as `team:a/gpu`, that a job would break now."""
-        for owner in self.owners(job):
-            for name, most in self.limits[owner].items():
-                asked = job.total.get(name, 0)
-                if asked and self.held[owner].get(name, 0) + asked > most:
-                    return f"{owner}/{name}"
-        return None
-
-    def possible(self, job: Job) -> bool:
-        """Whether its limits allow a job while its owners hold nothing else."""
-        return all(
-            job.total.get(name, 0) <= most for owner in self.owners(job) for name, most in self.limits[owner].items()
-        )
-
-    def take(self, job: Job) -> None:
-        """Count what a job asks for against its limits."""
-        for owner in self.owners(job):
-            for name, milli in job.total.items():
-                self.held[owner][name] = self.held[owner].get(name, 0) + milli
-
-    def keep_within(self, view: View, placing: Placing) -> Placing:
-        """Drop from a placing the jobs that would break a limit, counting the jobs ahead of them in the view."""
-        if not self.limits:
-            return placing
-        over = []
-        for job in sorted(set(placing.job.tolist())):
-            if self.broken(view.records[job].job) is None:
-                self.take(view.records[job].job)
-            else:
-                over.append(job)
-        rows = ~np.isin(placing.job, over)
-        return Placing(placing.job[rows], placing.role[rows], placing.server[rows], placing.count[rows])
-
-
-def blocked_by_limits(
-    state: State, waiting: Sequence[JobRecord], time: float, late: Sequence[JobRecord] | None = None
-) -> dict[str, str]:
-    """Those of these jobs that no decision may start now because of a limit, and why, in words.
-
-    `late` are all jobs that have waited longer than the patience; by default those among `waiting`.
-    """
-    room = Headroom(state)
-    if not room.limits:
-        return {}
-    if late is None:
-        late = [r for r in waiting if time - r.submitted > state.queues.patience]
-    late = [r for r in late if room.possible(r.job)]
-    first: dict[str, JobRecord] = {}
-    """The job for which a limit is set aside, by owner."""
-    for record in sorted(late, key=lambda r: r.number):
-        owners = room.owners(record.job)
-        if not any(owner in first for owner in owners):
-            first.update(dict.fromkeys(owners, record))
-    after = Headroom(state)
-    for record in {record.number: record for record in first.values()}.values():
-        after.take(record.job)
-    blocked: dict[str, str] = {}
-    for record in waiting:
-        if limit := room.broken(record.job):
-            blocked[record.job.id] = f"limit of {limit} reached"
-        elif not any(first.get(owner) is record for owner in room.owners(record.job)):
-            limit = after.broken(record.job)
-            if limit and (keeper := first.get(limit.rpartition("/")[0])) is not None:
-                blocked[record.job.id] = f"the rest of {limit} is reserved for job {keeper.job.id}, which waits longest"
-    return blocked
-
-
 def view_within_limits(state: State, time: float) -> View:
     """The input of a decision now: all waiting jobs that no limit and no refusal holds back."""
     view = make_view(state, time)
@@ -135,10 +41,8 @@ def view_within_limits(state: State, time: float) -> View:
         nowhere = {kind for kind, record in refused.items() if not may_be_tried(state, record, time)}
         if nowhere:
             view = view.only([i for i, r in enumerate(view.records) if r.job.kind not in nowhere])
-    blocked = blocked_by_limits(state, view.records, time)
-    if not blocked:
-        return view
-    return view.only([i for i, record in enumerate(view.records) if record.job.id not in blocked])
+    blocked = held_back(state, view.rows, time)
+    return view.only(np.flatnonzero(~blocked)) if blocked.any() else view
 
 
 def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
@@ -166,7 +70,8 @@ def make_view(state: State, time: float) -> View:
     gangs = shapes.gangs(state.waiting.shape(rows))
     reach = shapes.reach([record.server for record in state.servers.values()])
     names, resources = tuple(state.servers), tuple(state.resources)
-    return View(time, records, level, names, resources, state.capacity, free, usable, gangs, reach & usable, state)
+    shown = time, records, rows, level, names, resources
+    return View(*shown, state.capacity, free, usable, gangs, reach & usable, state)
 
 
 def _fit(state: State, rows: Ints) -> Mask:
@@ -230,7 +135,7 @@ def _standing(state: State, time: float, most: int | None = None) -> tuple[Ints,
         time,
         np.array([queue.priority for queue in _queues(state)], dtype=np.float64),
         _starting(state),
-        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.teams], dtype=np.float64),
+        np.array([queues.fairness * over.get(team, 0.0) for team in waiting.names["team"].names], dtype=np.float64),
         queues.aging,
         most,
     )
@@ -238,7 +143,7 @@ def _standing(state: State, time: float, most: int | None = None) -> tuple[Ints,
 
 def _queues(state: State) -> list[Queue]:
     """The queues of waiting jobs, by their numbers."""
-    return [state.queues.queues.get(name) or Queue(accepts=False) for name in state.waiting.queues]
+    return [state.queues.queues.get(name) or Queue(accepts=False) for name in state.waiting.names["queue"].names]
 
 
 def _starting(state: State) -> Ints:

@@ -15,15 +15,8 @@ import numpy as np
 
 from berth.files.quantities import Amounts
 from berth.files.wording import tasks_of
-from berth.live.core.order import (
-    CHUNK,
-    blocked_by_limits,
-    first_in_order,
-    fits_empty,
-    limits_of,
-    look_whether_fit,
-    may_be_tried,
-)
+from berth.live.core.limits import blocked_by_limits, limits_of
+from berth.live.core.order import CHUNK, first_in_order, fits_empty, look_whether_fit, may_be_tried
 from berth.live.core.records import JobRecord
 from berth.live.core.state import State
 from berth.live.core.view import View, placed_in_order, view_of

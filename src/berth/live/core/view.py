@@ -74,6 +74,8 @@ class View:
 
     time: float
     records: tuple[JobRecord, ...]
+    rows: Ints
+    """Their rows among the waiting jobs; -1 for a job that does not wait."""
     level: Ints
     servers: tuple[str, ...]
     resources: tuple[str, ...]
@@ -104,7 +106,7 @@ class View:
         chosen = np.asarray(places, dtype=np.int64)
         kept = tuple(self.records[i] for i in chosen.tolist())
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
-        return replace(self, records=kept, level=self.level[chosen], gangs=gangs, free=given)
+        return replace(self, records=kept, rows=self.rows[chosen], level=self.level[chosen], gangs=gangs, free=given)
 
     def whole(self, places: Sequence[int] | Ints, placing: Placing) -> Placing:
         """A placing of `only(places)` as one of this view."""
@@ -189,7 +191,7 @@ def _view(
         np.array(most, dtype=whole),
         np.array(each, dtype=whole),
     )
-    shown = tuple(kept), np.array(level_of, dtype=whole), names, tuple(columns)
+    shown = tuple(kept), state.waiting.rows(kept), np.array(level_of, dtype=whole), names, tuple(columns)
     return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
 
 

@@ -6,7 +6,7 @@ Axes: n jobs, m roles of all shapes, K resources, R servers, C sets of servers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,7 +63,7 @@ class Shapes:
         self._first, self._roles, self._set = (np.zeros(0, dtype=whole) for _ in range(3))
         self._fits = np.zeros(0, dtype=np.int8)
         self._possible = np.zeros(0, dtype=bool)
-        self._demand = np.zeros((0, len(self._columns)), dtype=whole)
+        self._demand, self._total = (np.zeros((0, len(self._columns)), dtype=whole) for _ in range(2))
         self._minimum, self._most, self._each = (np.zeros(0, dtype=whole) for _ in range(3))
         self._size = self._live = 0
 
@@ -93,7 +93,7 @@ class Shapes:
 
     def _write(self, number: int, job: Job) -> None:
         rows, end = len(job.roles), self._size + len(job.roles)
-        for name in ("_first", "_roles", "_set", "_fits", "_possible"):
+        for name in ("_first", "_roles", "_set", "_fits", "_possible", "_total"):
             setattr(self, name, _longer(getattr(self, name), number + 1))
         for name in ("_demand", "_minimum", "_most", "_each"):
             setattr(self, name, _longer(getattr(self, name), end))
@@ -108,6 +108,7 @@ class Shapes:
                     self._demand[row, self._columns[resource]] = milli
                 elif milli:
                     self._possible[number] = False  # no server has the resource
+        self._total[number] = self._most[self._size : end] @ self._demand[self._size : end]
         self._size = end
         self._live += rows
 
@@ -149,6 +150,10 @@ class Shapes:
         """Whether some server has each resource that these shapes ask for."""
         return self._possible[shapes]
 
+    def total(self, shapes: Ints) -> Ints:
+        """What jobs of these shapes take with all of their tasks (n, K)."""
+        return self._total[shapes]
+
     def gangs(self, shapes: Ints) -> Gangs:
         """Jobs of these shapes."""
         start, rows = _ragged(self._first[shapes], self._roles[shapes])
@@ -179,19 +184,52 @@ def _first(level: Ints, number: Ints, most: int) -> Ints:
     return np.concatenate([above, equal[np.argpartition(number[equal], kept - 1)[:kept]]])
 
 
+class Names:
+    """Numbers of the names in use. Once a name is no longer used, its number is given to another name."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """Every name, by its number; numbers that are free have the empty name."""
+        self._number: dict[str, int] = {}
+        self._uses: list[int] = []
+        self._free: list[int] = []
+
+    def take(self, name: str) -> int:
+        """Count a new use of a name; returns its number."""
+        number = self._number.get(name)
+        if number is None:
+            number = self._free.pop() if self._free else len(self.names)
+            if number == len(self.names):
+                self.names.append("")
+                self._uses.append(0)
+            self.names[number], self._number[name] = name, number
+        self._uses[number] += 1
+        return number
+
+    def release(self, number: int) -> None:
+        """Count that a use has ended."""
+        self._uses[number] -= 1
+        if not self._uses[number]:
+            del self._number[self.names[number]]
+            self.names[number] = ""
+            self._free.append(number)
+
+
+NUMBERED = "queue", "team", "user", "type"
+"""The fields of jobs whose values are numbered."""
+
+
 class WaitingJobs:
     """Waiting jobs, each in its own row while it waits."""
 
     def __init__(self) -> None:
         self.shapes = Shapes()
-        self.queues: dict[str, int] = {}
-        self.teams: dict[str, int] = {}
-        """Numbers of queues and teams."""
+        self.names = {field: Names() for field in NUMBERED}
         self._row: dict[str, int] = {}
         self._records: list[JobRecord | None] = []
         self._free: list[int] = []
         whole = np.int64
-        self._shape, self._queue, self._team = (np.zeros(0, dtype=whole) for _ in range(3))
+        self._shape, self._queue, self._team, self._user, self._type = (np.zeros(0, dtype=whole) for _ in range(5))
         self._number, self._priority = np.zeros(0, dtype=whole), np.zeros(0, dtype=whole)
         self._submitted: Floats = np.zeros(0)
 
@@ -202,6 +240,7 @@ class WaitingJobs:
         """A copy that may be changed."""
         made = own_copy(self)
         made.shapes = own_copy(self.shapes)
+        made.names = {field: own_copy(names) for field, names in self.names.items()}
         return made
 
     def put(self, record: JobRecord) -> None:
@@ -214,12 +253,12 @@ class WaitingJobs:
         row = self._free.pop() if self._free else len(self._records)
         if row == len(self._records):
             self._records.append(None)
-            for name in ("_shape", "_queue", "_team", "_number", "_priority", "_submitted"):
+            for name in (*(f"_{field}" for field in NUMBERED), "_shape", "_number", "_priority", "_submitted"):
                 setattr(self, name, _longer(getattr(self, name), row + 1))
         self._row[job.id], self._records[row] = row, record
         self._shape[row] = self.shapes.take(job)
-        self._queue[row] = self.queues.setdefault(job.queue, len(self.queues))
-        self._team[row] = self.teams.setdefault(job.team, len(self.teams))
+        for field, names in self.names.items():
+            getattr(self, f"_{field}")[row] = names.take(getattr(job, field))
         self._number[row], self._priority[row], self._submitted[row] = record.number, job.priority, record.submitted
 
     def drop(self, job: str) -> None:
@@ -229,6 +268,8 @@ class WaitingJobs:
             self._records[row] = None
             self._free.append(row)
             self.shapes.release(int(self._shape[row]))
+            for field, names in self.names.items():
+                names.release(int(getattr(self, f"_{field}")[row]))
 
     def move(self, seconds: float, records: Mapping[str, JobRecord]) -> None:
         """Move the times of submission, because the system clock was set; `records` are those of all jobs now."""
@@ -258,13 +299,16 @@ class WaitingJobs:
         """Rows of jobs in queues that start none, in the order of submission; `starts` as in `standing`."""
         rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
         rows = rows[starts[self._queue[rows]] == 0]
-        held: Ints = rows[np.argsort(self._number[rows], kind="stable")]
-        return held
+        return self.earliest_first(rows)
 
     def late_of(self, rows: Ints, time: float, patience: float) -> Ints:
         """Those of these rows whose jobs have waited longer than `patience`."""
         late: Ints = rows[time - self._submitted[rows] > patience]
         return late
+
+    def earliest_first(self, rows: Ints) -> Ints:
+        """These rows in the order of submission."""
+        return rows[np.argsort(self._number[rows], kind="stable")]
 
     @property
     def oldest(self) -> float:
@@ -276,6 +320,15 @@ class WaitingJobs:
         """Whether a job has waited longer than `patience`."""
         rows = np.fromiter(self._row.values(), dtype=np.int64, count=len(self._row))
         return bool((time - self._submitted[rows] > patience).any())
+
+    def rows(self, records: Iterable[JobRecord]) -> Ints:
+        """The rows of these jobs; -1 for those that do not wait."""
+        return np.array([self._row.get(record.job.id, -1) for record in records], dtype=np.int64)
+
+    def named(self, field: str, rows: Ints) -> Ints:
+        """The numbers of queues, teams, users or types in these rows; names are in `names[field]`."""
+        numbers: Ints = getattr(self, f"_{field}")[rows]
+        return numbers
 
     def records(self, rows: Ints) -> tuple[JobRecord, ...]:
         """The records in these rows."""

@@ -13,7 +13,7 @@ from berth.files.quantities import format_amounts
 from berth.files.wording import Spec
 from berth.live.core.events import Decided
 from berth.live.core.jobs import Place
-from berth.live.core.order import limits_of
+from berth.live.core.limits import limits_of
 from berth.live.core.reasons import QueuePage
 from berth.live.core.records import HOLDING, JobRecord, ServerRecord
 from berth.live.core.speeds import Learned
