@@ -35,23 +35,49 @@ def test_an_index_of_other_sources_is_never_unpickled(tmp_path: Path, monkeypatc
 
 def test_kernels_are_kept_in_the_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = module._folder()
-    assert folder is not None
-    assert folder.parent == tmp_path / "berth" / "kernels"
-    monkeypatch.setattr(module, "_FOLDER", folder)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     kernel: Any = compiled(_twice)
     assert kernel(2.0) == 4.0
     again: Any = compiled(_twice)  # as after another installation
     assert again(3.0) == 6.0
     assert sum(again.stats.cache_hits.values()) == 1
+    (folder,) = (tmp_path / "berth" / "kernels").iterdir()
     assert {path.suffix for path in folder.iterdir()} == {".nbi", ".nbc", ".lock"}
+
+
+def test_a_kernel_is_compiled_anew_only_if_what_it_may_call_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "outer": "from berth.kernels.middle import (\n    one,\n)\n",
+        "middle": "from berth.kernels import unused, inmost\n",
+        "inmost": "",
+        "unused": "",
+        "other": "from numpy import inmost\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(module, "_FILES", {f"berth.kernels.{name}": tmp_path / name for name in files})
+
+    def stamps() -> dict[str, str]:
+        module._imports.cache_clear()
+        module._stamp.cache_clear()
+        return {name: module._stamp(name if name == "elsewhere" else f"berth.kernels.{name}") for name in asked}
+
+    asked = ("outer", "middle", "other", "elsewhere")
+    before = stamps()
+    (tmp_path / "inmost").write_text("changed")
+    after = stamps()
+    assert [name for name in asked if before[name] != after[name]] == ["outer", "middle", "elsewhere"]
+    monkeypatch.undo()
+    module._imports.cache_clear()
+    module._stamp.cache_clear()
 
 
 def test_without_a_folder_numba_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "berth").write_text("a file, no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert module._folder() is None
+    assert module._folder("a stamp") is None
 
 
 def test_a_number_that_a_caller_writes_out_needs_no_kernel_of_its_own() -> None:

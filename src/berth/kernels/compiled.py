@@ -1,7 +1,7 @@
 """Compile kernels on first use for the argument types, and cache the result on disk.
 
-The cache is in the user's cache folder, by a hash of all kernels: it survives reinstalling berth, and several
-installations of one version share it. `NUMBA_CACHE_DIR` overrides the place.
+The cache is in the user's cache folder, by a hash of each kernel's file and the kernels that it imports: it survives
+reinstalling berth, and all installations share it. `NUMBA_CACHE_DIR` overrides the place.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import hashlib
 import logging
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -33,23 +35,47 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ERRORS = "numpy"
 
 
-# kernels of all families call each other, so the stamp covers all of them
-_FILES = [path for name in ("kernels/*.py", "kernels.py") for path in sorted(Path(__file__).parent.parent.rglob(name))]
-_SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()
+_ROOT = Path(__file__).parent.parent
+_FILES = {
+    ".".join((_ROOT.name, *path.relative_to(_ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for name in ("kernels/*.py", "kernels.py")
+    for path in sorted(_ROOT.rglob(name))
+}
+"""The files of kernels, by the names of their modules."""
+_IMPORT = re.compile(r"^\s*from\s+([\w.]+)\s+import\s+(\([^)]*\)|.*)", re.MULTILINE)
 
 
-def _folder() -> Path | None:
-    """Cache folder of these kernels in the user's; None if it cannot be used."""
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """The modules of kernels that one of them imports."""
+    found = {
+        name
+        for base, names in _IMPORT.findall(_FILES[module].read_text("utf-8"))
+        for name in (base, *(f"{base}.{one}" for one in re.findall(r"\w+", names)))
+    }
+    return frozenset(found & _FILES.keys())
+
+
+@cache
+def _stamp(module: str) -> str:
+    """A hash of all that a kernel of a module is compiled from: its file, and the kernels that it imports."""
+    needed: set[str] = set()
+    new = {module} if module in _FILES else set(_FILES)
+    while new:
+        needed |= new
+        new = {name for one in new for name in _imports(one)} - needed
+    return hashlib.sha256(b"".join(_FILES[name].read_bytes() for name in sorted(needed))).hexdigest()
+
+
+def _folder(stamp: str) -> Path | None:
+    """Cache folder in the user's for kernels of this stamp; None if it cannot be used."""
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = home / "berth" / "kernels" / _SOURCES[:16]
+        folder = home / "berth" / "kernels" / stamp[:16]
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # no home, or none to write to
         return None
     return folder if os.access(folder, os.W_OK) else None
-
-
-_FOLDER = _folder()
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
@@ -81,7 +107,7 @@ def _alone(path: str) -> Iterator[None]:
 
 
 def _compile(function: Any, **options: Any) -> Any:
-    """Compile a function, and invalidate numba's cache if any kernel's source has changed.
+    """Compile a function, and invalidate numba's cache if the source of a kernel that it may call has changed.
 
     On its own numba checks only the file of the function, not the modules it calls: after an edit of one kernel, its
     callers would keep the old code. The stamp is part of the version, which numba compares before it unpickles an
@@ -96,15 +122,16 @@ def _compile(function: Any, **options: Any) -> Any:
     dispatcher.get_call_template = lambda args, kws: template(
         tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
     )
-    cache = getattr(dispatcher, "_cache", None)
-    file = getattr(cache, "_cache_file", None)
-    if cache is not None and file is not None:
-        file._version = f"{file._version} {_SOURCES}"
+    saved = getattr(dispatcher, "_cache", None)
+    file = getattr(saved, "_cache_file", None)
+    if saved is not None and file is not None:
+        stamp = _stamp(function.__module__)
+        file._version = f"{file._version} {stamp}"
         file._source_stamp = None
-        if _FOLDER is not None and not config.CACHE_DIR:
-            cache._cache_path = file._cache_path = str(_FOLDER)
+        if not config.CACHE_DIR and (folder := _folder(stamp)) is not None:
+            saved._cache_path = file._cache_path = str(folder)
             base = f"{function.__module__}.{file._index_name}"
-            file._index_name, file._index_path = base, str(_FOLDER / base)
+            file._index_name, file._index_path = base, str(folder / base)
             file._data_name_pattern = f"{function.__module__}.{file._data_name_pattern}"
         compile_ = dispatcher.compile
 
