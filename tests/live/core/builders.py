@@ -6,12 +6,13 @@ from typing import Any
 
 from berth.files.quantities import amounts
 from berth.live.core.dispatcher import Dispatcher
+from berth.live.core.drivers.wrappers import Wrapper
 from berth.live.core.events import Decided, ServerJoined, Start, Started, Submitted
 from berth.live.core.jobs import Job, Place, Role, Server
 from berth.live.core.records import Handled
 from berth.live.core.state import State
 
-__all__ = ["begin", "begun", "dispatcher", "job", "places", "server", "snapshot", "started"]
+__all__ = ["begin", "begun", "dispatcher", "innermost", "job", "places", "server", "snapshot", "started"]
 
 
 def server(name: str, cpu: float = 4, gpu: float = 0, speed: float = 1.0, **labels: str) -> Server:
@@ -50,6 +51,11 @@ def started(decided: Decided | None) -> list[str]:
 def begun(made: Dispatcher, name: str, *where: Place, attempt: int = 1, time: float = 0.0) -> Handled:
     """Take a decision that starts one job there."""
     return made.handle(Decided(time, "somebody", (Start(name, attempt, where),)))
+
+
+def innermost(driver: Any) -> Any:
+    """The policy's driver, without its wrappers."""
+    return innermost(driver.policy) if isinstance(driver, Wrapper) else driver
 
 
 def places(made: Dispatcher, name: str) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from berth.live.core.jobs import Job
 
@@ -57,6 +57,11 @@ class Cells:
     def work(self, job: Job) -> float:
         """How much there is to do, in seconds at speed 1, as far as is known."""
         return job.work or self._reference.get(job.type) or job.expected_seconds
+
+    @property
+    def works(self) -> Mapping[str, float]:
+        """The work of jobs of each type, as its runs said."""
+        return self._reference
 
     def knows(self, type_: str) -> bool:
         """Whether a run of this type has said how much work its jobs are."""

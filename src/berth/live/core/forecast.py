@@ -24,8 +24,8 @@ from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE
 from berth.live.core.runtimes import Means, expected, remaining, speeds
 from berth.live.core.state import State
-from berth.live.core.view import Mask, holdings, placed_in_order, view_of
-from berth.live.core.windows import Windows
+from berth.live.core.view import View, holdings, placed_in_order, view_of
+from berth.live.core.windows import Windows, in_time
 from berth.model import Floats, Ints
 from berth.random import stream
 
@@ -194,28 +194,23 @@ class _Crowd:
         self._longest = {r.job.id: windows.latest_end(r) - time for r in others} if reserved else {}
         self._whose, self._server, self._amount = holdings(state, running)
 
-    def _rounds(
-        self, queue: Sequence[JobRecord], now: float, waiting: Mapping[str, JobRecord]
-    ) -> Iterator[tuple[Mask, list[JobRecord]]]:
-        """Servers and the jobs that may start there at a simulated time, in the dispatcher's order."""
+    def _views(
+        self, queue: Sequence[JobRecord], used: Ints, now: float, waiting: Mapping[str, JobRecord]
+    ) -> Iterator[View]:
+        """What is decided at a simulated time: the job with reserved servers, if it fits now, and then all others."""
         windows, first = self._windows, self._first
-        kept = windows.kept if first is not None and first.job.id in waiting else np.zeros_like(windows.kept)
-        if first is not None and kept.any():
-            yield np.ones_like(kept), [first]
-            kept = windows.kept if first.job.id in waiting else np.zeros_like(windows.kept)
-        yield ~kept & np.isinf(windows.until), [r for r in queue if r is self._record or r.job.id in waiting]
-        for part in windows.parts:
-            reserved, until = bool(kept[part].any()), float(windows.until[part].min())
-            yield (
-                part,
-                [
-                    record
-                    for record in queue
-                    if (record is self._record or record.job.id in waiting)
-                    and (math.isinf(until) or now + (record.job.limit or math.inf) <= until)
-                    and (not reserved or now + self._longest[record.job.id] <= windows.start)
-                ],
-            )
+        if first is not None and first.job.id in waiting:
+            yield self._view([first], used)
+        view = self._view([record for record in queue if record is not first], used)
+        kept = first is not None and first.job.id in waiting
+        if kept or np.isfinite(windows.until).any():
+            limits = np.array([math.inf if r.job.limit is None else r.job.limit for r in view.records])
+            blocked = [kept and now + self._longest[r.job.id] > windows.start for r in view.records]
+            view = view.allowing(in_time(windows.until, windows.kept, now + limits, np.array(blocked, dtype=bool)))
+        yield view
+
+    def _view(self, records: Sequence[JobRecord], used: Ints) -> View:
+        return view_of(self._state, self._time, records, np.maximum(self._state.capacity - used, 0))
 
     def sample(self, ends: Floats, rng: np.random.Generator) -> float:
         """Seconds until the job starts in one simulation of the queue; infinity if it does not."""
@@ -228,9 +223,7 @@ class _Crowd:
             queue = list(waiting.values())
             if (there @ self._quota <= self._slack).all():
                 queue.append(self._record)
-            for servers, records in self._rounds(queue, self._time + now, waiting):
-                free = np.where(servers[:, None], np.maximum(state.capacity - used, 0), 0)
-                view = view_of(state, self._time, records, free)
+            for view in self._views(queue, used, self._time + now, waiting):
                 for start in view.starts(placed_in_order(view)):
                     if start.job == self._record.job.id:
                         return now

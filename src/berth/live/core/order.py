@@ -24,6 +24,8 @@ __all__ = [
     "make_view",
     "may_be_tried",
     "ordered",
+    "refused_kinds",
+    "starting",
     "view_within_limits",
 ]
 
@@ -36,13 +38,29 @@ CHUNK = 64
 def view_within_limits(state: State, time: float) -> View:
     """The input of a decision now: all waiting jobs that no limit and no refusal holds back."""
     view = make_view(state, time)
-    if owners := state.refusals.owners(time):
-        refused = {r.job.kind: r for r in view.records if (r.job.user, r.job.type) in owners}
-        nowhere = {kind for kind, record in refused.items() if not may_be_tried(state, record, time)}
-        if nowhere:
-            view = view.only([i for i, r in enumerate(view.records) if r.job.kind not in nowhere])
+    kinds, firsts = refused_kinds(state, view, time)
+    if firsts:
+        tried = np.array([*(may_be_tried(state, first, time) for first in firsts), True])  # the last: all other kinds
+        view = view if tried.all() else view.only(np.flatnonzero(tried[kinds]))
     blocked = held_back(state, view.rows, time)
     return view.only(np.flatnonzero(~blocked)) if blocked.any() else view
+
+
+def refused_kinds(state: State, view: View, time: float) -> tuple[Ints, list[JobRecord]]:
+    """For each job (n,) the number of its kind, or -1 if nothing refuses it now; and the first job of each kind."""
+    kinds, owners = np.full(len(view.rows), -1), state.refusals.owners(time)
+    if not owners or not len(kinds):
+        return kinds, []
+    waiting, types = state.waiting, len(state.waiting.names["type"].names)
+    pair = waiting.named("user", view.rows) * types + waiting.named("type", view.rows)
+    named = np.unique(pair)
+    users, names = waiting.names["user"].names, waiting.names["type"].names
+    active = [number for number in named.tolist() if (users[number // types], names[number % types]) in owners]
+    some = np.flatnonzero(np.isin(pair, active))
+    shapes = view.gangs.shape[some]
+    key = pair[some] * (int(shapes.max(initial=0)) + 1) + shapes
+    _, first, kinds[some] = np.unique(key, return_index=True, return_inverse=True)
+    return kinds, [view.records[i] for i in some[first].tolist()]
 
 
 def may_be_tried(state: State, record: JobRecord, time: float) -> bool:
@@ -139,6 +157,12 @@ def _standing(state: State, time: float, most: int | None = None) -> tuple[Ints,
         queues.aging,
         most,
     )
+
+
+def starting(state: State, record: JobRecord) -> bool:
+    """Whether a job waits in a queue that starts jobs."""
+    queue = state.queues.queues.get(record.job.queue)
+    return record.phase == "waiting" and queue is not None and queue.starts
 
 
 def _queues(state: State) -> list[Queue]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
 __all__ = [
+    "Allowed",
     "Mask",
     "Placing",
     "View",
@@ -65,11 +67,19 @@ class Placing:
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("job", "role", "server", "count")))
 
 
+class Allowed(NamedTuple):
+    """Servers on which jobs may start now, whatever labels they need: sets (A, R), and the set of each job (n,)."""
+
+    row: Ints
+    servers: Mask
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """Input of a decision at one moment: `free` (R, K) is what may be assigned, 0 on servers that may not be used.
 
-    `gangs` describes the jobs, `reach` (C, R) the sets of servers that they may use.
+    `gangs` describes the jobs, `reach` (C, R) the sets of servers that they may use. Where jobs with the same needs may
+    not use the same servers now, `allowed` says which, and `reach` and the shapes in `gangs` count them as different.
     """
 
     time: float
@@ -90,6 +100,7 @@ class View:
 
     overdue: Learned | None = field(default=None, repr=False)
     """Learned speeds, corrected by running jobs that take longer than expected."""
+    allowed: Allowed | None = None
 
     @property
     def learned(self) -> Learned:
@@ -106,7 +117,9 @@ class View:
         chosen = np.asarray(places, dtype=np.int64)
         kept = tuple(self.records[i] for i in chosen.tolist())
         gangs, given = part(self.gangs, chosen), self.free if free is None else free
-        return replace(self, records=kept, rows=self.rows[chosen], level=self.level[chosen], gangs=gangs, free=given)
+        allowed = None if self.allowed is None else self.allowed._replace(row=self.allowed.row[chosen])
+        rows, level = self.rows[chosen], self.level[chosen]
+        return replace(self, records=kept, rows=rows, level=level, gangs=gangs, free=given, allowed=allowed)
 
     def whole(self, places: Sequence[int] | Ints, placing: Placing) -> Placing:
         """A placing of `only(places)` as one of this view."""
@@ -120,6 +133,15 @@ class View:
         """The view with only these servers (R,)."""
         usable = self.usable & servers
         return replace(self, usable=usable, reach=self.reach & servers, free=np.where(usable[:, None], self.free, 0))
+
+    def allowing(self, allowed: Allowed) -> View:
+        """The view with only the servers on which each job may start now."""
+        sets, row, gangs = len(allowed.servers), allowed.row, self.gangs
+        numbers, reach = np.unique(gangs.reach * sets + row, return_inverse=True)
+        shape = np.unique(gangs.shape * sets + row, return_inverse=True)[1]
+        servers = self.reach[numbers // sets] & allowed.servers[numbers % sets]
+        changed = gangs._replace(reach=reach.reshape(-1), shape=shape.reshape(-1))
+        return replace(self, gangs=changed, reach=servers, allowed=allowed)
 
     def starts(self, placing: Placing) -> tuple[Start, ...]:
         """The start commands of a placing, in the order of the jobs."""

@@ -217,6 +217,7 @@ class Names:
 
 NUMBERED = "queue", "team", "user", "type"
 """The fields of jobs whose values are numbered."""
+TIMES = "_submitted", "_limit", "_work", "_said"
 
 
 class WaitingJobs:
@@ -231,7 +232,7 @@ class WaitingJobs:
         whole = np.int64
         self._shape, self._queue, self._team, self._user, self._type = (np.zeros(0, dtype=whole) for _ in range(5))
         self._number, self._priority = np.zeros(0, dtype=whole), np.zeros(0, dtype=whole)
-        self._submitted: Floats = np.zeros(0)
+        self._submitted, self._limit, self._work, self._said = (np.zeros(0) for _ in range(4))
 
     def __len__(self) -> int:
         return len(self._row)
@@ -253,13 +254,16 @@ class WaitingJobs:
         row = self._free.pop() if self._free else len(self._records)
         if row == len(self._records):
             self._records.append(None)
-            for name in (*(f"_{field}" for field in NUMBERED), "_shape", "_number", "_priority", "_submitted"):
+            for name in (*(f"_{field}" for field in NUMBERED), "_shape", "_number", "_priority", *TIMES):
                 setattr(self, name, _longer(getattr(self, name), row + 1))
         self._row[job.id], self._records[row] = row, record
         self._shape[row] = self.shapes.take(job)
         for field, names in self.names.items():
             getattr(self, f"_{field}")[row] = names.take(getattr(job, field))
         self._number[row], self._priority[row], self._submitted[row] = record.number, job.priority, record.submitted
+        self._limit[row] = np.inf if job.limit is None else job.limit
+        self._work[row] = np.nan if job.work is None else job.work
+        self._said[row] = np.nan if job.said_seconds is None else job.said_seconds
 
     def drop(self, job: str) -> None:
         """Remove a job, if it waits."""
@@ -337,3 +341,21 @@ class WaitingJobs:
     def shape(self, rows: Ints) -> Ints:
         """The shapes in these rows."""
         return self._shape[rows]
+
+    def limits(self, rows: Ints) -> Floats:
+        """The time limits of jobs in these rows; infinity without one."""
+        limits: Floats = self._limit[rows]
+        return limits
+
+    def seconds(self, rows: Ints, learned: Mapping[str, float]) -> Floats:
+        """How much work jobs in these rows are, as `Learned.work` has it, but infinity where nothing is known.
+
+        `learned` has the work of types whose runs said it.
+        """
+        types, of_type = np.unique(self._type[rows], return_inverse=True)
+        names = self.names["type"].names
+        known = np.array([learned.get(names[number]) or np.nan for number in types.tolist()])[of_type.reshape(-1)]
+        seconds, said = self._work[rows], self._said[rows]
+        for instead in (known, said, np.inf):
+            seconds = np.where(np.isnan(seconds), instead, seconds)
+        return seconds

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from berth.live.core.dispatcher import Dispatcher
-from berth.live.core.drivers import Driver
+from berth.live.core.dispatcher import FALLBACK, Dispatcher
+from berth.live.core.drivers import Driver, make_driver
 from berth.live.core.drivers.deferral import Waits
 from berth.live.core.kernels import Placed
 from berth.live.core.records import Outcome
@@ -38,8 +38,6 @@ LOOK, FIRST_RETRY, LONGEST_RETRY, GROWTH = 1.0, 0.1, 1.0, 1.5
 
 class PlainDriver:
     """Places jobs as a plain scheduler does; learns nothing and never waits for faster servers."""
-
-    gathers, decides = False, True
 
     def __init__(self, rule: int, one_class: str | None = None) -> None:
         self._rule, self._one_class, self.waits = rule, one_class, Waits()
@@ -125,10 +123,7 @@ class PlainDispatcher(Dispatcher):
         if policy in PLAIN:
             kind = RetryingDriver if policy == "ray" else PlainDriver
             return kind(PLAIN[policy], self.one_class)
-        driver = super()._make_driver(policy)
-        if driver is not None:
-            driver.decides = True
-        return driver
+        return None if policy == FALLBACK else make_driver(policy, self.seed, self.memory, bare=True)
 
     @property
     def next_look(self) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from berth.live.core import COMPLETION
 from berth.live.core.drivers.deferral import Waits, paces_of
 from berth.live.core.kernels import Placed, complete_in_order
 from berth.live.core.records import Outcome
@@ -26,11 +27,11 @@ COUNTED = 10
 class CompletionDriver:
     """Decides by expected completion alone. Without `mixes`, a gang takes servers of one speed tier."""
 
-    gathers, decides = False, True
-    mixes = True
+    def __init__(self, waits: Waits, *, mixes: bool = True) -> None:
+        self.waits, self.mixes = waits, mixes
 
-    def __init__(self) -> None:
-        self.waits = Waits()
+    def __str__(self) -> str:
+        return COMPLETION
 
     def warm(self) -> None:
         """Do nothing: made-up decisions reach all kernels."""

@@ -5,23 +5,25 @@ Axes: R servers, K resources, C sets of servers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from berth.files.quantities import MILLI
-from berth.live.core.view import View, having
+from berth.live.core.view import Placing, View, having, rest_in_order
 from berth.model import Cluster, Floats, Ints, Resource
 
-__all__ = ["ServerFleet", "fleet_of", "forget_old", "reach_of"]
+__all__ = ["ServerFleet", "asked_by_servers", "asked_past_blocked", "fleet_of", "forget_old", "reach_of"]
 
 LARGE = 4096.0
 """If the largest server has more units of a resource than this, the resource is counted in larger units."""
 KINDS = 64
 """The most job kinds without a waiting job that a problem has when it is built."""
+SETS = 8
+"""The most sets of allowed servers that a policy is asked about one after another."""
 Kind = TypeVar("Kind", bound=Hashable)
 Known = TypeVar("Known")
 
@@ -60,6 +62,53 @@ def fleet_of(view: View) -> ServerFleet:
 def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
     """The servers (R,) with these labels, whether or not they may be used now."""
     return having(view.state, tuple(sorted(needs.items())))
+
+
+def asked_by_servers(view: View, propose: Callable[[View], Placing]) -> Placing:
+    """What a policy starts that has one set of servers for all jobs: it is asked about each set of allowed servers.
+
+    The set of the first job comes first; jobs of sets after the first `SETS` are placed in order in the end.
+    """
+    if view.allowed is None:
+        return propose(view)
+    free, parts = view.free.copy(), list[Placing]()
+    numbers, first, row = np.unique(view.allowed.row, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    for number in order[:SETS].tolist():
+        chosen = np.flatnonzero(row == number)
+        part = view.only(chosen, free).within(view.allowed.servers[numbers[number]])
+        placing = view.whole(chosen, propose(replace(part, allowed=None)))
+        np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+        parts.append(placing)
+        if (free < 0).any():  # the dispatcher's check reports it
+            return Placing.joined(parts)
+    rest = np.flatnonzero(np.isin(row, order[SETS:]))
+    return Placing.joined([*parts, rest_in_order(view, rest, free)] if len(rest) else parts)
+
+
+def asked_past_blocked(view: View, propose: Callable[[View], Placing]) -> Placing:
+    """What a policy starts whose first waiting job may hold back the others: not where it may not start itself.
+
+    So while the first job that waits may use only some servers, the policy is asked about the others again, for the
+    rest of the servers.
+    """
+    placing = propose(view)
+    if view.allowed is None:
+        return placing
+    free, parts, there = view.free.copy(), [placing], view.usable
+    left = np.arange(len(view.records))
+    while not view.enough():
+        np.subtract.at(free, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+        left = left[~np.isin(left, placing.job)]
+        if not len(left) or (free < 0).any():  # the dispatcher's check reports it
+            break
+        there = there & ~view.allowed.servers[view.allowed.row[left[0]]]
+        left = left[(view.reach[:, there] & (free[there] > 0).any(axis=1)).any(axis=1)[view.gangs.reach[left]]]
+        if not len(left):
+            break
+        placing = view.whole(left, propose(view.only(left, free).within(there)))
+        parts.append(placing)
+    return Placing.joined(parts)
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:

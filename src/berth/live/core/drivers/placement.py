@@ -26,8 +26,9 @@ from berth.families.placement.problem import (
     PlacementSlot,
     Tasks,
 )
-from berth.live.core.drivers import Driver
-from berth.live.core.drivers.fleet import ServerFleet, fleet_of, reach_of
+from berth.live.core.drivers.base import Driver
+from berth.live.core.drivers.deferral import Waits
+from berth.live.core.drivers.fleet import ServerFleet, asked_by_servers, asked_past_blocked, fleet_of, reach_of
 from berth.live.core.jobs import Place
 from berth.live.core.records import JobRecord, Outcome
 from berth.live.core.view import Placing, View, rest_in_order
@@ -42,16 +43,19 @@ SOON = 1.0
 """The earliest time, in seconds, after which an occupied place may be free."""
 ENDED = 10_000
 """The most ends that are reported with a slot."""
-Needs = tuple[tuple[str, str], ...]
+PORTS = 64
+"""The most ports that a problem keeps when a new one comes; beyond that, only those of waiting jobs."""
+Port = tuple[tuple[tuple[str, str], ...], bytes]
+"""Needed labels, and the allowed servers, empty where these are all."""
 
 
 class PlacementDriver(Driver):
     """Shows a placement policy the current queue."""
 
-    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome]) -> None:
-        self._spec, self._seed = spec, seed
+    def __init__(self, spec: PolicySpec, seed: int, memory: Iterable[Outcome], waits: Waits) -> None:
+        self._spec, self._seed, self.waits = spec, seed, waits
         self._key: object = None
-        self._ports: dict[Needs, int] = {(): 0}
+        self._ports: dict[Port, int] = {((), b""): 0}
         self._fleet: ServerFleet | None = None
         self._policy: Any = None
         self._slot = 0
@@ -70,6 +74,9 @@ class PlacementDriver(Driver):
         vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
         return made
 
+    def __str__(self) -> str:
+        return str(self._spec)
+
     def learn(self, outcome: Outcome, /) -> None:
         """Keep the end of a job, to report it with the next slot."""
         if outcome.cut:
@@ -81,6 +88,10 @@ class PlacementDriver(Driver):
         """The policy's answer, then the jobs that it cannot be asked about."""
         if self._policy is None:
             self._build(view)
+        asked = asked_by_servers if self._single else asked_past_blocked
+        return asked(view, self._proposed)
+
+    def _proposed(self, view: View) -> Placing:
         plain = self._known(view)
         chosen = np.flatnonzero(plain)
         left = view.free.copy()
@@ -119,14 +130,17 @@ class PlacementDriver(Driver):
     def _prepare(self, view: View, chosen: Ints) -> Ints:
         """The ports of these jobs, with a problem and a policy that know them."""
         _, first, which = np.unique(view.gangs.reach[chosen], return_index=True, return_inverse=True)
-        port = np.zeros(len(first), dtype=np.int64)
-        known = len(self._ports)
-        for i in np.argsort(first).tolist():
-            needs = tuple(sorted(view.records[chosen[first[i]]].job.needs.items()))
-            port[i] = self._ports.setdefault(needs, len(self._ports))
-        if known < len(self._ports) or fleet_of(view).key != self._key:
+        wanted = [_port(view, place) for place in chosen[np.sort(first)].tolist()]
+        new, changed = any(port not in self._ports for port in wanted), fleet_of(view).key != self._key
+        full = new and len(self._ports) + len(wanted) > PORTS
+        if full or changed:
+            kept = (port for port in self._ports if not any(port) or (not full and not port[1]))
+            self._ports = {port: number for number, port in enumerate(kept)}
+        for port in wanted:
+            self._ports.setdefault(port, len(self._ports))
+        if new or changed:
             self._build(view)
-        ports: Ints = port[which]
+        ports: Ints = np.array([self._ports[_port(view, place)] for place in chosen[first].tolist()])[which.reshape(-1)]
         return ports
 
     def _build(self, view: View) -> None:
@@ -222,11 +236,21 @@ def _places(view: View, fleet: ServerFleet, record: JobRecord) -> tuple[Ints, Fl
     return servers, fleet.amounts(held), float(fleet.speed[servers].min())
 
 
-def _problem(view: View, fleet: ServerFleet, ports: Mapping[Needs, int]) -> PlacementProblem:
-    pairs = [(port, r) for text, port in ports.items() for r in np.flatnonzero(reach_of(view, dict(text))).tolist()]
+def _port(view: View, place: int) -> Port:
+    """The port of a job of a view."""
+    needs, allowed = tuple(sorted(view.records[place].job.needs.items())), view.allowed
+    there = None if allowed is None else allowed.servers[allowed.row[place]]
+    return needs, b"" if there is None or there.all() else there.tobytes()
+
+
+def _problem(view: View, fleet: ServerFleet, ports: Mapping[Port, int]) -> PlacementProblem:
+    reach = np.array([reach_of(view, dict(needs)) for needs, _ in ports], dtype=bool)
+    for row, (_, servers) in zip(reach, ports, strict=True):
+        row &= np.frombuffer(servers, dtype=bool) if servers else True
+    pairs = np.argwhere(reach)
     most = fleet.cluster.capacity.max(axis=0)
     kinds = tuple(JobType(f"needs-{port}", most) for port in range(len(ports)))
-    graph = Instance(fleet.cluster, kinds, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    graph = Instance(fleet.cluster, kinds, pairs)
     weight = np.divide(1.0, most, out=np.zeros(len(most)), where=most > 0)
     nothing = np.zeros(len(fleet.speed))
     return PlacementProblem(graph, fleet.speed, nothing, nothing, weight, np.inf, gangs=True, exact=False)
