@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from berth.live.core.jobs import Job
 
@@ -58,14 +58,13 @@ class Cells:
         """How much there is to do, in seconds at speed 1, as far as is known."""
         return job.work or self._reference.get(job.type) or job.expected_seconds
 
-    @property
-    def works(self) -> Mapping[str, float]:
-        """The work of jobs of each type, as its runs said."""
-        return self._reference
-
     def knows(self, type_: str) -> bool:
         """Whether a run of this type has said how much work its jobs are."""
         return type_ in self._reference
+
+    def reference(self, type_: str) -> float:
+        """How much work jobs of a type are that state none, by the first run of the type; 0 before it."""
+        return self._reference.get(type_, 0.0)
 
     @property
     def runs(self) -> int:

@@ -21,9 +21,9 @@ from berth.files.wording import counted, spoken
 from berth.live.core.order import refused_kinds
 from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE, Refusal
-from berth.live.core.runtimes import latest_end, seconds_left, slowest
+from berth.live.core.runtimes import latest_end, seconds_left, slowest, works
 from berth.live.core.state import State
-from berth.live.core.view import Allowed, Mask, View, holdings, placed_in_order, view_of
+from berth.live.core.view import Allowed, Mask, View, placed_in_order, view_of
 from berth.model import Floats, Ints
 
 __all__ = ["Windows", "in_time"]
@@ -52,16 +52,16 @@ class Windows:
         record = state.jobs.get(next(iter(self.reserved.values()), ""))
         if record is None:
             return self.time
-        running = [r for r in state.jobs.values() if any(self.reserved.get(p.server) for p in r.places)]
-        left = seconds_left(state, running, self.time)
-        whose, server, amount = holdings(state, running)
-        order = np.argsort(left[whose], kind="stable")
+        running = state.table.running
+        running = running.only(np.unique(running.job[self.kept[running.server]]))
+        left = seconds_left(state, running, self.time)[running.job]
+        order = np.argsort(left, kind="stable")
         view = view_of(state, self.time, (record,)).within(self.kept)
 
         def fits_after(rows: int) -> bool:
             """Whether the job fits on its reserved servers once the first of these rows are free."""
             free = state.capacity - state.used
-            np.add.at(free, server[order[:rows]], amount[order[:rows]])
+            np.add.at(free, running.server[order[:rows]], running.amount[order[:rows]])
             free = np.where(view.usable[:, None], np.maximum(free, 0), 0)
             return bool(len(placed_in_order(view, free).job))
 
@@ -71,17 +71,14 @@ class Windows:
             few, many = (few, middle) if fits_after(middle) else (middle, many)
         if many == len(order) and not fits_after(many):
             return self.time  # it waits for foreign jobs, and their ends are unknown
-        return self.time + (float(left[whose[order[many - 1]]]) if many else 0.0)
+        return self.time + (float(left[order[many - 1]]) if many else 0.0)
 
     def latest_end(self, record: JobRecord) -> float:
         """The time by which a job that starts on reserved servers now has almost surely ended."""
-        return self.time + latest_end(self._state, record.job, self._speed_of(record.job.type))
-
-    def _speed_of(self, type_: str) -> tuple[float, float]:
-        """The expected speed of a type on the reserved servers, and its spread."""
+        type_ = record.job.type
         if type_ not in self._speed:
             self._speed[type_] = slowest(self._state, type_, self.reserved)
-        return self._speed[type_]
+        return self.time + latest_end(self._state, record.job, self._speed[type_])
 
     def backfills(self, record: JobRecord) -> bool:
         """Whether a job ends before the reservation starts, or owns the reservation."""
@@ -161,28 +158,18 @@ class Windows:
         """A view of waiting jobs with the servers that each may use now."""
         if not (self.reserved or self._owners or np.isfinite(self.until).any()):
             return view
-        waiting, rows = self._state.waiting, view.rows
+        table, rows = self._state.table, view.rows
         blocked = np.zeros(len(rows), dtype=bool)
         if self.reserved:
-            owners = waiting.rows([self._state.jobs[job] for job in self.jobs])
-            blocked = ~np.isin(rows, owners) & (self._latest_ends(rows) > self.start)
-        there = in_time(self.until, self.kept, self.time + waiting.limits(rows), blocked)
+            owners = table.rows([self._state.jobs[job] for job in self.jobs])
+            ends = self.time + latest_ends(self._state, rows, np.flatnonzero(self.kept))
+            blocked = ~np.isin(rows, owners) & (ends > self.start)
+        there = in_time(self.until, self.kept, self.time + table.said(rows)[2], blocked)
         if self._owners:
             there = self._unrefused(view, there)
         if there.servers.all():
             return view
         return view.within(np.bitwise_or.reduce(there.servers)).allowing(there)
-
-    def _latest_ends(self, rows: Ints) -> Floats:
-        """`latest_end` of waiting jobs in these rows (n,)."""
-        state, waiting = self._state, self._state.waiting
-        numbers, of_type = np.unique(waiting.named("type", rows), return_inverse=True)
-        names, high = waiting.names["type"].names, state.calibration.high
-        known = [self._speed_of(names[number]) for number in numbers.tolist()]
-        speed, longer = np.array([(slow, math.exp(wide * high)) for slow, wide in known]).reshape(-1, 2)[of_type].T
-        seconds = waiting.seconds(rows, state.learned.works) / speed * longer
-        ends: Floats = self.time + np.minimum(waiting.limits(rows), seconds)
-        return ends
 
     def _unrefused(self, view: View, there: Allowed) -> Allowed:
         """The same without the servers that refused jobs of their kinds."""
@@ -196,6 +183,22 @@ class Windows:
         found = np.zeros(len(self._state.servers), dtype=bool)
         found[[self._state.servers[name].index for name in names if name in self._state.servers]] = True
         return found
+
+
+def latest_ends(state: State, rows: Ints, servers: Ints) -> Floats:
+    """`latest_end` of waiting jobs in these rows (n,) on these servers."""
+    table, learned, names = state.table, state.learned, list(state.servers)
+    types, kind = table.types(rows)
+    speed, longer, known = (np.ones(len(types)) for _ in range(3))
+    for i, type_ in enumerate(types):
+        last = servers[np.argmin(learned.speeds(type_)[servers])]
+        slow, wide = slowest(state, type_, (names[last],))
+        speed[i] = slow * (learned.apart(type_) if len(servers) > 1 else 1.0)
+        longer[i], known[i] = math.exp(wide * state.calibration.high), learned.reference(type_)
+    work, estimate, limit = table.said(rows)
+    unknown = (work == 0) & (estimate == 0) & np.isinf(limit) & (known[kind] == 0)
+    seconds = np.where(unknown, np.inf, works(table, rows, learned) / speed[kind] * longer[kind])
+    return np.minimum(limit, seconds)
 
 
 def in_time(until: Floats, kept: Mask, ends: Floats, blocked: Mask) -> Allowed:
