@@ -62,8 +62,8 @@ def places(made: Dispatcher, name: str) -> dict[str, int]:
 
 def snapshot(state: State) -> dict[str, object]:
     """All that a state remembers, to be compared."""
-    hidden = {"time", "capacity", "used", "taken", "learned", "foresight", "fits", "masks", "waiting"}
-    hidden |= {"_whole", "_until"}
+    hidden = {"time", "capacity", "used", "taken", "learned", "foresight", "fits", "table"}
+    hidden |= {"_whole", "_known", "usable", "until", "speed"}
     kept = {name: value for name, value in vars(state).items() if name not in hidden}
     return {
         **{name: dict(value) if isinstance(value, dict) else value for name, value in kept.items()},
@@ -73,6 +73,9 @@ def snapshot(state: State) -> dict[str, object]:
         "used": state.used.tolist(),
         "taken": state.taken.tolist(),
         "capacity": state.capacity.tolist(),
+        "usable": state.usable.tolist(),
+        "until": state.until.tolist(),
+        "speed": state.speed.tolist(),
         "learned": state.learned.dump(),
         "foresight": state.foresight.dump(),
         "calibration": state.calibration.dump(),

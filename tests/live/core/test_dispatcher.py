@@ -256,7 +256,7 @@ def test_a_policy_that_has_thought_for_long_keeps_what_it_decided_and_is_not_lat
     assert (decided.by, decided.refused) == (policy, None)
     assert 0 < len(decided.starts) < 40
     rounds = 0
-    while made.state.waiting:
+    while made.state.table.waiting:
         rounds += 1
         begin(made, float(rounds))
     assert rounds < 40

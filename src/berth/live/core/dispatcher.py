@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from berth.errors import BerthError, UnsupportedProblem
+from berth.files.quantities import Amounts
 from berth.live.core import FALLBACK
 from berth.live.core.drivers import Driver, make_driver
 from berth.live.core.drivers.proposing import proposed
@@ -39,7 +40,7 @@ from berth.live.core.queues import Queues
 from berth.live.core.records import Handled, JobRecord, Outcome
 from berth.live.core.runtimes import seconds_left
 from berth.live.core.state import State
-from berth.live.core.view import Placing, View, holdings, placed_in_order, violations
+from berth.live.core.view import Placing, View, placed_in_order, violations
 from berth.live.core.windows import Windows
 from berth.model import Floats, Ints
 
@@ -74,7 +75,8 @@ class Dispatcher:
 
     `budget` is how many seconds a policy may take to decide. `stopwatch` gives seconds; without it no time passes.
     Servers with the same value of the label `learn_by` share what is learned. A `bare` policy decides as in the lab:
-    gangs are not gathered on few servers, and no job that it starts is deferred to faster ones.
+    gangs are not gathered on few servers, and no job that it starts is deferred to faster ones. `units` says how many
+    whole numbers are one unit of a resource, where that is not a thousand.
     """
 
     def __init__(
@@ -87,9 +89,10 @@ class Dispatcher:
         stopwatch: Callable[[], float] | None = None,
         learn_by: str | None = None,
         bare: bool = False,
+        units: Amounts | None = None,
     ) -> None:
         self.bare = bare
-        self.state = State(queues, policy, learn_by)
+        self.state = State(queues, policy, learn_by, units)
         self.seed, self.budget = seed, budget
         self.refusals: Counter[str] = Counter()
         """The number of refused decisions, by kind of reason."""
@@ -158,7 +161,7 @@ class Dispatcher:
 
     def load(self, dumped: Dumped) -> Self:
         """Continue from a snapshot. `replay` then makes the policy, even if there are no events to replay."""
-        self.state = State.load(dumped.state, self.state.learn_by)
+        self.state = State.load(dumped.state, self.state.learn_by, self.state.units)
         self.memory.clear()
         self.memory.extend(dumped.memory)
         self.refusals = Counter(dumped.refusals or {})
@@ -194,7 +197,7 @@ class Dispatcher:
         waiting, room = len(view.records), Headroom(self.state)
         first, taken, reserved = self._patience(view)
         if first:
-            room.take(self.state.waiting.rows([self.state.jobs[first[0].job]]))
+            room.take(self.state.table.rows([self.state.jobs[first[0].job]]))
             view = replace(view, free=np.maximum(view.free - taken, 0))
         windows = Windows(self.state, time, reserved)
         decided = Decided(time, "", first, waiting, reserved=reserved)
@@ -257,7 +260,7 @@ class Dispatcher:
         nothing = np.zeros_like(state.capacity)
         late = [
             r
-            for _, r in (ordered(state, time) if state.waiting.late(time, state.queues.patience) else ())
+            for _, r in (ordered(state, time) if state.table.late(time, state.queues.patience) else ())
             if time - r.submitted > state.queues.patience
         ]
         if not late:
@@ -314,10 +317,9 @@ def _empty_servers(view: View, record: JobRecord, state: State, whole: Ints) -> 
 
 def _free_in(state: State, time: float) -> Floats:
     """In how many seconds berth's jobs on each server have ended (R,); 0 where there is none."""
-    running = [record for record in state.jobs.values() if record.places]
-    whose, server, _ = holdings(state, running)
+    running = state.table.running
     free = np.zeros(len(state.servers))
-    np.maximum.at(free, server, seconds_left(state, running, time)[whose])
+    np.maximum.at(free, running.server, seconds_left(state, running, time)[running.job])
     return free
 
 

@@ -12,21 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.capacity import Violation
+from berth.files.quantities import MILLI
 from berth.live.core.events import Start
 from berth.live.core.jobs import Job, Place
 from berth.live.core.kernels import Gangs, Placed, berth_in_order
-from berth.live.core.records import JobRecord, ServerRecord
+from berth.live.core.records import JobRecord
+from berth.live.core.shapes import part
 from berth.live.core.speeds import Learned
 from berth.live.core.state import State
-from berth.live.core.waiting import part
 from berth.model import Floats, Ints
 
 __all__ = [
     "Mask",
     "Placing",
     "View",
-    "having",
-    "holdings",
     "placed",
     "placed_in_order",
     "rest_in_order",
@@ -36,8 +35,6 @@ __all__ = [
 ]
 
 Mask = NDArray[np.bool_]
-MASKS = 1_000
-"""The most sets of labels whose servers are cached."""
 ROWS = 1_000_000
 """The most places of one decision."""
 
@@ -101,6 +98,11 @@ class View:
         """Weights (K,) that make amounts comparable: 1 / the largest capacity of a server."""
         return weight_of(self.capacity)
 
+    @property
+    def unit(self) -> Ints:
+        """How many whole numbers are one unit of each resource (K,)."""
+        return np.array([self.state.units.get(name, MILLI) for name in self.resources], dtype=np.int64)
+
     def only(self, places: Sequence[int] | Ints, free: Ints | None = None) -> View:
         """The view with only some of its jobs, and with other free resources if they are given."""
         chosen = np.asarray(places, dtype=np.int64)
@@ -144,7 +146,7 @@ class View:
 
 def view_of(state: State, time: float, records: Sequence[JobRecord], free: Ints | None = None) -> View:
     """A view of only these jobs, in this order, whether or not limits hold them back."""
-    usable = _usable(state)
+    usable = state.usable.copy()
     there = np.maximum(state.capacity - state.used, 0) if free is None else free
     return _view(state, time, records, [0] * len(records), usable, np.where(usable[:, None], there, 0))
 
@@ -180,7 +182,7 @@ def _view(
     reach = np.ones((len(needs), len(names)), dtype=bool)
     for wanted, row in needs.items():
         if wanted:
-            reach[row] = having(state, wanted)
+            reach[row] = state.having(wanted)
     whole = np.int64
     gangs = Gangs(
         np.array(start, dtype=whole),
@@ -191,30 +193,8 @@ def _view(
         np.array(most, dtype=whole),
         np.array(each, dtype=whole),
     )
-    shown = tuple(kept), state.waiting.rows(kept), np.array(level_of, dtype=whole), names, tuple(columns)
+    shown = tuple(kept), state.table.rows(kept), np.array(level_of, dtype=whole), names, tuple(columns)
     return View(time, *shown, state.capacity, free, usable, gangs, reach & usable, state)
-
-
-def _usable(state: State) -> Mask:
-    """Servers that may be used, from a cache that is cleared when servers change."""
-    return _remembered(state, None, lambda record: record.usable)
-
-
-def having(state: State, needs: tuple[tuple[str, str], ...]) -> Mask:
-    """Servers that have these labels, from the same cache."""
-    wanted = dict(needs)
-    return _remembered(state, needs, lambda record: record.server.has(wanted))
-
-
-def _remembered(state: State, key: object, good: Callable[[ServerRecord], bool]) -> Mask:
-    mask = state.masks.get(key)
-    if mask is None:
-        mask = np.array([good(record) for record in state.servers.values()], dtype=bool)
-        mask.flags.writeable = False  # it is shared
-        if len(state.masks) >= MASKS:
-            state.masks.clear()
-        state.masks[key] = mask
-    return mask
 
 
 def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
@@ -228,20 +208,6 @@ def _rows(job: Job, columns: Mapping[str, int]) -> list[list[int]] | None:
                 row[columns[name]] = milli
         rows.append(row)
     return rows
-
-
-def holdings(state: State, records: Sequence[JobRecord]) -> tuple[Ints, Ints, Ints]:
-    """What jobs hold, one row a place: the number of the job (p,), the server (p,), amounts (p, K)."""
-    rows = [(i, place, record.job) for i, record in enumerate(records) for place in record.places]
-    amount = np.zeros((len(rows), len(state.resources)), dtype=np.int64)
-    for row, (_, place, job) in enumerate(rows):
-        demand = next(role.demand for role in job.roles if role.name == place.role)
-        for name, milli in demand.items():
-            if milli:
-                amount[row, state.resources[name]] = milli * place.count
-    whose = np.array([i for i, _, _ in rows], dtype=np.int64)
-    server = np.array([state.servers[place.server].index for _, place, _ in rows], dtype=np.int64)
-    return whose, server, amount
 
 
 def placed_in_order(view: View, free: Ints | None = None) -> Placing:
@@ -356,8 +322,9 @@ def violations(view: View, placing: Placing) -> list[Violation]:
             broken_rules.append(Violation("gang", where, float(tasks[role]), float(limit[role])))
     used = np.zeros_like(view.free)
     np.add.at(used, placing.server, placing.count[:, None] * view.gangs.demand[placing.role])
+    unit = view.unit
     broken_rules += [
-        Violation("capacity", f"{view.servers[r]}/{view.resources[k]}", used[r, k] / 1000, view.free[r, k] / 1000)
+        Violation("capacity", f"{view.servers[r]}/{view.resources[k]}", used[r, k] / unit[k], view.free[r, k] / unit[k])
         for r, k in np.argwhere(used > view.free)
     ]
     return broken_rules

@@ -23,7 +23,7 @@ from berth.live.core.records import JobRecord
 from berth.live.core.refusals import ANYWHERE, Refusal
 from berth.live.core.runtimes import latest_end, seconds_left, slowest
 from berth.live.core.state import State
-from berth.live.core.view import Mask, View, holdings, placed_in_order, view_of
+from berth.live.core.view import Mask, View, placed_in_order, view_of
 from berth.model import Ints
 
 __all__ = ["Windows"]
@@ -75,16 +75,16 @@ class Windows:
         record = state.jobs.get(next(iter(self.reserved.values()), ""))
         if record is None:
             return self.time
-        running = [r for r in state.jobs.values() if any(self.reserved.get(p.server) for p in r.places)]
-        left = seconds_left(state, running, self.time)
-        whose, server, amount = holdings(state, running)
-        order = np.argsort(left[whose], kind="stable")
+        running = state.table.running
+        running = running.only(np.unique(running.job[self.kept[running.server]]))
+        left = seconds_left(state, running, self.time)[running.job]
+        order = np.argsort(left, kind="stable")
         view = view_of(state, self.time, (record,)).within(self.kept)
 
         def fits_after(rows: int) -> bool:
             """Whether the job fits on its reserved servers once the first of these rows are free."""
             free = state.capacity - state.used
-            np.add.at(free, server[order[:rows]], amount[order[:rows]])
+            np.add.at(free, running.server[order[:rows]], running.amount[order[:rows]])
             free = np.where(view.usable[:, None], np.maximum(free, 0), 0)
             return bool(len(placed_in_order(view, free).job))
 
@@ -94,7 +94,7 @@ class Windows:
             few, many = (few, middle) if fits_after(middle) else (middle, many)
         if many == len(order) and not fits_after(many):
             return self.time  # it waits for foreign jobs, and their ends are unknown
-        return self.time + (float(left[whose[order[many - 1]]]) if many else 0.0)
+        return self.time + (float(left[order[many - 1]]) if many else 0.0)
 
     def latest_end(self, record: JobRecord) -> float:
         """The time by which a job that starts on reserved servers now has almost surely ended."""

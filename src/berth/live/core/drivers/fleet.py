@@ -12,8 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.files.quantities import MILLI
-from berth.live.core.view import View, having
+from berth.live.core.view import View
 from berth.model import Cluster, Floats, Ints, Resource
 
 __all__ = ["ServerFleet", "fleet_of", "forget_old", "reach_of"]
@@ -28,7 +27,7 @@ Known = TypeVar("Known")
 
 @dataclass(frozen=True, eq=False)
 class ServerFleet:
-    """The servers of a problem; `unit` (K,) is how many thousandths of each resource are 1 in it.
+    """The servers of a problem; `unit` (K,) is how many whole numbers of each resource are 1 in it.
 
     Units are 1000 times powers of two, so that no amount is rounded. `key` changes whenever the fleet does.
     """
@@ -45,21 +44,24 @@ class ServerFleet:
 
 
 def fleet_of(view: View) -> ServerFleet:
-    """The fleet of a view."""
-    most = view.capacity.max(axis=0, initial=0) / MILLI
+    """The fleet of a view; made once, until servers change."""
+    return view.state.known("fleet", lambda: _fleet(view))
+
+
+def _fleet(view: View) -> ServerFleet:
+    most = view.capacity.max(axis=0, initial=0) / view.unit
     steps = np.ceil(np.log2(np.maximum(most / LARGE, 1.0)) / 10.0)
-    unit = MILLI * 2.0 ** (10.0 * steps)
-    records = view.state.servers.values()
-    speed = np.array([record.server.speed for record in records])
+    unit = view.unit * 2.0 ** (10.0 * steps)
+    speed = view.state.speed.copy()
     cluster = Cluster(tuple(Resource(name) for name in view.resources), view.servers, view.capacity / unit)
-    labels = tuple(tuple(sorted(record.server.labels.items())) for record in records)
+    labels = tuple(tuple(sorted(record.server.labels.items())) for record in view.state.servers.values())
     key = (view.servers, view.capacity.tobytes(), view.resources, speed.tobytes(), labels)
     return ServerFleet(cluster, unit, speed, key)
 
 
 def reach_of(view: View, needs: Mapping[str, str]) -> NDArray[np.bool_]:
     """The servers (R,) with these labels, whether or not they may be used now."""
-    return having(view.state, tuple(sorted(needs.items())))
+    return view.state.having(tuple(sorted(needs.items())))
 
 
 def forget_old(kinds: dict[Kind, Known], waiting: Collection[Kind], most: int = KINDS) -> None:

@@ -9,10 +9,9 @@ Axes: n jobs, R servers, K resources.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +27,10 @@ from berth.families.placement.problem import (
 )
 from berth.live.core.drivers import Driver
 from berth.live.core.drivers.fleet import ServerFleet, fleet_of, reach_of
-from berth.live.core.jobs import Place
-from berth.live.core.records import JobRecord, Outcome
+from berth.live.core.records import Outcome
+from berth.live.core.runtimes import works
 from berth.live.core.view import Placing, View, rest_in_order
-from berth.model import Floats, Instance, Ints, JobType
+from berth.model import Instance, Ints, JobType
 from berth.random import stream
 from berth.registry import PolicySpec
 
@@ -59,16 +58,8 @@ class PlacementDriver(Driver):
         """The policy knows only single tasks that may use any server."""
         self._exact = False
         """The policy treats the expected ends of jobs as exact."""
-        self._held: dict[str, tuple[tuple[Place, ...], Ints, Floats, float]] = {}
         self._ended: deque[int] = deque(maxlen=ENDED)
         self._value = 0.0
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy that shares what is known of running jobs, which is replaced and never changed."""
-        memo[id(self._held)] = dict(self._held)
-        made = copy.copy(self)
-        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
-        return made
 
     def learn(self, outcome: Outcome, /) -> None:
         """Keep the end of a job, to report it with the next slot."""
@@ -143,7 +134,7 @@ class PlacementDriver(Driver):
             else:
                 self._single, self._exact = attempt > 0, asked.exact
                 break
-        self._key, self._fleet, self._held = fleet.key, fleet, {}
+        self._key, self._fleet = fleet.key, fleet
 
     def _shown(self, view: View, chosen: Ints, ports: Ints) -> PlacementSlot:
         fleet = self._fleet or fleet_of(view)
@@ -170,32 +161,24 @@ class PlacementDriver(Driver):
             fleet.amounts(view.free),
             np.full(len(view.servers), np.inf),
             view.usable,
-            _lumped(view, fleet, self._running(view, fleet)) if self._exact else self._running(view, fleet),
+            _lumped(view, fleet, _running(view, fleet)) if self._exact else _running(view, fleet),
         )
 
-    def _running(self, view: View, fleet: ServerFleet) -> Berths:
-        """Running jobs, a row for each place; what is known of a job's places is cached while it has them."""
-        whole, work = np.int64, view.learned.work
-        before, self._held = self._held, {}
-        records = [record for record in view.state.jobs.values() if record.places]
-        for record in records:
-            known = before.get(record.job.id)
-            if known is None or known[0] is not record.places:
-                known = record.places, *_places(view, fleet, record)
-            self._held[record.job.id] = known
-        held = list(self._held.values())
-        count = np.array([len(places) for places, *_ in held], dtype=whole)
-        began = np.array([r.since if r.started is None else r.started for r in records])
-        seconds = np.array([r.job.said_seconds or work(r.job) for r in records])
-        slowest = np.array([slow for *_, slow in held])
-        none = [np.zeros(0, dtype=whole)], [np.zeros((0, len(view.resources)))]
-        return Berths(
-            np.repeat(np.array([r.number for r in records], dtype=whole), count),
-            np.concatenate([servers for _, servers, _, _ in held] or none[0]),
-            np.repeat(began, count),
-            np.repeat(began + seconds / slowest, count),
-            np.concatenate([demand for _, _, demand, _ in held] or none[1]),
-        )
+
+def _running(view: View, fleet: ServerFleet) -> Berths:
+    """Running jobs, a row for each place."""
+    table, running = view.state.table, view.state.table.running
+    _, estimate, limit = table.said(running.rows)
+    said = np.where(estimate > 0, estimate, limit)
+    seconds = np.where(np.isfinite(said), said, works(table, running.rows, view.learned))
+    slowest = np.minimum.reduceat(fleet.speed[running.server], running.start[:-1]) if len(seconds) else seconds
+    return Berths(
+        table.number(running.rows)[running.job],
+        running.server,
+        running.began[running.job],
+        (running.began + seconds / slowest)[running.job],
+        fleet.amounts(running.amount),
+    )
 
 
 def _lumped(view: View, fleet: ServerFleet, held: Berths) -> Berths:
@@ -208,18 +191,6 @@ def _lumped(view: View, fleet: ServerFleet, held: Berths) -> Berths:
     np.maximum.at(end, held.server, held.end)
     demand = fleet.amounts(np.maximum(view.capacity - view.free, 0))
     return Berths(np.full(len(servers), -1), servers, np.full(len(servers), view.time), end, demand)
-
-
-def _places(view: View, fleet: ServerFleet, record: JobRecord) -> tuple[Ints, Floats, float]:
-    """The servers of a job's places, what it holds there in the units of the fleet, and the speed of the slowest."""
-    columns, index = view.state.resources, view.state.servers
-    roles = {role.name: role.demand for role in record.job.roles}
-    servers = np.array([index[place.server].index for place in record.places], dtype=np.int64)
-    held = np.zeros((len(servers), len(columns)), dtype=np.int64)
-    for row, place in enumerate(record.places):
-        for name, milli in roles[place.role].items():
-            held[row, columns[name]] = milli * place.count
-    return servers, fleet.amounts(held), float(fleet.speed[servers].min())
 
 
 def _problem(view: View, fleet: ServerFleet, ports: Mapping[Needs, int]) -> PlacementProblem:
