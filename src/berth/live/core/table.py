@@ -105,7 +105,7 @@ WHOLE = *NUMBERED, "shape", "number", "priority", "first", "places"
 REAL = "submitted", "began", "work", "estimate", "limit"
 """Columns of numbers: 0 where there is no work or estimate, infinity where there is no limit."""
 SPARE = 1_000
-"""Rows of places that have been given back are removed once there are so many more of them than twice the others."""
+"""Rows of places that have been given back are removed once they are that many more than twice the others."""
 
 
 class JobTable:
