@@ -8,9 +8,11 @@ neither does a broken invariant (`InvariantBroken`).
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -58,6 +60,26 @@ def pytest_runtest_makereport(
         broken = any(isinstance(error, InvariantBroken) for error in _causes(call.excinfo.value))
         report.user_properties.append((SECOND, not broken))
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """End and close what a failed test has left open, such as a program that it waited for in vain.
+
+    Else the warning about it, which is an error, would come up in a test after it.
+    """
+    last = vars(sys).get("last_value")
+    done = yield
+    if vars(sys).get("last_value") is not last:  # the test failed: Python keeps its exception, and so its variables
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()
+            for program in list(vars(subprocess)["_active"]):  # those that ran when they were freed
+                program.kill()
+                program.wait()
+            gc.collect()
+    return done
 
 
 def _reason(report: pytest.TestReport) -> str:

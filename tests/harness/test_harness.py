@@ -83,6 +83,28 @@ def test_a_test_that_passes_alone_is_shaky_and_the_run_green(tmp_path: Path, opt
     assert re.search(r"1 passed,.* 1 shaky", said)
 
 
+def test_what_a_failed_test_has_left_open_fails_no_other_test(tmp_path: Path) -> None:
+    waits = """
+def test_waits(slurm_cluster):
+    waiting = subprocess.Popen(["sleep", "9"], stdout=subprocess.PIPE, text=True)
+    around = [waiting]
+    around.append(around)
+    assert tries("waits") == 2
+    waiting.kill()
+    waiting.communicate()
+"""
+    collects = """
+import gc
+
+def test_collects():
+    gc.collect()
+"""
+    warnings = ("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+    status, said = run(tmp_path, waits, GOOD, collects, options=tuple(f"-W{warning}" for warning in warnings))
+    assert status == 0, said
+    assert re.search(r"2 passed,.* 1 shaky", said)
+
+
 def test_a_test_that_fails_twice_fails(tmp_path: Path) -> None:
     status, said = run(tmp_path, "def test_never(slurm_cluster):\n    assert tries('never') > 2, 'it is broken'")
     assert status == 1
